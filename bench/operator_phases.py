@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[s
                 control_plane,
                 folder / "operator",
                 NAMESPACE,
-                arguments=("--lease-namespace", NAMESPACE),
+                arguments=("--lease-namespace", NAMESPACE, "--peer-certificates", "off"),
                 kubeconfig=control_plane.user_kubeconfig(ACCOUNT, NAMESPACE),
             )
             operator.start()

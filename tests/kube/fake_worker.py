@@ -35,6 +35,7 @@ from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField, PolicySuperseded, status
+from outrider.worker.host.peers import add_port
 from outrider.worker.messages import EngineReport, LinkState, LinkStatus, Ready
 from outrider.worker.server.control import WorkerState, is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
@@ -206,8 +207,7 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
     control_pb2_grpc.add_ControlServicer_to_server(worker, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_insecure_port(settings.listen)
-    if settings.control_listen:
-        server.add_insecure_port(settings.control_listen)
+    add_port(server, settings.control_listen, settings.peers)
     if stages is not None:
         server.add_insecure_port(f"{host}:{STAGE_PORT}")
     http = HttpServer(
@@ -234,6 +234,7 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
 def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
     """The settings of the pod, on its own address, with the policy that was stored last."""
     plain = WorkerSettings.from_json(settings.read_text())
+    folder = str(settings.parent.parent / "certificates")  # beside them, as in the pod
     if policy is not None and policy.exists():
         values = json.loads(policy.read_text())
         known = PolicySettings(**{**values, "drafts": tuple(values.get("drafts", ()))})
@@ -243,6 +244,7 @@ def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
         listen=f"{host}:{plain.listen.rpartition(':')[2]}",
         control_listen=f"{host}:{plain.control_listen.rpartition(':')[2] or 0}",
         http_listen=f"{host}:{plain.http_listen.rpartition(':')[2]}",
+        peers=plain.peers and dataclasses.replace(plain.peers, folder=folder),
     )
 
 

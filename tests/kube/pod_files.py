@@ -14,7 +14,8 @@ from outrider.operator.naming import CONTAINER
 
 Object = Mapping[str, Any]
 ReadConfigMap = Callable[[str], Mapping[str, str] | None]
-"""The data of a ConfigMap of the pod's namespace, by name; None: there is none."""
+"""The data of a ConfigMap or Secret of the pod's namespace, by name, as text; None: there is
+none."""
 
 
 class NotYet(Exception):
@@ -27,19 +28,26 @@ def container_of(pod: Object, name: str) -> Object:
     return next((c for c in containers if c["name"] == name), containers[0])
 
 
-def mount(pod: Object, root: Path, read: ReadConfigMap, name: str = CONTAINER) -> None:
-    """Writes a container's ConfigMap volumes below `root`; raises `NotYet`."""
+def mount(
+    pod: Object,
+    root: Path,
+    read: ReadConfigMap,
+    name: str = CONTAINER,
+    read_secret: ReadConfigMap = lambda name: None,
+) -> None:
+    """Writes a container's volumes of ConfigMaps and Secrets below `root`; raises `NotYet`."""
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
     for mounted in container_of(pod, name).get("volumeMounts", ()):
-        source = volumes[mounted["name"]].get("configMap")
-        if source is not None:
-            _write(below(root, mounted["mountPath"]), source, read)
+        volume, folder = volumes[mounted["name"]], below(root, mounted["mountPath"])
+        if (source := volume.get("configMap")) is not None:
+            _write(folder, source, read(source["name"]), source["name"])
+        if (source := volume.get("secret")) is not None:
+            _write(folder, source, read_secret(source["secretName"]), source["secretName"])
 
 
-def _write(folder: Path, source: Object, read: ReadConfigMap) -> None:
-    data = read(source["name"])
+def _write(folder: Path, source: Object, data: Mapping[str, str] | None, name: str) -> None:
     if data is None and not source.get("optional"):
-        raise NotYet(f"the ConfigMap {source['name']} is not there")
+        raise NotYet(f"{name} is not there")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for key, path in _items(source, data or {}):

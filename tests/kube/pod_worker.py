@@ -3,6 +3,7 @@
 Leaves which pods there are to `pod_workers`, and what a worker does to `fake_worker`.
 """
 
+import base64
 import contextlib
 import json
 import multiprocessing
@@ -120,8 +121,9 @@ class PodWorker:
         pod_files.mount(
             self.pod,
             self.folder,
-            lambda name: _config_map(control_plane, namespace, name),
+            lambda name: _data(control_plane, namespace, "configmaps", name),
             self.container,
+            lambda name: _secret(control_plane, namespace, name),
         )
         own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
         own += ("--hosts", str(self.hosts))
@@ -153,8 +155,15 @@ class PodWorker:
                 self.process.join()
 
 
-def _config_map(control_plane: ControlPlane, namespace: str, name: str) -> Mapping[str, str] | None:
-    path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+def _secret(control_plane: ControlPlane, namespace: str, name: str) -> Mapping[str, str] | None:
+    data = _data(control_plane, namespace, "secrets", name)
+    return data and {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+
+def _data(
+    control_plane: ControlPlane, namespace: str, plural: str, name: str
+) -> Mapping[str, str] | None:
+    path = f"/api/v1/namespaces/{namespace}/{plural}/{name}"
     try:
         with control_plane.open(path, timeout=30) as answer:
             data: dict[str, str] = json.load(answer).get("data", {})

@@ -19,6 +19,7 @@ from outrider.operator.cluster.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
+    GUARDED,
     POD,
     SERVICE,
     ObjectKind,
@@ -103,7 +104,7 @@ class Space:
         """What carries a service's label, but for its pods, by kind and name."""
         return {
             (kind.name, one["metadata"]["name"]): one
-            for kind in CHILDREN
+            for kind in (*CHILDREN, *GUARDED)
             for one in self.items(kind)
             if one["metadata"].get("labels", {}).get(SERVICE_LABEL) == service
         }

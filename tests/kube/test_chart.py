@@ -170,9 +170,15 @@ def test_pod_monitors_have_the_labels_by_which_a_prometheus_picks_them(release: 
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_secrets_are_read_only_by_wish(release: Release, scope: tuple[str, ...]) -> None:
-    assert "secrets" not in yaml.safe_dump(rules(release.rendered(*scope)))
-    found = rules(release.rendered(*scope, "--set", "rbac.readSecrets=true"))
+def test_secrets_are_not_touched_where_workers_have_no_certificates(
+    release: Release, scope: tuple[str, ...]
+) -> None:
+    without = (*scope, "--set", "certificates.enabled=false")
+    objects = release.rendered(*without)
+    assert "secrets" not in yaml.safe_dump(rules(objects))
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert "--peer-certificates=off" in container["args"]
+    found = rules(release.rendered(*without, "--set", "rbac.readSecrets=true"))
     (rule, *more) = [one for one in found if "secrets" in one["resources"]]
     assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     assert all(one == rule for one in more)

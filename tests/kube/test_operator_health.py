@@ -11,6 +11,7 @@ import pytest
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.access import Need, needs
+from outrider.operator.cluster.kinds import GUARDED
 from outrider.operator.cluster.leadership import Term
 from tests.kube.api_proxy import ApiProxy
 from tests.kube.control_plane import ControlPlane
@@ -111,7 +112,7 @@ def account(control_plane: ControlPlane, namespace: str, granted: Iterable[Need]
 
 
 def test_permissions_in_one_namespace_are_enough_for_it(pair: Paired, operators: Operators) -> None:
-    wanted = needs((pair.namespace,), Term(pair.namespace, LEASE, ""))
+    wanted = needs((pair.namespace,), Term(pair.namespace, LEASE, ""), GUARDED)
     user = account(pair.control_plane, pair.namespace, wanted)
     operator = operators.start(kubeconfig=user)
     operator.wait_until_leading()
@@ -124,7 +125,7 @@ def test_permissions_in_one_namespace_are_enough_for_it(pair: Paired, operators:
 def test_a_permission_that_is_missing_is_named_and_ends_the_operator(
     pair: Paired, operators: Operators
 ) -> None:
-    every = needs((pair.namespace,), Term(pair.namespace, LEASE, ""))
+    every = needs((pair.namespace,), Term(pair.namespace, LEASE, ""), GUARDED)
     granted = [need for need in every if not (need.verb == "watch" and need.kind.name == "Pod")]
     user = account(pair.control_plane, pair.namespace, granted)
     operator = operators.start(kubeconfig=user)

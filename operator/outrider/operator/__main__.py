@@ -66,6 +66,8 @@ def flags() -> argparse.ArgumentParser:
     add("--admission-listen", help=where)
     folder = "folder with tls.crt and tls.key of --admission-listen"
     add("--admission-certificates", type=Path, help=folder)
+    mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
+    add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
     add("--verbose", action="store_true", help="log what kopf does as well")
     return parser
 
@@ -84,6 +86,7 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
     return OperatorOptions(
         namespaces=tuple(found.namespace),
         own_namespace=namespace,
+        certificates=found.peer_certificates == "on",
         worker_image=found.worker_image,
         host=host,
         port=port,

@@ -5,6 +5,7 @@ Connects the parts; leaves the passes themselves to `reconcile`.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 import kopf
 
 from outrider.operator.cluster import access
+from outrider.operator.cluster.authority_store import AuthorityStore
 from outrider.operator.cluster.client import Cluster
-from outrider.operator.cluster.kinds import OPTIONAL, ServiceKey
+from outrider.operator.cluster.kinds import GUARDED, OPTIONAL, ServiceKey
 from outrider.operator.cluster.leadership import Term, lead
 from outrider.operator.cluster.resync import resync
 from outrider.operator.cluster.watch_handlers import Watches, settings
@@ -27,6 +29,7 @@ from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
+from outrider.operator.workers.caller import Caller
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.prometheus_client import PrometheusClient
 
@@ -49,6 +52,8 @@ class OperatorOptions:
     """Empty: all."""
     own_namespace: str = ""
     """Of the operator's pod; empty: it runs in none."""
+    certificates: bool = True
+    """Whether workers know each other, and the operator, by certificates."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +85,8 @@ async def run(options: OperatorOptions) -> int:
         reviews = metrics.reviews
         warning = admission.serving(place, reviews) if place else contextlib.nullcontext()
         async with warning, await Cluster.connect(metrics.requests) as cluster:
-            kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
+            served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
+            kinds = frozenset([*served, *(GUARDED if options.certificates else ())])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
             platform = Platform(
@@ -115,7 +121,10 @@ class Operator:
         stop: asyncio.Event,
     ) -> None:
         self._options = options
-        self._platform = platform
+        term = options.term
+        self._store = AuthorityStore(cluster, term.namespace, f"{term.name}-authorities")
+        authorities = self._store.current if options.certificates else None
+        self._platform = dataclasses.replace(platform, authorities=authorities)
         self._cluster = cluster
         self._metrics = metrics
         self._health = health
@@ -125,8 +134,22 @@ class Operator:
     async def run(self) -> None:
         """Watch and reconcile until told to stop."""
         self.began = True
-        async with self._passes() as watches:
+        async with self._authorities(), self._passes() as watches:
             await self._watch(watches)
+
+    @contextlib.asynccontextmanager
+    async def _authorities(self) -> AsyncIterator[None]:
+        """Have the authorities of certificates, and renew them meanwhile."""
+        if not self._platform.certifies:
+            yield
+            return
+        await self._store.load()
+        keeping = asyncio.ensure_future(self._store.keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def _passes(self) -> AsyncIterator[Watches]:
@@ -159,9 +182,10 @@ class Operator:
     async def _workers(
         self, on_answer: Callable[[ServiceKey], None]
     ) -> AsyncIterator[BackgroundWorkers]:
+        authorities = self._platform.authorities
         async with (
             PrometheusClient(self._cluster) as prometheus,
-            WorkerClients() as clients,
+            WorkerClients(authorities and Caller(authorities)) as clients,
             BackgroundWorkers(clients, prometheus.ask, on_answer) as workers,
         ):
             yield workers

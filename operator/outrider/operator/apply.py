@@ -19,6 +19,7 @@ from outrider.operator.cluster.kinds import (
     LEADER_WORKER_SET,
     NETWORK_POLICY,
     NETWORK_SERVICE,
+    SECRET,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     ChildKey,
@@ -32,11 +33,12 @@ Action = Apply | Delete | Foreign
 SEED = f"{FIELD_MANAGER}-seed"
 """Field manager of a scaler's first number of replicas, which the operator never writes again."""
 BEFORE_PODS = frozenset(
-    kind.name for kind in (SERVICE_ACCOUNT, CONFIG_MAP, CLAIM, NETWORK_SERVICE, NETWORK_POLICY)
+    kind.name
+    for kind in (SERVICE_ACCOUNT, SECRET, CONFIG_MAP, CLAIM, NETWORK_SERVICE, NETWORK_POLICY)
 )
 """Kinds that are applied before workloads: pods start from them, and the decision must be stored
 before it is acted on."""
-NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, CLAIM))
+NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET, CLAIM))
 """Kinds without which no pod starts, whatever they hold; of ConfigMaps the content matters too."""
 WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET))
 

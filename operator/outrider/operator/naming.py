@@ -35,6 +35,10 @@ SETTINGS_ANNOTATION = f"{GROUP}/settings"
 """Names of the ConfigMaps that a pod starts from, with a comma between two."""
 CONTROL_ANNOTATION = f"{GROUP}/control"
 """Port of a pod's `Control`; pods of versions without it have it at their clients' port."""
+IDENTITY_ANNOTATION = f"{GROUP}/identity"
+"""DNS name in the certificate of a pod's worker; pods without it have none."""
+OPERATOR_IDENTITY = "operator.outrider"
+"""DNS name in the operator's own certificate; no service has one of two parts."""
 DIGEST_ANNOTATION = f"{GROUP}/digest"
 """Hash of an object as it was applied: a field that is no longer wanted changes it."""
 GROUP_LABEL = f"{GROUP}/group"
@@ -125,6 +129,17 @@ def group_name(service: str, role: str, revision: str, index: int) -> str:
 def intent_name(service: str) -> str:
     """Return the name of the ConfigMap with the policy in force and the control loop's memory."""
     return f"{service}-intent"
+
+
+def certificate_name(service: str, role: str) -> str:
+    """Return the name of the Secret with the certificate of one role's pods."""
+    return f"{role_name(service, role)}-certificate"
+
+
+def identity(namespace: str, service: str, role: str) -> str:
+    """Return the DNS name in the certificates of one role's pods: no other service's is the
+    same."""
+    return f"{role}.{service}.{namespace}.outrider"
 
 
 def target_name(service: str, replica: int) -> str:

@@ -18,6 +18,7 @@ from outrider.operator.naming import (
     DELETION_COST,
     GROUP_LABEL,
     GROUP_SIZE,
+    IDENTITY_ANNOTATION,
     POD_INDEX,
     REVISION_LABEL,
     ROLE_LABEL,
@@ -65,6 +66,8 @@ class Pod:
     """What a ReplicaSet that shrinks orders it by; empty: nothing was written."""
     control_port: int = GRPC_PORT
     """Where its worker is asked and told."""
+    identity: str = ""
+    """DNS name in its worker's certificate; empty: it has none."""
 
     @property
     def is_leader(self) -> bool:
@@ -104,6 +107,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         made_at=_made_at(meta),
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
+        identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
     )
 
 

@@ -5,6 +5,8 @@ decisions depend on is stored in the cluster, so a pass may be interrupted after
 queue calls it. Leaves asking workers to tasks that no pass waits for, and the status to `report`.
 """
 
+import dataclasses
+import datetime
 import logging
 import math
 import time
@@ -19,13 +21,14 @@ from outrider.operator.apply import Applier
 from outrider.operator.apply_failures import ApplyFailures
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
-from outrider.operator.cluster.kinds import CONFIG_MAP, ServiceKey
+from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
+from outrider.operator.manifests.certificates import certificate_secret
 from outrider.operator.manifests.desired import (
     Desired,
     Intent,
@@ -37,7 +40,7 @@ from outrider.operator.manifests.desired import (
 )
 from outrider.operator.manifests.termination import target_seconds
 from outrider.operator.members import losing_members
-from outrider.operator.naming import intent_name
+from outrider.operator.naming import certificate_name, intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
@@ -227,8 +230,10 @@ class Reconciler:
             await deletion_costs.write(self._writer, observed, cache.poll.reports)
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
-        wanted = desired(
-            observed.owner, service, numbers, intent, self._platform, observed.carriers
+        wanted = self._certified(
+            observed,
+            service,
+            desired(observed.owner, service, numbers, intent, self._platform, observed.carriers),
         )
         unproven = frozenset(
             role.value for role in roles(service) if role_spec(service, role).pod_template
@@ -250,6 +255,20 @@ class Reconciler:
             foreign_owners=owners,
         )
         return view, wanted
+
+    def _certified(
+        self, observed: Observed, service: SpeculativeService, wanted: Desired
+    ) -> Desired:
+        """Return what is wanted with the Secrets of the pods' certificates, where they have any."""
+        if self._platform.authorities is None:
+            return wanted
+        authorities = self._platform.authorities()
+        now = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC)
+        owner, secrets = observed.owner, []
+        for role in roles(service):
+            live = observed.children.get((SECRET.name, certificate_name(owner.name, role)))
+            secrets.append(certificate_secret(owner, role, live, authorities, now))
+        return dataclasses.replace(wanted, objects=(*secrets, *wanted.objects))
 
     def _push(self, view: View) -> None:
         """Push the policy to every target that follows an older one."""

@@ -12,7 +12,7 @@ from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import Tls, both, metadata
+from outrider.client.channel import ClientCertificate, Tls, both, metadata
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State, TimelineSpan
@@ -80,8 +80,9 @@ class AsyncClient:
         api_key: str | None = None,
         tls: Tls = False,
         tls_name: str | None = None,
+        certificate: ClientCertificate | None = None,
     ) -> None:
-        self._channels = both(open_channel, address, tls, tls_name)
+        self._channels = both(open_channel, address, tls, tls_name, certificate)
         self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channels[0])
         self._control = ControlStub(self._channels[1])

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -130,11 +130,24 @@ def _uri(pairs: Sequence[tuple[str, int]]) -> str:
     return "ipv6:" + ",".join(f"[{host}]:{port}" for host, port in mapped)
 
 
-def credentials(tls: Tls) -> grpc.ChannelCredentials | None:
-    """Return the certificates that a channel checks its server with; None: it speaks no TLS."""
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate that tells a server who calls, in PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    """Its private key."""
+
+
+def credentials(tls: Tls, own: ClientCertificate | None = None) -> grpc.ChannelCredentials | None:
+    """Return the certificates that a channel checks its server with, and shows it; None: it speaks
+    no TLS."""
     if tls is False:
         return None
-    return grpc.ssl_channel_credentials(tls if isinstance(tls, bytes) else None)
+    roots = tls if isinstance(tls, bytes) else None
+    if own is None:
+        return grpc.ssl_channel_credentials(roots)
+    return grpc.ssl_channel_credentials(roots, own.key, own.certificate)
 
 
 def name_option(where: Place, tls: Tls, tls_name: str | None) -> Options:
@@ -165,10 +178,11 @@ def both(
     address: str | Sequence[str],
     tls: Tls,
     tls_name: str | None,
+    own: ClientCertificate | None = None,
 ) -> tuple[Opened, Opened]:
     """A channel for inference, whose calls are spread, and one for control; as `open_one` opens
     them. Raises what `place` and `name_option` raise."""
-    where, checked = place(address), credentials(tls)
+    where, checked = place(address), credentials(tls, own)
     name = name_option(where, tls, tls_name)
     return (
         open_one(where.uri, (*where.options, *name), checked),

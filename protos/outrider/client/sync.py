@@ -11,7 +11,7 @@ import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import Tls, both, metadata
+from outrider.client.channel import ClientCertificate, Tls, both, metadata
 from outrider.client.errors import from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State, TimelineSpan
@@ -67,7 +67,8 @@ class Client:
     ever. Connects with the first call, and again by itself after a loss.
     `api_key` goes with every call; `tls` is True, or the PEM certificates of the roots to trust.
     `tls_name` is the name that the certificate must hold where that is not the address's host;
-    several addresses of more than one host need it.
+    several addresses of more than one host need it. `certificate` says who calls, to a worker that
+    wants to know.
 
     Several addresses ("a:1,b:2" or a list), or a name that stands for several, are the targets of
     one service:
@@ -95,8 +96,9 @@ class Client:
         api_key: str | None = None,
         tls: Tls = False,
         tls_name: str | None = None,
+        certificate: ClientCertificate | None = None,
     ) -> None:
-        self._channels = both(open_channel, address, tls, tls_name)
+        self._channels = both(open_channel, address, tls, tls_name, certificate)
         self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channels[0])
         self._control = ControlStub(self._channels[1])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from outrider.contract.addresses import address_problem, is_loopback
+from outrider.contract.peers import PeerSettings
 from outrider.contract.planning import (
     MAX_BANDIT_TOKENS,
     MAX_TABLE_ROWS,
@@ -351,6 +352,9 @@ class WorkerSettings:
     """Targets only: a PEM file of certificates; both servers then speak TLS."""
     tls_key: str | None = None
     """A PEM file with the private key of `tls_cert`."""
+    peers: PeerSettings | None = None
+    """Certificates by which the service's workers and who runs them know each other: beyond
+    loopback, `Control`, links and stages then take nobody else. None: they take all."""
     device: Device = Device.AUTO
     """What the worker's models run on: `cpu`, `gpu` (one for each rank), or `auto`."""
     threads: int = 1

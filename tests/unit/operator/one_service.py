@@ -11,6 +11,7 @@ import yaml
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.operator.certificates.authority import Authorities
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import Object
@@ -126,9 +127,13 @@ class OneService:
     """The service `chat`, its cluster, its workers, and its operator."""
 
     def __init__(
-        self, spec: Mapping[str, Any] | str = SPEC, kinds: Iterable[ObjectKind] = (POD_MONITOR,)
+        self,
+        spec: Mapping[str, Any] | str = SPEC,
+        kinds: Iterable[ObjectKind] = (POD_MONITOR,),
+        authorities: Callable[[], Authorities] | None = None,
     ) -> None:
-        """`kinds` are those that not every cluster serves and this one does."""
+        """`kinds` are those that not every cluster serves and this one does; `authorities` sign
+        certificates of workers, None: there are none."""
         self.now = START
         self.cluster = SmallCluster()
         self.controllers = Controllers(self.cluster)
@@ -138,6 +143,7 @@ class OneService:
         """What passes said that are to be tried again."""
         self.optional_kinds = frozenset(kinds)
         self.monitor_labels: Mapping[str, str] = {}
+        self.authorities = authorities
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -148,7 +154,12 @@ class OneService:
         """A new process operates, and ends after so many actions; None: it lives on."""
         writer = Breaking(self.cluster, self.workers, dies_after)
         labels = self.monitor_labels
-        platform = Platform(image="worker:1", kinds=self.optional_kinds, monitor_labels=labels)
+        platform = Platform(
+            image="worker:1",
+            kinds=self.optional_kinds,
+            monitor_labels=labels,
+            authorities=self.authorities,
+        )
         self.reconciler = Reconciler(
             writer, self.cluster, writer, self.metrics, platform, lambda: self.now
         )

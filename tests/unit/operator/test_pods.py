@@ -77,3 +77,11 @@ def test_a_container_that_is_done_or_has_not_begun_is_in_no_trouble() -> None:
 def test_an_image_that_cannot_be_had_is_quoted() -> None:
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
     assert trouble(waiting) == "ErrImagePull: not found"
+
+
+def test_a_pod_says_where_and_as_whom_its_worker_is_called() -> None:
+    old = pod({"metadata": META})
+    assert (old.control_port, old.identity) == (50051, "")
+    notes = {"outrider.dev/control": "50054", "outrider.dev/identity": "target.chat.d.outrider"}
+    new = pod({"metadata": {**META, "annotations": notes}})
+    assert (new.control_port, new.identity) == (50054, "target.chat.d.outrider")

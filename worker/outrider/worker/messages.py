@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters, new_counters
 from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import LinkTransport, PolicySettings
 from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
@@ -54,6 +55,8 @@ class Identity:
     """What its settings name to carry the messages of links."""
     link_dir: str | None = None
     """Folder in which it meets peers of its machine; None: it shares no memory."""
+    peers: PeerSettings | None = None
+    """Certificates that links beyond loopback are made with; None: without."""
 
     @property
     def shares_memory(self) -> bool:

@@ -42,7 +42,13 @@
 - apiGroups: [""]
   resources: [pods] # patched: the order in which they go when their number shrinks
   verbs: [list, watch, patch]
-{{- if .Values.rbac.readSecrets }}
+{{- if .Values.certificates.enabled }}
+# Certificates of services' pods, and the authorities beside the Lease; a name cannot be asked of what
+# is not there yet. Credentials for the Prometheus that a service names can be read with it too.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, patch, delete]
+{{- else if .Values.rbac.readSecrets }}
 # Credentials for the Prometheus that a service names, one Secret by its name.
 - apiGroups: [""]
   resources: [secrets]

@@ -76,4 +76,6 @@ CHILDREN = (
 """Children of a service in every cluster, in the order in which they are made."""
 OPTIONAL = (POD_MONITOR, LEADER_WORKER_SET, INFERENCE_POOL)
 """Children of a service where the cluster serves their kind."""
-BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, POD, SERVICE, LEASE)}
+GUARDED = (SECRET,)
+"""Children of a service where workers have certificates."""
+BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, *GUARDED, POD, SERVICE, LEASE)}

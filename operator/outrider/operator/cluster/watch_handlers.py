@@ -15,6 +15,7 @@ import kopf
 from outrider.operator.cluster.kinds import (
     CHILDREN,
     DEPLOYMENT,
+    GUARDED,
     LEADER_WORKER_SET,
     LEASE,
     OPTIONAL,
@@ -173,7 +174,7 @@ def settings(lease: str) -> kopf.OperatorSettings:
     kopf_settings.scanning.disabled = True
     kopf_settings.peering.standalone = True
     kopf_settings.process.ultimate_exiting_timeout = 30
-    for kind in (*CHILDREN, *OPTIONAL, POD):
+    for kind in (*CHILDREN, *OPTIONAL, *GUARDED, POD):
         kopf_settings.watching.label_selectors[kind.plural] = SELECTOR
     kopf_settings.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
     return kopf_settings

@@ -10,6 +10,7 @@ from typing import Any
 
 from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
+from outrider.operator.manifests import certificates
 from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
@@ -52,6 +53,8 @@ class PodWorker:
     """True for a draft in its target's pod."""
     api_keys: ApiKeysSecretRef | None = None
     """Secret with the keys that it lets in; of targets."""
+    certificate: str = ""
+    """Name of the Secret with its certificate; empty: it has none."""
 
     @property
     def prefix(self) -> str:
@@ -101,6 +104,9 @@ def volumes(worker: PodWorker) -> list[Object]:
         {"name": f"{worker.prefix}settings", "configMap": {"name": worker.settings}},
         {"name": f"{worker.prefix}temporary", "emptyDir": {}},
     ]
+    if worker.certificate:
+        secret = {"secretName": worker.certificate, "defaultMode": GROUP_READS}
+        found.append({"name": "certificates", "secret": secret})
     if worker.api_keys is not None:
         found.append({"name": "api-keys", "secret": _api_keys(worker.api_keys)})
     size = worker.spec.shared_memory_size
@@ -167,6 +173,9 @@ def _mounts(worker: PodWorker) -> list[Object]:
 
 def _serving_mounts(worker: PodWorker, linked: bool) -> list[Object]:
     mounts = [*_mounts(worker), {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True}]
+    if worker.certificate:
+        folder = certificates.FOLDER
+        mounts.append({"name": "certificates", "mountPath": folder, "readOnly": True})
     if worker.api_keys is not None:
         mounts.append({"name": "api-keys", "mountPath": API_KEYS_FOLDER, "readOnly": True})
     if worker.spec.shared_memory_size:

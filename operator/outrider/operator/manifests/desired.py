@@ -3,19 +3,22 @@
 The caller gives replicas and policy; leaves comparing and applying to `actions` and `apply`.
 """
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.operator.certificates.authority import Authorities
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKey, ObjectKind
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
 from outrider.operator.manifests.carriers import RoleCarriers
+from outrider.operator.manifests.certificates import peer_settings
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.containers import API_KEYS_FILE, PodWorker
 from outrider.operator.manifests.pods import PodPlan, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
-from outrider.operator.naming import selector
+from outrider.operator.naming import certificate_name, selector
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import (
     Automatic,
@@ -43,6 +46,13 @@ class Platform:
     """Labels by which the cluster's Prometheus picks its PodMonitors."""
     namespace: str = ""
     """The operator's own; empty: it is not known."""
+    authorities: Callable[[], Authorities] | None = None
+    """Those that sign the certificates of workers; None: workers have none."""
+
+    @property
+    def certifies(self) -> bool:
+        """True if workers have certificates."""
+        return self.authorities is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +100,7 @@ def desired(
         *(
             child
             for role, one in planned.items()
-            for child in _role(owner, service, role, one, platform.namespace)
+            for child in _role(owner, service, role, one, platform)
         ),
     )
     revisions = {role: one.revision for role, one in inputs.items()}
@@ -137,21 +147,27 @@ def _workload_inputs(
 
 
 def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
-    spec = role_spec(service, role)
+    spec, beside = role_spec(service, role), role not in roles(service)
+    certified = platform.certifies and not beside
     return PodWorker(
         role=role,
         spec=spec,
         image=spec.image or platform.image,
-        settings=settings.settings_name(owner, _settings(service, role)),
-        beside=role not in roles(service),
+        settings=settings.settings_name(owner, _settings(owner, service, role, platform)),
+        beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
+        certificate=certificate_name(owner.name, role) if certified else "",
     )
 
 
-def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
+def _settings(
+    owner: Owner, service: SpeculativeService, role: Role, platform: Platform
+) -> WorkerSettings:
     has_keys = service.spec.access.api_keys_secret_ref is not None
-    found = role_settings(
-        service, role, PlanOptions(api_keys_file=API_KEYS_FILE if has_keys else None)
+    options = PlanOptions(api_keys_file=API_KEYS_FILE if has_keys else None)
+    found = dataclasses.replace(
+        role_settings(service, role, options),
+        peers=peer_settings(owner) if platform.certifies else None,
     )
     return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
 
@@ -172,16 +188,16 @@ def _role(
     service: SpeculativeService,
     role: Role,
     planned: WorkloadObjects,
-    operator: str,
+    platform: Platform,
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
     pods = spec.parallelism.pods
     for worker in workers(service, role):
-        yield settings.settings_map(owner, _settings(service, worker), role)
+        yield settings.settings_map(owner, _settings(owner, service, worker, platform), role)
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
         peers = _peers(service, role)
-        yield network.network_policy(owner, role, service.spec.same_pod, peers, operator)
+        yield network.network_policy(owner, role, service.spec.same_pod, peers, platform.namespace)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)

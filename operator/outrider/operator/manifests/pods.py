@@ -18,9 +18,11 @@ from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
     CONTROL_ANNOTATION,
+    IDENTITY_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     group_labels,
+    identity,
     intent_name,
     labels,
     role_name,
@@ -92,12 +94,22 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         spec["affinity"] = near
     role = plan.worker.role
     several = {} if plan.discovery is None else group_labels(role)
-    settings = ",".join(worker.settings for worker in plan.workers)
     metadata = {
         "labels": {**labels(owner.name, role), **several},
-        "annotations": {SETTINGS_ANNOTATION: settings, CONTROL_ANNOTATION: str(CONTROL_PORT)},
+        "annotations": _annotations(owner, plan),
     }
     return {"metadata": metadata, "spec": spec}
+
+
+def _annotations(owner: Owner, plan: PodPlan) -> dict[str, str]:
+    found = {
+        SETTINGS_ANNOTATION: ",".join(worker.settings for worker in plan.workers),
+        CONTROL_ANNOTATION: str(CONTROL_PORT),
+    }
+    if plan.worker.certificate:
+        name = identity(owner.namespace, owner.name, plan.worker.role)
+        found[IDENTITY_ANNOTATION] = name
+    return found
 
 
 def _containers(plan: PodPlan) -> list[Object]:

@@ -63,7 +63,9 @@ def in_same_pod(settings: WorkerSettings) -> WorkerSettings:
     if settings.role is Role.TARGET:
         return own
     http = f"{EVERYWHERE}:{DRAFT_HTTP_PORT}"
-    return dataclasses.replace(own, listen=SAME_POD_DRAFT, control_listen="", http_listen=http)
+    return dataclasses.replace(
+        own, listen=SAME_POD_DRAFT, control_listen="", http_listen=http, peers=None
+    )
 
 
 def settings_map(owner: Owner, settings: WorkerSettings, pods: Role) -> Object:

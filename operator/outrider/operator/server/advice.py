@@ -14,8 +14,10 @@ from outrider.operator.manifests.desired import role_spec, roles, workers
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
     CONTAINER,
+    CONTROL_ANNOTATION,
     DRAFT_CONTAINER,
     GROUP_LABEL,
+    IDENTITY_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     labels,
@@ -48,6 +50,8 @@ PRESSURE = (
     ("enable", "kv_usage_below_percent", "kvUsageBelowPercent"),
 )
 """Thresholds of a Colocated draft alone: part of `speculation`, its field, the field's key."""
+ANNOTATIONS = (SETTINGS_ANNOTATION, CONTROL_ANNOTATION, IDENTITY_ANNOTATION)
+"""Of pods, which the operator writes and reads."""
 _DEFAULTS = Speculation()
 
 
@@ -127,7 +131,7 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
     if size > MAX_TEMPLATE:
         yield f"podTemplate: {size} bytes; more than {MAX_TEMPLATE} make every change slow"
     metadata = template.get("metadata", {})
-    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION, GROUP_LABEL}
+    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, GROUP_LABEL, *ANNOTATIONS}
     for kind in ("labels", "annotations"):
         for key in sorted(fixed & {*metadata.get(kind, {})}):
             yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"

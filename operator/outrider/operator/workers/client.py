@@ -17,6 +17,7 @@ from outrider.client.state import State
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.operator.pods import Pod
+from outrider.operator.workers.caller import Caller, Credentials
 from outrider.operator.workers.http_body import BodyTooLong, read_body
 from outrider.operator.workers.poll_question import PodReport
 
@@ -29,8 +30,10 @@ MAX_BYTES = 1 << 20
 class WorkerClients:
     """Connections to the pods of all services. Use as `async with`."""
 
-    def __init__(self) -> None:
-        self._clients: dict[str, tuple[str, AsyncClient]] = {}
+    def __init__(self, caller: Caller | None = None) -> None:
+        """`caller` has the operator's certificate; None: workers want none."""
+        self._caller = caller
+        self._clients: dict[str, tuple[tuple[str, Credentials | None], AsyncClient]] = {}
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -93,14 +96,26 @@ class WorkerClients:
         return body.decode(errors="replace")
 
     def _client(self, pod: Pod) -> AsyncClient:
-        """Return the connection to a pod, a new one where its address has changed."""
-        address = pod.at(pod.control_port)
+        """Return the connection to a pod, a new one where its address or certificates are
+        others."""
+        address, shown = pod.at(pod.control_port), self._shown_to(pod)
         known = self._clients.get(pod.uid)
-        if known is not None and known[0] == address:
+        if known is not None and known[0] == (address, shown):
             return known[1]
-        client = AsyncClient(address)
-        self._clients[pod.uid] = (address, client)
+        client = AsyncClient(address) if shown is None else _guarded(address, pod.identity, shown)
+        self._clients[pod.uid] = ((address, shown), client)
         return client
+
+    def _shown_to(self, pod: Pod) -> Credentials | None:
+        """Return what a pod is called with; None: its worker knows no certificates."""
+        if self._caller is None or not pod.identity:
+            return None
+        return self._caller.credentials()
+
+
+def _guarded(address: str, identity: str, shown: Credentials) -> AsyncClient:
+    """Return the connection to a worker whose certificate must hold its identity."""
+    return AsyncClient(address, tls=shown.trusted, tls_name=identity, certificate=shown.own)
 
 
 async def _nothing() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -16,16 +17,20 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
+from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.protos.v1 import control_pb2, control_pb2_grpc
+from outrider.worker.host.peers import open_channel
 from outrider.worker.messages import Timeline
 from outrider.worker.server.build import Ports, register_common
 from outrider.worker.server.control import Control, WorkerState
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.serve import control_server
+from tests.peer_folders import fill, name_of, new_authorities, peers_in
 from tests.process.workers import free_port
 
 CONTROL = "outrider.protos.v1.Control"
 SECONDS = 60.0
+NO_PROXY = (("grpc.enable_http_proxy", 0),)
 
 
 @dataclass
@@ -77,13 +82,13 @@ def test_only_the_port_of_control_takes_policies(apart: bool) -> None:
         clients = grpc.aio.server()
         address = f"127.0.0.1:{clients.add_insecure_port(settings.listen)}"
         ports = Ports(clients, control_server(settings), None, None)
-        register_common(ports, Role.TARGET, cast(Control, idle), HealthService())
+        register_common(ports, settings, cast(Control, idle), HealthService())
         for server in ports.servers:
             await server.start()
         where = [address, settings.control_listen] if apart else [address]
         try:
             async with contextlib.AsyncExitStack() as stack:
-                opened = [grpc.aio.insecure_channel(one) for one in where]
+                opened = [grpc.aio.insecure_channel(one, options=NO_PROXY) for one in where]
                 channels = [await stack.enter_async_context(one) for one in opened]
                 found = [await status_of(one) for one in channels]
                 return found, [CONTROL in await listed(one) for one in channels]
@@ -96,6 +101,41 @@ def test_only_the_port_of_control_takes_policies(apart: bool) -> None:
     expected = ([codes.UNIMPLEMENTED, codes.OK], [False, True]) if apart else ([codes.OK], [True])
     assert asyncio.run(ask()) == expected
     assert [policy.version for policy in idle.policies] == [1]
+
+
+def test_control_beyond_loopback_is_for_the_operator_alone(tmp_path: Path) -> None:
+    authorities = new_authorities()
+    names = {"operator": OPERATOR_IDENTITY, "target": name_of(Role.TARGET)}
+    for one, name in names.items():
+        fill(tmp_path / one, authorities, name)
+
+    async def ask() -> list[grpc.StatusCode]:
+        settings = WorkerSettings(
+            role=Role.TARGET,
+            name="tiny",
+            model=ModelSettings(uri="file:///tiny"),
+            control_listen=f"0.0.0.0:{free_port()}",
+            guarded=True,
+            peers=peers_in(tmp_path / "target"),
+        )
+        ports = Ports(grpc.aio.server(), control_server(settings), None, None)
+        register_common(ports, settings, cast(Control, idle), HealthService())
+        assert ports.control is not None
+        await ports.control.start()
+        try:
+            found = []
+            for one in names:
+                own = peers_in(tmp_path / one)
+                where = (settings.control_listen, NO_PROXY, own, own.target)
+                async with open_channel(*where) as channel:
+                    found.append(await status_of(channel))
+            return found
+        finally:
+            await ports.control.stop(None)
+
+    idle = Idle()
+    assert asyncio.run(ask()) == [grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED]
+    assert len(idle.policies) == 1
 
 
 def test_clients_beyond_loopback_share_no_port_with_control() -> None:

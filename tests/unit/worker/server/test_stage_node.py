@@ -3,6 +3,8 @@
 import asyncio
 import re
 import threading
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.worker.errors import ModelError, StageLost
+from outrider.worker.errors import ModelError, StageLost, StageRefused
 from outrider.worker.launch.load_stage import LoadedStage
 from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.model.layer_range import LayerRange
@@ -24,7 +26,9 @@ from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.server import stage_node
 from outrider.worker.server.shutdown import Shutdown
+from outrider.worker.server.stage_health import Answer, answer_of
 from outrider.worker.server.stage_node import StageNode
+from tests.peer_folders import fill, name_of, new_authorities, peers_in
 from tests.process.workers import free_port
 from tests.unit.worker.pipeline.wire.pipeline_records import HIDDEN, LIMITS, begin, segment
 from tests.unit.worker.pipeline.wire.stage_servers import REVISION, group, shared_loop
@@ -118,6 +122,49 @@ def test_a_stage_that_takes_long_to_load_says_what_it_does(
         r"processor, in wait \(threading\.py:\d+\) < wait \(.*\) < load \(test_stage_node\.py",
         caplog.text,
     )
+
+
+def test_a_stage_beyond_loopback_takes_only_its_own_service(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authorities = new_authorities()
+    for service in ("chat", "other"):
+        fill(tmp_path / service, authorities, name_of(Role.TARGET, service))
+    mine = peers_in(tmp_path / "chat")
+    hostile = replace(peers_in(tmp_path / "other", "other"), target=mine.target)
+    facts = StageFacts(0, LayerRange(0, 1, 1), "fp32", 8, 16, 200)
+    identity = StageIdentity(REVISION, 1, facts, HIDDEN, LIMITS.vocabulary)
+    layers: Any = HangingLayers()
+    loaded = LoadedStage(identity, LIMITS, layers, LogitsProcessors(LIMITS.vocabulary), ranks=None)
+    monkeypatch.setattr(StageNode, "_load", lambda _: loaded)
+
+    async def begun() -> list[str]:  # what groups come to that strangers and its own leader begin
+        address, stop = f"0.0.0.0:{free_port()}", Shutdown()
+        settings = replace(SETTINGS, peers=mine)
+        node = StageNode(settings, StagePlace(0, (address,)), stop)
+        serving = asyncio.create_task(node.run())
+        while await answer_of(address, SECONDS, mine) is not Answer.SERVES:
+            await asyncio.sleep(0.01)
+        said = []
+        for peers in (hostile, None, mine):
+            loop = asyncio.get_running_loop()
+            client = StageClient(group(1), loop, LIMITS.vocabulary, peers=peers)
+            try:
+                await asyncio.wrap_future(client.begin(address, address))
+                said.append("up")
+            except (StageLost, StageRefused) as error:
+                said.append(f"{type(error).__name__}: {error}")
+            client.end("the test ends it")
+        stop.request(0.0)
+        await serving
+        await node.close()
+        return said
+
+    theirs, plain, own = asyncio.run(begun())
+    assert theirs.startswith("StageRefused: ")
+    assert "target.other.default.outrider" in theirs
+    assert plain.startswith("StageLost: ")
+    assert own == "up"
 
 
 class HangingLayers:

@@ -14,6 +14,7 @@ from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
 from outrider.worker.engine.stage_group import Addresses, Facts, StageGroup
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import ModelError
+from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.warm_up_leader import warm_up_leader
@@ -69,6 +70,7 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
         raise SettingsError("the addresses of the stages are missing in the environment")
 
     distributed = pipeline.link is StageLink.DISTRIBUTED
+    peers = beyond_loopback(settings.peers, place.address)
 
     def notify() -> None:
         transport.wake(STAGE_NEWS)
@@ -82,7 +84,7 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
             pipeline.silence_ms,
             distributed,
         )
-        return StageClient(group, transport.loop, models.vocabulary, notify)
+        return StageClient(group, transport.loop, models.vocabulary, notify, peers)
 
     addresses = Addresses(own_address(place), place.addresses[-1])
     return StageGroup(addresses, new_life, notify, LINKS[distributed])

@@ -25,6 +25,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
+from outrider.worker.host.peers import Options, beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.handshake import DraftHello
@@ -181,7 +182,7 @@ class DraftLinks:
         """Run one stream until it ends."""
         max_bytes = max(MAX_HELLO_BYTES, max_bytes_of_draft(self.identity.sessions))
         options = (*OPTIONS, ("grpc.max_receive_message_length", max_bytes))
-        async with grpc.aio.insecure_channel(link.status.address, options=options) as channel:
+        async with self._channel(link.status.address, options) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
             call = pair(_Queued(outgoing))
@@ -196,6 +197,11 @@ class DraftLinks:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
                 call.cancel()
+
+    def _channel(self, address: str, options: Options) -> grpc.aio.Channel:
+        """Return a new channel, with the certificates that are there now; raises `OSError`."""
+        peers = beyond_loopback(self.identity.peers, address)
+        return open_channel(address, options, peers, peers.draft if peers else "")
 
     async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Chosen:
         """Choose what carries the messages, and say so."""
@@ -377,5 +383,9 @@ def _refused(error: Exception) -> bool:
     return isinstance(error, PairRefused | ProtocolViolation) or (
         isinstance(error, grpc.aio.AioRpcError)
         and error.code()
-        in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        in (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.PERMISSION_DENIED,
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+        )
     )

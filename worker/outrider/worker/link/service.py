@@ -25,6 +25,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
+from outrider.worker.host.peers import EVERYBODY, Admission
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS, LEFT_SECONDS
@@ -113,6 +114,8 @@ class DrafterService:
     queues: SendQueues
     meeting: Meeting | None = None
     """Where it takes memory of targets; None: it shares none."""
+    admission: Admission = EVERYBODY
+    """Who may open streams."""
     _joining: Joining = field(default_factory=Joining)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -125,6 +128,7 @@ class DrafterService:
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[bytes]:
         """Serve one stream: Hello both ways, then messages both ways."""
+        await self.admission.check(context)
         offer = self.meeting.offer() if self.meeting is not None else None
         carrier: Carrier = None
         try:

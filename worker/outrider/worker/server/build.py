@@ -34,6 +34,7 @@ from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
+from outrider.worker.host.peers import Admission, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
@@ -45,7 +46,7 @@ from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service, readiness
 from outrider.worker.server.control import About, Control
-from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.measured_cut import with_cut
 from outrider.worker.server.metrics.exposition import Exposition
@@ -114,6 +115,7 @@ async def build_worker(
         sessions=settings.max_running,
         link=settings.link,
         link_dir=settings.link_dir,
+        peers=settings.peers,
     )
     control = Control(
         about=About(settings.role, settings.name, settings.threads, identity),
@@ -131,10 +133,10 @@ async def build_worker(
         InferenceService(inference).register(ports.grpc)
     else:
         meeting = open_meeting(settings)
-        drafter = DrafterService(identity, engine.send, queues, meeting)
+        drafter = DrafterService(identity, engine.send, queues, meeting, link_admission(settings))
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
-    register_common(ports, settings.role, control, health)
+    register_common(ports, settings, control, health)
     http = build_http(settings, ports, control, inference, exposition) if ports.http else None
     return Worker(
         settings, ports.servers, http, engine, control, health, inference, traces, meeting, stages
@@ -269,17 +271,25 @@ def response_formats(models: Models, facts: ModelFacts) -> ResponseFormats:
     return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
-def register_common(ports: Ports, role: Role, control: Control, health: HealthService) -> None:
+def register_common(
+    ports: Ports, settings: WorkerSettings, control: Control, health: HealthService
+) -> None:
     """Register the services of both roles: control, health and reflection."""
-    own = inference_service if role is Role.TARGET else drafter_service
+    own = inference_service if settings.role is Role.TARGET else drafter_service
     services: dict[Server, tuple[str, ...]] = {ports.grpc: (own.SERVICE,)}
     server = ports.control or ports.grpc
-    ControlService(control).register(server)
+    ControlService(control, control_admission(settings)).register(server)
     services[server] = (*services.get(server, ()), control_service.SERVICE)
     for server, names in services.items():
         health.register(server)
         listed = (*names, readiness.SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(listed, server)
+
+
+def link_admission(settings: WorkerSettings) -> Admission:
+    """Return who may open links to a draft."""
+    peers = beyond_loopback(settings.peers, settings.listen)
+    return Admission(None if peers is None else peers.target)
 
 
 def build_http(

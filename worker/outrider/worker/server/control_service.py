@@ -11,11 +11,17 @@ import grpc
 
 from outrider.contract.addresses import address_problem
 from outrider.contract.planning import PlannerKind, TableEntry
-from outrider.contract.settings import POLICY_RANGES, PolicySettings, table_problems_of
+from outrider.contract.settings import (
+    POLICY_RANGES,
+    PolicySettings,
+    WorkerSettings,
+    table_problems_of,
+)
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.errors import InvalidField, PolicySuperseded, status
+from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
 from outrider.worker.messages import (
     EngineReport,
     LinkState,
@@ -50,8 +56,9 @@ class Controlled(Protocol):
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Controlled) -> None:
+    def __init__(self, control: Controlled, admission: Admission = EVERYBODY) -> None:
         self._control = control
+        self._admission = admission
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server."""
@@ -59,6 +66,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
         """Take a newer policy, or once more the one in force; refuse any other."""
+        await self._admission.check(context)
         try:
             self._control.set_policy(parse_policy(request.policy))
         except (InvalidField, PolicySuperseded) as error:
@@ -68,15 +76,24 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
         """Return the state, unchanged."""
+        await self._admission.check(context)
         return state_message(self._control.state())
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
         """Refuse new work, wait for what runs, then stop the worker."""
+        await self._admission.check(context)
         return pb.DrainResponse(running=self._control.drain(request.grace_seconds))
 
     async def GetTimeline(self, request: pb.GetTimelineRequest, context: Context) -> pb.Timeline:
         """Return what was computed lately."""
+        await self._admission.check(context)
         return timeline_message(await self._control.timeline())
+
+
+def control_admission(settings: WorkerSettings) -> Admission:
+    """Return who may call Control."""
+    peers = beyond_loopback(settings.peers, settings.control_listen or settings.listen)
+    return Admission(None if peers is None else peers.operator)
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:

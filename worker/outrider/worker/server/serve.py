@@ -12,6 +12,8 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.auth import ApiKeys, KeyInterceptor, server_credentials
 from outrider.worker.api.http.server import listen
 from outrider.worker.errors import Stopping
+from outrider.worker.host.peers import add_port as add_peer_port
+from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.host.scratch import scratch_folder
 from outrider.worker.launch.prepare import DEFAULT_CONTEXT
 from outrider.worker.link import service as drafter_service
@@ -78,7 +80,13 @@ def renewal(settings: WorkerSettings) -> tuple[tuple[str, int], ...]:
 
 
 def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
-    """Add the port of the gRPC server and return it; raise `RuntimeError` or `SettingsError`."""
+    """Add the port of the gRPC server and return it; raise `RuntimeError` or `SettingsError`.
+
+    A draft's callers are its peers, a target's are clients.
+    """
+    if settings.role is Role.DRAFT:
+        peers = beyond_loopback(settings.peers, settings.listen)
+        return add_peer_port(server, settings.listen, peers)
     credentials = server_credentials(settings)
     if credentials is None:
         return server.add_insecure_port(settings.listen)
@@ -87,12 +95,13 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
 
 def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:
     """Return the server of Control with its port; None: it is served with all else. Raises
-    `RuntimeError`."""
+    `RuntimeError` and `SettingsError`."""
     if not settings.control_listen:
         return None
     options = (("grpc.so_reuseport", 0),)
     server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
-    server.add_insecure_port(settings.control_listen)
+    peers = beyond_loopback(settings.peers, settings.control_listen)
+    add_peer_port(server, settings.control_listen, peers)
     return server
 
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from outrider.contract.peers import PeerSettings
+from outrider.worker.host.peers import open_channel
+
 NO_PROXY = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 """Stages are on loopback: whatever the environment names, no proxy answers for them."""
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -51,6 +54,8 @@ class StageHealth:
     process: int
     questions: Questions
     clock: Callable[[], float] = time.monotonic
+    peers: PeerSettings | None = None
+    """Certificates that the stage is known by; None: it wants none."""
     answer: Answer = Answer.NONE_LISTENS
     """The last one."""
     _stopped: bool = False
@@ -69,7 +74,7 @@ class StageHealth:
             return "is stopped" if was_stopped else ""
         served = self.answer is Answer.SERVES
         seconds = self.questions.answer if served else self.questions.loading_answer
-        self.answer = await answer_of(address, seconds)
+        self.answer = await answer_of(address, seconds, self.peers)
         return f"{self.answer} within {seconds:g} s" if self.answer is Answer.SILENCE else ""
 
     def late(self) -> str:
@@ -82,9 +87,11 @@ class StageHealth:
         return f"{words}; {facts_of(self.process)}"
 
 
-async def answer_of(address: str, seconds: float) -> Answer:
-    """Ask whatever listens at an address whether it serves, for at most so many seconds."""
-    async with grpc.aio.insecure_channel(address, options=NO_PROXY) as channel:
+async def answer_of(address: str, seconds: float, peers: PeerSettings | None = None) -> Answer:
+    """Ask whatever listens at an address whether it serves, for at most so many seconds; raises
+    `OSError` where the certificate to ask with cannot be read."""
+    name = peers.target if peers else ""
+    async with open_channel(address, NO_PROXY, peers, name) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         try:
             found = await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)

@@ -25,6 +25,7 @@ from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import GroupLost
+from outrider.worker.host.peers import add_port, beyond_loopback
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
 from outrider.worker.launch.load_steps import LoadSteps
@@ -37,7 +38,7 @@ from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.server import control_service, daemon_work, readiness
-from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.decode_errors import RefuseUnreadable
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import HealthService
@@ -70,6 +71,7 @@ class StageNode:
         self._settings = settings
         self._load_stage = load
         self._place = place
+        self._peers = beyond_loopback(settings.peers, place.address)
         self._steps = LoadSteps(f"stage {place.index} of {settings.pipeline.stages}")
         self._stop = stop
         self.health = HealthService()
@@ -149,7 +151,7 @@ class StageNode:
 
     async def _listen(self) -> None:
         """Serve its address: until it is loaded, who begins a group learns what it does. Raises
-        `RuntimeError` if the port is taken."""
+        `RuntimeError` if the port is taken, and `SettingsError`."""
         options = (
             ("grpc.so_reuseport", int(self._place.reserved)),
             ("grpc.max_receive_message_length", MAX_BYTES),
@@ -157,7 +159,7 @@ class StageNode:
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
         server.add_generic_rpc_handlers((self._door,))
         self.health.register(server)  # here it is asked whether it lives
-        server.add_insecure_port(bound_address(self._place.address))
+        add_port(server, bound_address(self._place.address), self._peers)
         await server.start()
         self._server = server
 
@@ -169,7 +171,9 @@ class StageNode:
         self._thread = threading.Thread(target=self._compute, args=(loop,), daemon=True)
         self._thread.start()
         next_address = self._place.next or ""
-        self._service = StageService(loaded.identity, loaded.limits, next_address, loop.attach)
+        self._service = StageService(
+            loaded.identity, loaded.limits, next_address, loop.attach, self._peers
+        )
         self._door.open(self._service)
         self.control.loaded, self.control.loop = loaded, loop
 
@@ -205,14 +209,15 @@ async def serve_stage(
     options = (("grpc.so_reuseport", 0),)
     server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
     try:
-        server.add_insecure_port(settings.control_listen or settings.listen)  # it has no clients
+        address = settings.control_listen or settings.listen  # it has no clients
+        add_port(server, address, beyond_loopback(settings.peers, address))
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return EXIT_ADDRESS_IN_USE
     stop = Shutdown.install(parent, settings.grace_seconds)
     node = StageNode(settings, place, stop, load)
-    ControlService(node.control).register(server)
+    ControlService(node.control, control_admission(settings)).register(server)
     node.health.register(server)
     services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(services, server)

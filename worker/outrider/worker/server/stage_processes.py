@@ -16,9 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import CANNOT_START, Keeper, Rhythm
+from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.server.stage_health import Questions, StageHealth
 
 logger = logging.getLogger(__name__)
@@ -36,8 +38,10 @@ class StageProcesses:
         keepers: Mapping[StagePlace, Keeper],
         ports: Sequence[socket.socket] = (),
         questions: Questions = QUESTIONS,
+        peers: PeerSettings | None = None,
     ) -> None:
-        """`keepers`: the leader's own stage comes first; `ports` are closed at the end."""
+        """`keepers`: the leader's own stage comes first; `ports` are closed at the end; `peers`:
+        certificates that the stages are known by."""
         self.place = next(iter(keepers))
         """Of the leader's own stage."""
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -46,6 +50,7 @@ class StageProcesses:
         """True once they have; those that end from now on only start again."""
         self._ports = ports
         self._questions = questions
+        self._peers = peers
         self._down = asyncio.Event()
         self._down.set()  # until they are up
         self._stop = [keeper.stop for keeper in keepers.values()]
@@ -63,7 +68,8 @@ class StageProcesses:
         place = StagePlace.of(environ, count)
         ports = reserved_ports(0 if place is not None else count)
         places = [place] if place is not None else places_at(ports)
-        return cls({one: keeper_of(settings, one, scratch, environ) for one in places}, ports)
+        keepers = {one: keeper_of(settings, one, scratch, environ) for one in places}
+        return cls(keepers, ports, QUESTIONS, beyond_loopback(settings.peers, places[0].address))
 
     def follow(self, up: bool) -> None:
         """Hear whether the stages run as one."""
@@ -97,7 +103,7 @@ class StageProcesses:
             process = keeper.process
             if process is not None and process.returncode is None:
                 if health is None or health.process != process.pid:
-                    health = StageHealth(process.pid, self._questions)
+                    health = StageHealth(process.pid, self._questions, peers=self._peers)
                 await end_if_stuck(process, health, loopback(place), keeper.name)
             await asyncio.sleep(self._questions.pause)
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import grpc
 
+from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
+from outrider.worker.host.peers import open_channel
 from outrider.worker.link import joining
 from outrider.worker.link.joining import Rendezvous
 from outrider.worker.pipeline.wire import hello
@@ -19,7 +21,29 @@ RUN, COLLECT = "Run", "Collect"
 JOIN_SECONDS = 60.0
 """Longest that two parties of a distributed group wait for each other once both have said Hello;
 one that is gone meanwhile is noticed by its stream."""
-REFUSALS = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
+REFUSALS = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+class StageAddress(NamedTuple):
+    """Where a stage listens."""
+
+    address: str
+    """host:port."""
+    peers: PeerSettings | None = None
+    """Certificates that it is known by; None: without."""
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return a new channel to it; raises `StageLost`."""
+        options = (*OPTIONS, ("grpc.max_receive_message_length", MAX_BYTES))
+        try:
+            name = self.peers.target if self.peers else ""
+            return open_channel(self.address, options, self.peers, name)
+        except OSError as error:
+            raise StageLost(f"the certificate of this stage cannot be read: {error}") from None
 
 
 class OutgoingStream:
@@ -36,16 +60,15 @@ class OutgoingStream:
 
     @classmethod
     async def open(
-        cls, address: str, method: str, group: Group, stage: int, first_layer: int
+        cls, to: StageAddress, method: str, group: Group, stage: int, first_layer: int
     ) -> Self:
         """Connect, say Hello, wait for the answer.
 
         Raises `StageRefused` if the pair cannot work, `StageLost` if the stage cannot be had now.
         """
-        meeting = await _meeting(group, address)
-        options = (*OPTIONS, ("grpc.max_receive_message_length", MAX_BYTES))
-        channel = grpc.aio.insecure_channel(address, options=options)
-        stream = Stream(f"stage {stage} at {address}")
+        meeting = await _meeting(group, to.address)
+        channel = to.channel()
+        stream = Stream(f"stage {stage} at {to.address}")
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         call = channel.stream_stream(f"/{SERVICE}/{method}")
         opened = cls(channel, stream, call(stream))

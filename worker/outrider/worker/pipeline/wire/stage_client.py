@@ -14,13 +14,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
+from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
 from outrider.worker.pipeline.wire.limits import ResultLimits
 from outrider.worker.pipeline.wire.mailbox import Mailbox
-from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, OutgoingStream
+from outrider.worker.pipeline.wire.outgoing_stream import (
+    COLLECT,
+    RUN,
+    OutgoingStream,
+    StageAddress,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +42,13 @@ class StageClient:
         loop: asyncio.AbstractEventLoop,
         vocabulary: int,
         notify: Callable[[], None] = lambda: None,
+        peers: PeerSettings | None = None,
     ) -> None:
         """`loop` runs on another thread, on which `notify` is called when results have come or the
-        group has ended. Results with tokens beyond `vocabulary` end the group."""
+        group has ended. Results with tokens beyond `vocabulary` end the group. `peers`:
+        certificates that the stages are known by."""
         self.group = group
+        self._peers = peers
         self.facts: tuple[StageFacts, ...] = ()
         """Of all stages, once connected."""
         self._codec = Codec(group.hidden_format, 0)
@@ -121,14 +130,15 @@ class StageClient:
             await self._ending.wait()
 
     async def _open(self, first: str, last: str, stack: contextlib.AsyncExitStack) -> None:
-        records = await OutgoingStream.open(first, RUN, self.group, 0, 0)
+        to = StageAddress(first, self._peers)
+        records = await OutgoingStream.open(to, RUN, self.group, 0, 0)
         stack.push_async_callback(records.close)
         self._start(records.carry(self.group, self._refuse), stack)  # it lives, from now on
         records.begin_sending(self._mailbox.close)
         facts = records.facts
         behind = facts[-1]
         results = await OutgoingStream.open(
-            last, COLLECT, self.group, behind.stage, behind.layers.first
+            to._replace(address=last), COLLECT, self.group, behind.stage, behind.layers.first
         )
         stack.push_async_callback(results.close)
         self._records = records

@@ -15,7 +15,9 @@ from typing import Any
 
 import grpc
 
+from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
+from outrider.worker.host.peers import Admission
 from outrider.worker.link import joining
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.transport import StageLinks
@@ -30,6 +32,7 @@ from outrider.worker.pipeline.wire.outgoing_stream import (
     RUN,
     SERVICE,
     OutgoingStream,
+    StageAddress,
 )
 from outrider.worker.pipeline.wire.payload_pair import Join, PayloadReceiver, PayloadSender
 from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, Stream
@@ -49,12 +52,16 @@ class StageService:
         limits: RecordLimits,
         next_address: str,
         on_group: Callable[[StageLinks], None],
+        peers: PeerSettings | None = None,
     ) -> None:
-        """`on_group` takes the links of each group that has come up."""
+        """`on_group` takes the links of each group that has come up; `peers`: certificates that the
+        stages know each other by."""
         self.own = own
         self._limits = limits
         self._next_address = next_address
         self._on_group = on_group
+        self._peers = peers
+        self._admission = Admission(None if peers is None else peers.target)
         self._group: GroupLinks | None = None
         self._claimed = False
 
@@ -68,6 +75,7 @@ class StageService:
 
     async def run(self, incoming: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """Serve the stream of the leader or of the stage before."""
+        await self._admission.check(context)
         async with refusals(context):
             first, group = await self._accept(incoming)
             links = await self._begin(group)
@@ -88,6 +96,7 @@ class StageService:
         self, incoming: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[bytes]:
         """Serve the stream on which the leader gets the results; of the last stage."""
+        await self._admission.check(context)
         async with refusals(context):
             first, group = await self._accept(incoming)
             links = self._collected(group)
@@ -126,7 +135,7 @@ class StageService:
             behind = None
             if not self.own.is_last:
                 behind = await OutgoingStream.open(
-                    self._next_address,
+                    StageAddress(self._next_address, self._peers),
                     RUN,
                     group,
                     self.own.facts.stage + 1,

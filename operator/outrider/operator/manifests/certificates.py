@@ -1,0 +1,57 @@
+"""Secrets with the certificate of a role's pods: kept while it is good, else issued anew. Pure, but
+for the keys that are drawn.
+"""
+
+import base64
+import binascii
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
+from outrider.contract.settings import Role
+from outrider.operator.certificates.authority import Authorities, KeyPair
+from outrider.operator.cluster.kinds import SECRET
+from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity
+
+FOLDER = "/etc/outrider/certificates"
+TYPE = "kubernetes.io/tls"
+
+
+def certificate_secret(
+    owner: Owner,
+    role: Role,
+    live: Mapping[str, Any] | None,
+    authorities: Authorities,
+    now: datetime.datetime,
+) -> Object:
+    """Return the Secret of a role's pods; `live`: the one that is there, None: none is."""
+    name = identity(owner.namespace, owner.name, role)
+    pair = None if live is None else _pair(live)
+    if pair is None or not authorities.vouch(pair, name, now):
+        pair = authorities.issue(name, now)
+    data = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: authorities.bundle}
+    return child(
+        SECRET,
+        owner,
+        certificate_name(owner.name, role),
+        role,
+        type=TYPE,
+        data={key: base64.b64encode(value).decode() for key, value in data.items()},
+    )
+
+
+def peer_settings(owner: Owner) -> PeerSettings:
+    """Return the names by which the workers of a service know each other."""
+    target, draft = (identity(owner.namespace, owner.name, role) for role in Role)
+    return PeerSettings(folder=FOLDER, target=target, draft=draft, operator=OPERATOR_IDENTITY)
+
+
+def _pair(live: Mapping[str, Any]) -> KeyPair | None:
+    """Return what a Secret holds; None: it is not there, or no such thing."""
+    data = live.get("data") or {}
+    try:
+        return KeyPair(*(base64.b64decode(data[key], validate=True) for key in (CERTIFICATE, KEY)))
+    except (KeyError, binascii.Error):
+        return None
