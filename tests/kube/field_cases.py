@@ -228,6 +228,24 @@ CASES: dict[str, Case] = {
     "metrics.prometheus.podLabel": Case("kubernetes_pod_name", base=SERVER),
     "metrics.prometheus.matchers": Case([{"label": "cluster", "value": "eu"}], base=SERVER),
     "networkPolicy.mode": Case("Disabled", sets=(NETWORK_POLICY, "chat-draft", (), None)),
+    "networkPolicy.clientNamespaces": Case(
+        ["web"],
+        sets=(
+            NETWORK_POLICY,
+            "chat-target",
+            ("spec", "ingress", 0, "from", 2, "namespaceSelector", "matchExpressions", 0, "values"),
+            ["web"],
+        ),
+    ),
+    "networkPolicy.egressPorts": Case(
+        [443, 4317],
+        sets=(
+            NETWORK_POLICY,
+            "chat-target",
+            ("spec", "egress", 2, "ports", 1, "port"),
+            4317,
+        ),
+    ),
     "podDisruptionBudget.mode": Case(
         "Enabled", sets=(BUDGET, "chat-draft", ("spec", "maxUnavailable"), 1)
     ),

@@ -196,8 +196,14 @@ def _role(
         yield settings.settings_map(owner, _settings(owner, service, worker, platform), role)
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
-        peers = _peers(service, role)
-        yield network.network_policy(owner, role, service.spec.same_pod, peers, platform.namespace)
+        yield network.network_policy(
+            owner,
+            role,
+            service.spec.network_policy,
+            service.spec.same_pod,
+            _peers(service, role),
+            platform.namespace,
+        )
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)

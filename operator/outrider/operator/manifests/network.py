@@ -7,7 +7,8 @@ from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, Owner, child
-from outrider.operator.naming import headless_name, role_name, selector
+from outrider.operator.naming import SERVICE_LABEL, headless_name, role_name, selector
+from outrider.operator.spec import NetworkPolicy
 
 GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
 HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
@@ -45,17 +46,42 @@ def _protocol(port: dict[str, Any]) -> str:
 
 
 def network_policy(
-    owner: Owner, role: Role, same_pod: bool, every_port: Iterable[Role], operator: str
+    owner: Owner,
+    role: Role,
+    wanted: NetworkPolicy,
+    same_pod: bool,
+    every_port: Iterable[Role],
+    operator: str,
 ) -> Object:
-    """Return the policy of connections to a role's pods.
+    """Return the policy of connections to and from a role's pods.
 
     `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it;
     `operator`: the operator's namespace, empty: it is not known.
     """
-    rules = _of_targets(same_pod) if role is Role.TARGET else _of_drafts(owner)
-    control = {"from": [_operator(operator)], "ports": _ports(CONTROL_PORT)}
-    pods = [{"podSelector": {"matchLabels": selector(owner.name, peer)}} for peer in every_port]
-    return _policy(owner, role, [*rules, control, *([{"from": pods}] if pods else [])])
+    own = _operator(operator)
+    clients = _clients(wanted, own)
+    rules = _of_targets(same_pod, clients) if role is Role.TARGET else _of_drafts(owner, clients)
+    rules.append({"from": [own], "ports": _ports(CONTROL_PORT)})
+    if pods := [{"podSelector": {"matchLabels": selector(owner.name, one)}} for one in every_port]:
+        rules.append({"from": pods})
+    return _policy(owner, role, rules, _egress(owner, wanted))
+
+
+def _clients(wanted: NetworkPolicy, operator: Object) -> Object:
+    """Return who may ask targets and read metrics; empty: all."""
+    if not wanted.client_namespaces:
+        return {}
+    names = {"key": NAMESPACE, "operator": "In", "values": list(wanted.client_namespaces)}
+    named = {"namespaceSelector": {"matchExpressions": [names]}}
+    return {"from": [{"podSelector": {}}, operator, named]}
+
+
+def _egress(owner: Owner, wanted: NetworkPolicy) -> list[Object]:
+    """Return the rules of connections that pods open: DNS, their own service, and what is named."""
+    dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    pods = {"podSelector": {"matchLabels": {SERVICE_LABEL: owner.name}}}
+    rules: list[Object] = [{"ports": dns}, {"to": [pods]}]
+    return [*rules, {"ports": _ports(*wanted.egress_ports)}] if wanted.egress_ports else rules
 
 
 def _operator(namespace: str) -> Object:
@@ -65,26 +91,26 @@ def _operator(namespace: str) -> Object:
     return {"namespaceSelector": named, "podSelector": {"matchLabels": OPERATOR}}
 
 
-def _of_targets(same_pod: bool) -> list[Object]:
-    """Return the rules of targets, which accept every client; so does a draft beside one, for its
+def _of_targets(same_pod: bool, clients: Object) -> list[Object]:
+    """Return the rules of targets, which accept clients; so does a draft beside one, for its
     metrics. Links to that draft come over the pod's loopback, which no policy concerns."""
     metrics = (DRAFT_HTTP_PORT,) if same_pod else ()
-    return [{"ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
+    return [{**clients, "ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
 
 
-def _of_drafts(owner: Owner) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service, metrics for every
-    client."""
+def _of_drafts(owner: Owner, clients: Object) -> list[Object]:
+    """Return the rules of drafts: links from targets of their own service, metrics for clients."""
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
     links = {"from": [targets], "ports": _ports(GRPC_PORT)}
-    return [links, {"ports": _ports(HTTP_PORT)}]
+    return [links, {**clients, "ports": _ports(HTTP_PORT)}]
 
 
-def _policy(owner: Owner, role: Role, ingress: list[Object]) -> Object:
+def _policy(owner: Owner, role: Role, ingress: list[Object], egress: list[Object]) -> Object:
     spec = {
         "podSelector": {"matchLabels": selector(owner.name, role)},
-        "policyTypes": ["Ingress"],
+        "policyTypes": ["Ingress", "Egress"],
         "ingress": ingress,
+        "egress": egress,
     }
     return child(NETWORK_POLICY, owner, role_name(owner.name, role), role, spec=spec)
 

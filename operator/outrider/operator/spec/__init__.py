@@ -49,6 +49,7 @@ from outrider.operator.spec.speculation import (
 from outrider.operator.spec.surroundings import (
     Automatic,
     EndpointPicker,
+    NetworkPolicy,
     Topology,
     TopologyPolicy,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "Metrics",
     "MetricsSource",
     "ModelSource",
+    "NetworkPolicy",
     "Offload",
     "Parallelism",
     "Pipeline",

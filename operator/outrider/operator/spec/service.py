@@ -53,7 +53,7 @@ class Spec(SpecPart):
     metrics: Metrics = Metrics()
     """Reading of the workers' metrics by the operator."""
     network_policy: NetworkPolicy = NetworkPolicy()
-    """Clients that may connect to the pods."""
+    """Connections to and from the pods."""
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
     """Most replicas of a role that evictions may stop at once."""
     monitoring: Monitoring = Monitoring()

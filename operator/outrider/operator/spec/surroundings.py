@@ -19,6 +19,11 @@ TopologyKey = Annotated[
 ]
 
 
+ClientNamespace = Annotated[ObjectName, Field(description="Name of a namespace.")]
+TcpPort = Annotated[int, Field(strict=True, ge=1, le=65_535, description="A TCP port.")]
+MAX_NAMESPACES, MAX_EGRESS_PORTS = 64, 16
+
+
 class TopologyPolicy(enum.StrEnum):
     """Strictness with which drafts run near targets."""
 
@@ -46,12 +51,17 @@ class Automatic(enum.StrEnum):
 
 
 class NetworkPolicy(SpecPart):
-    """Clients that may connect to the pods."""
+    """Connections to and from the pods, as far as the cluster's network enforces policies."""
 
     mode: Automatic = Automatic.AUTO
     """Auto and Enabled: only targets of the service may open sessions of drafts (port 50051), and
-    only the operator may ask and tell workers (port 50054); metrics, and targets, are open to all.
-    Disabled: no policy."""
+    only the operator may ask and tell workers (port 50054). Disabled: no policy."""
+    client_namespaces: Annotated[tuple[ClientNamespace, ...], Field(max_length=MAX_NAMESPACES)] = ()
+    """Namespaces whose pods may reach targets, and metrics of all workers, beside the operator's
+    and the service's own; a Prometheus of another has to be named too. Left out, all may."""
+    egress_ports: Annotated[tuple[TcpPort, ...], Field(max_length=MAX_EGRESS_PORTS)] = (443,)
+    """TCP ports at which pods may reach anybody, beside DNS and the pods of their own service: 443
+    fetches models; a proxy, or a collector of traces, has its own."""
 
 
 class PodDisruptionBudget(SpecPart):

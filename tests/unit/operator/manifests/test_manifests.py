@@ -75,6 +75,55 @@ def test_the_pods_of_a_role_are_found_by_its_selectors() -> None:
         assert policy.items() <= labels.items()
 
 
+def ingress(objects: dict[tuple[str, str], Object], role: str, port: int) -> list[Object]:
+    """The rules by which connections to a port of a role's pods are let in."""
+    rules = objects["NetworkPolicy", f"chat-{role}"]["spec"]["ingress"]
+    return [one for one in rules if port in [p["port"] for p in one.get("ports", ())]]
+
+
+def test_only_the_operators_pods_in_its_own_namespace_reach_control() -> None:
+    platform = Platform(image="w:1", namespace="outrider-system")
+    found = desired(*arguments(service_of(spec()), {}), platform).objects
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    for role in Role:
+        (rule,) = ingress(objects, role, 50054)
+        (operator,) = rule["from"]
+        names = operator["namespaceSelector"]["matchLabels"]
+        assert names == {"kubernetes.io/metadata.name": "outrider-system"}
+        assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+        (links,) = ingress(objects, role, 50051)
+        assert links.get("from") == (None if role is Role.TARGET else [_pods_of("target")])
+
+
+def _pods_of(role: str) -> Object:
+    return {"podSelector": {"matchLabels": selector("chat", Role(role))}}
+
+
+def test_clients_can_be_kept_to_namespaces_of_the_operators_and_services_beside() -> None:
+    objects = made(spec(rest="networkPolicy: {clientNamespaces: [web, monitoring]}"))
+    for role, port in (("target", 50051), ("target", 8000), ("draft", 8000)):
+        (rule,) = ingress(objects, role, port)
+        own, operator, named = rule["from"]
+        assert own == {"podSelector": {}}
+        assert "app.kubernetes.io/component" in operator["podSelector"]["matchLabels"]
+        (names,) = named["namespaceSelector"]["matchExpressions"]
+        assert names["values"] == ["web", "monitoring"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "ports"), [("{}", [443]), ("{egressPorts: [80, 4317]}", [80, 4317])]
+)
+def test_pods_reach_dns_their_own_service_and_what_is_named(policy: str, ports: list[int]) -> None:
+    found = made(spec(rest=f"networkPolicy: {policy}"))["NetworkPolicy", "chat-draft"]["spec"]
+    assert found["policyTypes"] == ["Ingress", "Egress"]
+    dns, own, named = found["egress"]
+    assert {(one["protocol"], one["port"]) for one in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    assert own == {"to": [{"podSelector": {"matchLabels": {"outrider.dev/service": "chat"}}}]}
+    assert [one["port"] for one in named["ports"]] == ports
+    closed = made(spec(rest="networkPolicy: {egressPorts: []}"))["NetworkPolicy", "chat-draft"]
+    assert len(closed["spec"]["egress"]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "role", "same"),
     [
