@@ -53,7 +53,6 @@ class Answer:
 
     @property
     def seconds(self) -> float:
-        """It took."""
         return self.ended - self.began
 
     @property

@@ -19,7 +19,8 @@ import grpc
 
 import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a link is up
 from bench.swift.answer import LOCK_STEP, NO_REUSE
-from bench.swift.draft_sides import LockStepDraft, MirroredDraft, RecomputingDraft, Replies
+from bench.swift.draft_sides import MirroredDraft, RecomputingDraft
+from bench.swift.lock_step_draft import LockStepDraft, Replies
 from bench.swift.process import (
     Traffic,
     finish,

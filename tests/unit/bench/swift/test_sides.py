@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from bench.swift.answer import LOCK_STEP, PARALLEL
-from bench.swift.draft_sides import (
-    SUBTREE,
-    LockStepDraft,
-    MirroredDraft,
-    RecomputingDraft,
-    Replies,
-    subtree,
-)
+from bench.swift.draft_sides import MirroredDraft, RecomputingDraft
+from bench.swift.lock_step_draft import SUBTREE, LockStepDraft, Replies, subtree
 from bench.swift.target_sides import LockStepTarget, MirroredTarget, TargetSides, Use
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.link.wire import Commit, Grow
