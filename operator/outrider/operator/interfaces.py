@@ -81,8 +81,8 @@ class Workers(Protocol):
         """Tell a target its policy; `on_result` is called with its state afterwards, or why it
         does not have it."""
 
-    def drain(self, pod: Pod, seconds: float) -> None:
-        """Tell a worker to finish what runs, within `seconds`, and to end."""
+    def drain(self, pod: Pod, incarnation: int, seconds: float) -> None:
+        """Tell a worker to finish what runs, within `seconds`, and to end; once in each life."""
 
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""

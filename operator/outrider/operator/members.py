@@ -59,7 +59,7 @@ def _for(seconds: float) -> str:
     return f" for {step} s"
 
 
-def losing_members(observed: Observed, role: Role) -> Iterator[Pod]:
+def leaders_to_drain(observed: Observed, role: Role) -> Iterator[Pod]:
     """Yield the leaders that serve, and of whose replica another pod is being deleted: it waits for
     them to finish, and knows no way to tell them."""
     every = (pod for pod in observed.followers if pod.role is role)

@@ -39,13 +39,13 @@ from outrider.operator.manifests.desired import (
     unserved,
 )
 from outrider.operator.manifests.termination import target_seconds
-from outrider.operator.members import losing_members
+from outrider.operator.members import leaders_to_drain
 from outrider.operator.naming import certificate_name, intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
-from outrider.operator.replicas import described, replicas, seeds
+from outrider.operator.replicas import replicas, replicas_of_spec, seeds
 from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
@@ -120,7 +120,7 @@ class Reconciler:
         except SpecError:  # the pass says it
             return
         now, seconds = self._clock(), _interval(service)
-        shrinks = deletion_costs.shrinks(observed, described(observed, service, Role.TARGET))
+        shrinks = deletion_costs.shrinks(observed, replicas_of_spec(observed, service, Role.TARGET))
         if shrinks or cache.poll.due(observed, service, now, seconds):
             before = cache.poll.uids
             question = cache.poll.question(observed, service, now, seconds)
@@ -283,10 +283,10 @@ class Reconciler:
     def _drain(self, view: View) -> None:
         """Have targets finish of whose replica another pod is about to end."""
         seconds = target_seconds(view.service.spec.target.requests.max_seconds)
-        for pod in losing_members(view.observed, Role.TARGET):
+        for pod in leaders_to_drain(view.observed, Role.TARGET):
             report = view.poll.reports.get(pod.uid)
             if report is not None and report.state is not None and not report.state.draining:
-                self._workers.drain(pod, seconds)
+                self._workers.drain(pod, report.state.incarnation, seconds)
 
     def _check(
         self,

@@ -21,10 +21,10 @@ def replicas(
     managed = role is Role.DRAFT and _mode(service, role) == ScalingMode.MANAGED
     if managed and service.spec.suspend is not Suspend.SUSPENDED:
         return decision.draft_replicas
-    return described(observed, service, role)
+    return replicas_of_spec(observed, service, role)
 
 
-def described(observed: Observed, service: SpeculativeService, role: Role) -> int | None:
+def replicas_of_spec(observed: Observed, service: SpeculativeService, role: Role) -> int | None:
     """Return the replicas of a role that the control loop does not scale; None: the number has
     another owner."""
     spec = role_spec(service, role)

@@ -103,9 +103,9 @@ class Breaking:
         self._workers.push(pod, policy, on_result)
         self._did()
 
-    def drain(self, pod: Pod, seconds: float) -> None:
+    def drain(self, pod: Pod, incarnation: int, seconds: float) -> None:
         self._may()
-        self._workers.drain(pod, seconds)
+        self._workers.drain(pod, incarnation, seconds)
         self._did()
 
     async def forget(self, gone: Iterable[str]) -> None:

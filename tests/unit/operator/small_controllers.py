@@ -190,7 +190,7 @@ class SmallWorkers:
         else:
             on_result(self.take(pod, policy))
 
-    def drain(self, pod: Pod, seconds: float) -> None:
+    def drain(self, pod: Pod, incarnation: int, seconds: float) -> None:
         self.drained.append((pod.name, seconds))
 
     def take(self, pod: Pod, policy: PolicySettings) -> State:

@@ -83,13 +83,15 @@ class BackgroundWorkers:
         """Tell a target its policy; call `on_result` with what came of it."""
         self._pushes.begin(pod, policy, on_result)
 
-    def drain(self, pod: Pod, seconds: float) -> None:
-        """Tell a worker to finish what runs, within `seconds`, and to end."""
-        self._drains.begin(pod, seconds)
+    def drain(self, pod: Pod, incarnation: int, seconds: float) -> None:
+        """Tell a worker to finish what runs, within `seconds`, and to end; once in each life."""
+        self._drains.begin(pod, incarnation, seconds)
 
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""
-        await self._clients.forget(gone)
+        uids = tuple(gone)
+        self._drains.forget(uids)
+        await self._clients.forget(uids)
 
     async def forget_service(self, service: ServiceKey) -> None:
         """End what is asked about a service that is gone."""
