@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds engines i
 
 NEVER = 3600
 """Seconds that no test waits."""
-LENGTH, LONG = 200, 1000
+LENGTH, LONG = 200, 1900
 BODY = {"prompt": PROMPT, "max_tokens": LENGTH, "ignore_eos": True, "temperature": 0}
 STATUS = health_pb2.HealthCheckResponse
 CLOSES = ("connection", "close")
