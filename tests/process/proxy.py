@@ -1,4 +1,4 @@
-"""A TCP proxy for tests: a link that is slow, and that can be cut.
+"""A TCP proxy for tests: a link that is slow, that can be cut, and that can be partitioned.
 
 with Proxy("127.0.0.1:50051", delay=0.005) as proxy:
     connect_to(proxy.address)
@@ -15,7 +15,10 @@ READ_BYTES = 1 << 16
 
 
 class Proxy:
-    """Forwards bytes both ways, each `delay` seconds after they came, in a thread of its own."""
+    """Forwards bytes both ways, each `delay` seconds after they came, in a thread of its own.
+
+    The delay may be changed at any time; bytes stay in their order.
+    """
 
     def __init__(self, address: str, delay: float = 0.0) -> None:
         self.address = ""
@@ -24,7 +27,8 @@ class Proxy:
         """Taken so far."""
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
-        self._delay = delay
+        self.delay = delay
+        self._partitioned = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._carried: collections.Counter[asyncio.StreamWriter] = collections.Counter()
         """Pieces that have come in and not gone out."""
@@ -51,6 +55,15 @@ class Proxy:
         """Resets every connection; new ones are taken."""
         self._loop.call_soon_threadsafe(self._abort)
 
+    def partition(self) -> None:
+        """Reset every connection, and each new one until `heal`."""
+        self._partitioned = True
+        self.cut()
+
+    def heal(self) -> None:
+        """Take connections again."""
+        self._partitioned = False
+
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -69,6 +82,9 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self._partitioned:
+            writer.transport.abort()
+            return
         self._writers.add(writer)
         try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
@@ -76,7 +92,8 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers.add(far_writer)
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        with contextlib.suppress(asyncio.CancelledError):  # asyncio's streams log it as an error
+            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction, until either end is gone."""
@@ -86,9 +103,9 @@ class Proxy:
             while data := await reader.read(READ_BYTES):
                 if forwarding.done():
                     return
-                late.put_nowait((self._loop.time() + self._delay, data))
+                late.put_nowait((self._loop.time() + self.delay, data))
                 self._carried[writer] += 1
-        late.put_nowait((self._loop.time() + self._delay, b""))
+        late.put_nowait((self._loop.time() + self.delay, b""))
         await forwarding
 
     async def _forward(
