@@ -70,7 +70,9 @@ def test_a_target_that_is_not_ready_any_more_takes_requests_for_its_lame_duck_ti
 def test_after_its_lame_duck_time_a_target_refuses_and_finishes_what_runs(
     folders: Folders, http: httpx.Client
 ) -> None:
-    settings = folders.settings(Role.TARGET, lame_duck_seconds=1, grace_seconds=NEVER)
+    settings = folders.settings(
+        Role.TARGET, lame_duck_seconds=1, grace_seconds=NEVER, queue_seconds=NEVER
+    )
     with (
         started(settings, folders.logs) as target,
         grpc.insecure_channel(target.address) as channel,
@@ -80,10 +82,9 @@ def test_after_its_lame_duck_time_a_target_refuses_and_finishes_what_runs(
         health = watch(health_pb2.HealthCheckRequest(), timeout=ANSWER_SECONDS)
         assert next(health).status == STATUS.SERVING
         streamed = {**BODY, "stream": True, "max_tokens": LONG}
+        signal_engine(target, signal.SIGSTOP)  # the answer cannot come to its end
         with http.stream("POST", f"{target.url}/v1/completions", json=streamed) as stream:
-            lines = stream.iter_lines()
-            next(lines)
-            signal_engine(target, signal.SIGSTOP)  # the answer cannot come to its end
+            assert stream.status_code == 200, "it is taken"
             tell_to_stop(target, http)
             assert next(health).status == STATUS.NOT_SERVING
             refused = http.post(f"{target.url}/v1/completions", json=BODY)
@@ -93,7 +94,7 @@ def test_after_its_lame_duck_time_a_target_refuses_and_finishes_what_runs(
             with pytest.raises(Unavailable):
                 client.complete(PROMPT, max_tokens=1)
             signal_engine(target, signal.SIGCONT)
-            rest = [line for line in lines if line]
+            rest = [line for line in stream.iter_lines() if line]
         assert rest[-1] == "data: [DONE]"
         assert any('"finish_reason":"length"' in line.replace(" ", "") for line in rest)
         assert target.process.wait(workers.END_SECONDS) == 0

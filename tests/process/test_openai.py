@@ -485,17 +485,17 @@ def test_a_target_is_alive_before_it_is_ready_and_while_it_drains(folders: Folde
         wait_until(ready, workers.START_SECONDS, worker.tail)
         assert statuses[0] == (200, 503)
         body = {"prompt": PROMPT, "max_tokens": LONG, "ignore_eos": True, "stream": True}
+        signal_engine(worker, signal.SIGSTOP)  # the answer cannot come to its end
         with http.stream("POST", "/v1/completions", json=body, timeout=ANSWER_SECONDS) as stream:
-            lines = stream.iter_lines()
-            next(lines)
-            signal_engine(worker, signal.SIGSTOP)  # the answer cannot come to its end
-            worker.client.drain(grace_seconds=5)
+            assert stream.status_code == 200, "it is taken"
+            worker.client.drain(grace_seconds=ANSWER_SECONDS)
             wait_until(lambda: get(worker.url, "/readyz") == 503, 5, "not ready while it drains")
             assert get(worker.url, "/healthz") == 200
             refused = httpx.post(f"{worker.url}/v1/completions", json=body, trust_env=False)
             assert refused.status_code == 503
             assert refused.headers["retry-after"]
-            last = [line for line in lines if line][-1]
+            worker.client.drain(grace_seconds=0)
+            last = [line for line in stream.iter_lines() if line][-1]
             signal_engine(worker, signal.SIGCONT)
         assert "the target stopped during this request" in last
         assert worker.process.wait(workers.END_SECONDS) == 0

@@ -24,14 +24,19 @@ class Leaving:
         self.happened: list[str] = []
         self.stop = Shutdown()
         self.requests = {1: "a stream"}
-        self.availability = Availability(lame_duck_seconds=lame_duck, clock=lambda: self.now)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.looks = 0
+        """How often somebody has looked at the clock."""
+        self.gone = asyncio.Event()
+        self.availability = Availability(lame_duck_seconds=lame_duck, clock=self._clock)
+        ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if loaded:
-            ready.set_result(None)
+            ready.set_result(SimpleNamespace(dtype="fp32", sessions=1))
         parts: dict[str, Any] = {
             "settings": SimpleNamespace(role=Role.TARGET, lame_duck_seconds=lame_duck),
-            "engine": SimpleNamespace(ready=ready, events=self.requests),
-            "control": SimpleNamespace(availability=self.availability),
+            "engine": SimpleNamespace(ready=ready, events=self.requests, gone=self.gone),
+            "control": SimpleNamespace(
+                availability=self.availability, ready=True, send_drafts=lambda: None
+            ),
             "health": SimpleNamespace(set_serving=self._says),
             "servers": (),
             "http": SimpleNamespace(send_clients_away=lambda: self.happened.append("HTTP closes")),
@@ -40,8 +45,15 @@ class Leaving:
         }
         self._worker = Worker(**parts)
 
+    def _clock(self) -> float:
+        self.looks += 1
+        return self.now
+
     async def _says(self, serving: bool) -> None:
         self.happened.append("serves" if serving else "does not serve")
+
+    async def run(self) -> int:
+        return await self._worker.run(self.stop)
 
     def begin(self) -> "asyncio.Task[None]":
         self.stop.request(GRACE)
@@ -68,7 +80,9 @@ def test_new_work_is_taken_until_the_lame_duck_time_is_over() -> None:
             await asyncio.sleep(0)
         leaving.now = LAME_DUCK - 0.001
         assert not leaving.availability.refusing
-        await asyncio.sleep(0.1)  # it has looked again
+        before = leaving.looks
+        while leaving.looks < before + 2:
+            await asyncio.sleep(0)
         assert leaving.happened == [], "clients are sent away while others are led here"
         leaving.now = LAME_DUCK
         assert leaving.availability.refusing
@@ -77,6 +91,35 @@ def test_new_work_is_taken_until_the_lame_duck_time_is_over() -> None:
         assert not draining.done(), "a stream runs"
         leaving.requests.clear()
         await draining
+
+    run(scene)
+
+
+def test_an_engine_that_dies_in_the_lame_duck_time_ends_its_worker() -> None:
+    async def scene() -> None:
+        leaving = Leaving(LAME_DUCK)
+        running = asyncio.create_task(leaving.run())
+        await leaving.until("serves")
+        leaving.stop.request(GRACE)
+        while not leaving.availability.draining:
+            await asyncio.sleep(0)
+        assert not running.done()
+        leaving.gone.set()
+        assert await running == 1
+        assert leaving.requests, "nobody is left who could finish the stream"
+        assert leaving.happened[:2] == ["serves", "does not serve"]
+
+    run(scene)
+
+
+def test_an_engine_that_dies_while_requests_finish_ends_its_worker() -> None:
+    async def scene() -> None:
+        leaving = Leaving(0.0)
+        draining = leaving.begin()
+        await leaving.until("does not serve")
+        leaving.gone.set()
+        await draining
+        assert leaving.requests
 
     run(scene)
 
@@ -112,7 +155,8 @@ def test_a_worker_that_never_served_has_no_lame_duck_time() -> None:
         leaving = Leaving(LAME_DUCK, loaded=False)
         leaving.requests.clear()
         await leaving.begin()
-        assert leaving.now == 0.0
+        assert not leaving.availability.refusing
+        assert leaving.happened == ["does not serve", "HTTP closes", "cut"]
 
     run(scene)
 

@@ -16,6 +16,18 @@ SECONDS = 60.0
 SETTINGS = WorkerSettings(role=Role.TARGET, name="tiny", model=ModelSettings(uri="file:///tiny"))
 
 
+class Ranks:
+    """Ranks that are ready; counts how often somebody looks."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def ready(self) -> bool:
+        self.looks += 1
+        return True
+
+
 def prepared(settings: WorkerSettings) -> Any:
     return SimpleNamespace(own=None)
 
@@ -25,8 +37,10 @@ def test_ranks_that_are_to_stop_stay_while_their_leader_needs_them(
 ) -> None:
     """The leader is told at the same time, and finishes its answers."""
 
+    ranks = Ranks()
+
     def start(node: FollowerNode, own: object) -> None:
-        monkeypatch.setattr(node, "_followers", SimpleNamespace(ready=True))
+        monkeypatch.setattr(node, "_followers", ranks)
 
     async def serve() -> None:
         stop = Shutdown()
@@ -35,7 +49,9 @@ def test_ranks_that_are_to_stop_stay_while_their_leader_needs_them(
         while not node.ready:
             await asyncio.sleep(0)
         stop.request(SECONDS)
-        await asyncio.sleep(0.1)  # it has looked
+        before = ranks.looks
+        while ranks.looks < before + 2 and not running.done():
+            await asyncio.sleep(0)
         assert not running.done()
         node._ended("the leader is gone")
         assert await running == 0

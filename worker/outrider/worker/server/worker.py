@@ -74,7 +74,7 @@ class Worker:
         if gone.done():
             return gone.result()
         await self.drain(stop)
-        return 0
+        return 1 if self.engine.gone.is_set() else 0
 
     async def _ends(self) -> int:
         """Return the exit status with which a worker ends by itself: its engine is gone, or its
@@ -108,11 +108,11 @@ class Worker:
 
     async def drain(self, stop: Shutdown) -> None:
         """Be not ready at once, refuse new work after the lame-duck time, and wait for requests, or
-        a draft's sessions, as long as there is time."""
-        availability = self.control.availability
+        a draft's sessions, as long as there is time and an engine."""
+        availability, gone = self.control.availability, self.engine.gone
         availability.drain()
         if self.engine.ready.done():  # else nobody was ever led here
-            await stop.wait_while(lambda: not availability.refusing)
+            await stop.wait_while(lambda: not (availability.refusing or gone.is_set()))
         await self.health.set_serving(False)
         if self.http is not None and self.settings.lame_duck_seconds:
             self.http.send_clients_away()  # gRPC has let none of its connections grow so old
@@ -125,10 +125,11 @@ class Worker:
     @property
     def busy(self) -> bool:
         """True while requests run, or a draft's sessions are not closed yet."""
+        if self.engine.gone.is_set():
+            return False
         if self.settings.role is Role.TARGET:
             return bool(self.engine.events)
-        loading = not self.engine.ready.done()
-        return not (loading or self.engine.gone.is_set() or self.engine.report.draining)
+        return self.engine.ready.done() and not self.engine.report.draining
 
     async def close(self) -> None:
         """End links, streams and the engine."""
