@@ -80,10 +80,11 @@ def test_a_link_comes_up_and_again_after_its_draft_has_another_certificate(pair:
         assert client.complete(PROMPT, max_tokens=8, ignore_end=True).token_ids
     assert up_links(pair.target.client.state()) == [pair.draft.address]
     wait_until(lambda: links_made(pair) > 0, START_SECONDS, "the first link is in the log")
-    assert links_made(pair) == 1
     workers.pair_with(pair.target)
+    pair.target.until(lambda state: not state.links)
+    made = links_made(pair)
     workers.pair_with(pair.target, pair.draft.address)
-    wait_until(lambda: links_made(pair) == 2, START_SECONDS, "a second link")
+    wait_until(lambda: links_made(pair) > made, START_SECONDS, "another link")
 
 
 def links_made(pair: Pair) -> int:
@@ -111,10 +112,10 @@ def test_control_is_the_operators_and_no_peers(pair: Pair) -> None:
 
 def test_no_private_key_is_in_a_log_or_an_argument(pair: Pair) -> None:
     keys = [PeerFiles.read(str(folder)).key for folder in pair.folder.iterdir()]
-    lines = [key.decode().splitlines()[1] for key in keys]
+    lines = [key.splitlines()[1] for key in keys]
     for worker in (pair.target, pair.draft):
         ids = [worker.process.pid, *worker.children()]
-        shown = worker.log.read_text()
+        shown = worker.log.read_bytes()
         for file in ("cmdline", "environ"):
-            shown += "".join(Path(f"/proc/{one}/{file}").read_text() for one in ids)
+            shown += b"".join(Path(f"/proc/{one}/{file}").read_bytes() for one in ids)
         assert not [line for line in lines if line in shown]

@@ -562,15 +562,18 @@ def test_keys_are_exchanged_while_a_target_runs(closed: Worker) -> None:
         url = f"{closed.url}/v1/models"
         return [httpx.get(url, headers=head, trust_env=False).status_code for head in heads]
 
-    with Client(closed.address, api_key="a third key") as client:
+    try:
+        with Client(closed.address, api_key="a third key") as client:
+            assert statuses() == [200, 401]
+            file.write_text("a third key\n")
+            assert statuses() == [401, 200]
+            assert client.models()
+            file.write_text(before)
+            with pytest.raises(Unauthenticated):
+                client.models()
         assert statuses() == [200, 401]
-        file.write_text("a third key\n")
-        assert statuses() == [401, 200]
-        assert client.models()
+    finally:
         file.write_text(before)
-        with pytest.raises(Unauthenticated):
-            client.models()
-    assert statuses() == [200, 401]
 
 
 def test_both_servers_speak_tls(folders: Folders) -> None:

@@ -7,6 +7,7 @@ import pytest
 from outrider.client import Sampling, State
 from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.sources import SOURCES, SourceKind
+from outrider.worker.speculation.local_sources import MAX_REST_SECONDS
 from tests.process.conftest import MortalDraft
 from tests.process.workers import (
     START_SECONDS,
@@ -47,7 +48,7 @@ def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
         found.append(given.result.usage.accepted_rows)
         return found[-1] > 0
 
-    wait_until(helped, START_SECONDS, "a source that helps")
+    wait_until(helped, START_SECONDS + MAX_REST_SECONDS, "a source that helps")
     return found[-1]
 
 

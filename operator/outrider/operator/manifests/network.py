@@ -15,6 +15,9 @@ HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protoc
 OPERATOR = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "operator"}
 """Labels of the operator's own pods, which push policies and read metrics."""
 NAMESPACE = "kubernetes.io/metadata.name"
+DNS_PORTS = (53, 5353)
+"""The second is that of OpenShift's DNS pods: a policy may be asked after the service's address has
+been replaced by a pod's."""
 """Label by which Kubernetes names each namespace; nobody else can set it."""
 
 
@@ -60,7 +63,9 @@ def network_policy(
     """
     own = _operator(operator)
     clients = _clients(wanted, own)
-    rules = _of_targets(same_pod, clients) if role is Role.TARGET else _of_drafts(owner, clients)
+    rules = _of_drafts(owner, clients, own)
+    if role is Role.TARGET:
+        rules = _of_targets(same_pod, clients)
     rules.append({"from": [own], "ports": _ports(CONTROL_PORT)})
     if pods := [{"podSelector": {"matchLabels": selector(owner.name, one)}} for one in every_port]:
         rules.append({"from": pods})
@@ -78,7 +83,9 @@ def _clients(wanted: NetworkPolicy, operator: Object) -> Object:
 
 def _egress(owner: Owner, wanted: NetworkPolicy) -> list[Object]:
     """Return the rules of connections that pods open: DNS, their own service, and what is named."""
-    dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    dns = [
+        {"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in DNS_PORTS
+    ]
     pods = {"podSelector": {"matchLabels": {SERVICE_LABEL: owner.name}}}
     rules: list[Object] = [{"ports": dns}, {"to": [pods]}]
     return [*rules, {"ports": _ports(*wanted.egress_ports)}] if wanted.egress_ports else rules
@@ -98,10 +105,14 @@ def _of_targets(same_pod: bool, clients: Object) -> list[Object]:
     return [{**clients, "ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
 
 
-def _of_drafts(owner: Owner, clients: Object) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service, metrics for clients."""
+def _of_drafts(owner: Owner, clients: Object, operator: Object) -> list[Object]:
+    """Return the rules of drafts: links from targets of their own service, metrics for clients.
+
+    The operator may use the port of links, too: pods of versions before Control had a port of its
+    own serve it there, and later ones refuse the operator by its certificate.
+    """
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
-    links = {"from": [targets], "ports": _ports(GRPC_PORT)}
+    links = {"from": [targets, operator], "ports": _ports(GRPC_PORT)}
     return [links, {**clients, "ports": _ports(HTTP_PORT)}]
 
 

@@ -92,7 +92,9 @@ def test_only_the_operators_pods_in_its_own_namespace_reach_control() -> None:
         assert names == {"kubernetes.io/metadata.name": "outrider-system"}
         assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
         (links,) = ingress(objects, role, 50051)
-        assert links.get("from") == (None if role is Role.TARGET else [_pods_of("target")])
+        # pods of the version before have Control there, too
+        former = [_pods_of("target"), operator]
+        assert links.get("from") == (None if role is Role.TARGET else former)
 
 
 def _pods_of(role: str) -> Object:
@@ -117,7 +119,8 @@ def test_pods_reach_dns_their_own_service_and_what_is_named(policy: str, ports: 
     found = made(spec(rest=f"networkPolicy: {policy}"))["NetworkPolicy", "chat-draft"]["spec"]
     assert found["policyTypes"] == ["Ingress", "Egress"]
     dns, own, named = found["egress"]
-    assert {(one["protocol"], one["port"]) for one in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    asked = {(one["protocol"], one["port"]) for one in dns["ports"]}
+    assert asked == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
     assert own == {"to": [{"podSelector": {"matchLabels": {"outrider.dev/service": "chat"}}}]}
     assert [one["port"] for one in named["ports"]] == ports
     closed = made(spec(rest="networkPolicy: {egressPorts: []}"))["NetworkPolicy", "chat-draft"]

@@ -32,6 +32,8 @@ class ApiKeys:
         self._file = file
         self._stamp = _stamp(file)
         self._digests = _digests(file)
+        self._problem = ""
+        """Why the file could not be read when it was last tried."""
 
     def allows(self, authorization: str) -> bool:
         """True if this `Authorization` holds one of the keys that the file has now; takes the same
@@ -46,13 +48,15 @@ class ApiKeys:
         stamp = _stamp(self._file)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             self._digests = _digests(self._file)
+            self._stamp, self._problem = stamp, ""
             logger.info("%d API keys are in force: their file has changed", len(self._digests))
-        except SettingsError as error:
-            self._digests = ()
-            logger.error("nobody is let in: %s", error)
+        except SettingsError as error:  # what failed may pass: the next request reads again
+            self._digests, self._stamp = (), None
+            if self._problem != str(error):
+                logger.error("nobody is let in: %s", error)
+            self._problem = str(error)
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
