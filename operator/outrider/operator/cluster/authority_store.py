@@ -35,11 +35,15 @@ class AuthorityStore:
         return self._known
 
     async def load(self) -> None:
-        """Read the Secret; make it, or renew what it holds, if need be. Raises `ClusterError`."""
+        """Read the Secret; make it, or renew what it holds, if need be. Raises `ClusterError`.
+
+        One that is deleted while its operator runs is written again as it was: what pods hold stays
+        valid. New authorities need a restart besides.
+        """
         live = await self._cluster.get(SECRET, self._namespace, self._name)
-        stored = Authorities() if live is None else self._read(live)
+        stored = self._known if live is None else self._read(live)
         renewed = stored.renewed(datetime.datetime.now(datetime.UTC))
-        if renewed != stored:
+        if live is None or renewed != stored:
             await self._write(renewed, live)
             log.info("%d certificate authorities are in %s", len(renewed.pairs), self)
         self._known = renewed
@@ -52,6 +56,8 @@ class AuthorityStore:
                 await self.load()
             except ClusterError as error:
                 log.warning("the certificate authorities were not looked at: %s", error)
+            except Exception:
+                log.exception("the certificate authorities were not looked at")
 
     def __str__(self) -> str:
         return f"the Secret {self._namespace}/{self._name}"

@@ -80,3 +80,16 @@ def test_what_cannot_be_read_is_left_alone_and_said_without_its_content() -> Non
     assert cluster.writes == []
     assert "planted" not in str(said.value)
     assert planted not in str(said.value)
+
+
+def test_one_that_is_deleted_meanwhile_is_written_again_as_it_was() -> None:
+    cluster = OneSecret()
+    kept = store(cluster)
+    asyncio.run(kept.load())
+    before, cluster.live = kept.current(), None
+    asyncio.run(kept.load())
+    assert kept.current() == before
+    assert cluster.writes == ["create", "create"]
+    again = store(cluster)
+    asyncio.run(again.load())
+    assert again.current() == before

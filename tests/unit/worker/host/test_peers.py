@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from outrider.contract.peers import KEY, PeerSettings
+from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
 from outrider.contract.settings import Role, SettingsError
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.worker.host.peers import (
@@ -58,14 +58,19 @@ async def echoing(peers: PeerSettings | None, admission: Admission) -> AsyncIter
 async def answer(address: str, peers: PeerSettings | None, name: str = DRAFT) -> grpc.StatusCode:
     """How a call fares that is made with these certificates."""
     async with open_channel(address, NO_PROXY, peers, name) as channel:
-        call: Any = channel.stream_stream(f"/{SERVICE}/{ECHO}")(timeout=SECONDS)
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await call.write(b"?")
-            await call.done_writing()
-            async for _ in call:
-                continue
-        status: grpc.StatusCode = await call.code()
-        return status
+        return await status_of(channel)
+
+
+async def status_of(channel: grpc.aio.Channel) -> grpc.StatusCode:
+    """How a call on this channel ends."""
+    call: Any = channel.stream_stream(f"/{SERVICE}/{ECHO}")(timeout=SECONDS)
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await call.write(b"?")
+        await call.done_writing()
+        async for _ in call:
+            continue
+    status: grpc.StatusCode = await call.code()
+    return status
 
 
 def test_a_server_takes_the_role_that_it_is_for_and_nobody_else(tmp_path: Path) -> None:
@@ -88,6 +93,27 @@ def test_a_server_takes_the_role_that_it_is_for_and_nobody_else(tmp_path: Path) 
 
     expected = {caller: status for caller, (_, _, status) in callers.items()}
     assert asyncio.run(ask()) == {**expected, "plain": NONE}
+
+
+def test_a_server_refuses_a_stranger_who_trusts_it(tmp_path: Path) -> None:
+    """A caller who would take any server: whether it gets through is the server's word alone."""
+    authorities = new_authorities()
+    fill(tmp_path / "server", authorities, DRAFT)
+    fill(tmp_path / "stranger", new_authorities(), TARGET)
+    trusted = (tmp_path / "server" / AUTHORITIES).read_bytes()
+    key, certificate = ((tmp_path / "stranger" / one).read_bytes() for one in (KEY, CERTIFICATE))
+
+    async def ask(*own: bytes) -> grpc.StatusCode:
+        credentials = grpc.ssl_channel_credentials(trusted, *own)
+        named = (*NO_PROXY, ("grpc.ssl_target_name_override", DRAFT))
+        async with (
+            echoing(peers_in(tmp_path / "server"), EVERYBODY) as address,
+            grpc.aio.secure_channel(address, credentials, named) as channel,
+        ):
+            return await status_of(channel)
+
+    assert asyncio.run(ask(key, certificate)) is NONE
+    assert asyncio.run(ask()) is NONE
 
 
 def test_a_caller_takes_only_the_server_that_it_wants(tmp_path: Path) -> None:
