@@ -13,10 +13,12 @@ from outrider.operator.cluster.kinds import (
     CLAIM,
     CONFIG_MAP,
     DEPLOYMENT,
+    GUARDED,
     LEASE,
     NETWORK_POLICY,
     NETWORK_SERVICE,
     ROLE_SCALER,
+    SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -45,7 +47,7 @@ EDITS: dict[str, Object] = {
     CONFIG_MAP.name: {"data": {"policy.json": "{}"}},
     CLAIM.name: {"metadata": {"labels": {PART: "other"}}},
     NETWORK_SERVICE.name: {"spec": {"selector": {SERVICE_LABEL: "other"}}},
-    NETWORK_POLICY.name: {"spec": {"policyTypes": ["Ingress", "Egress"]}},
+    NETWORK_POLICY.name: {"spec": {"policyTypes": ["Ingress"]}},
     BUDGET.name: {"spec": {"maxUnavailable": 7}},
     DEPLOYMENT.name: {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}},
     ROLE_SCALER.name: {"metadata": {"labels": {PART: "other"}}},
@@ -100,7 +102,8 @@ def spoken_of(live: Object | None) -> Any:
 
 
 def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: Space) -> None:
-    assert {kind for kind, _ in space.children(whole)} == {kind.name for kind in MADE}
+    made = {kind for kind, _ in space.children(whole)}
+    assert made == {kind.name for kind in (*MADE, *GUARDED)}
     for kind in MADE:
         name = some(space, kind)
         before = space.there(kind, name)
@@ -114,6 +117,13 @@ def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: 
             return new and spoken_of(live) == spoken_of(before)
 
         space.until(back, f"{kind.name} {name} is back")
+    for name in (name for kind, name in space.children(whole) if kind == SECRET.name):
+        space.delete(SECRET, name)
+
+        def another(name: str = name) -> bool:
+            return space.get(SECRET, name) is not None
+
+        space.until(another, f"{SECRET.name} {name} is back")
     space.until_at_rest(whole)
 
 
