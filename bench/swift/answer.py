@@ -1,7 +1,8 @@
 """Answers of the sides of `bench.swiftspec`: tokens, costs, and the passes of both engines."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from outrider.worker.messages import TimelineSpan
 
 SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock step"
 PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)
@@ -10,20 +11,6 @@ ALL_PARALLEL = "parallel"
 """Those together, as one target's process has them."""
 PLAIN = "plain"
 """The serial side's target, without its draft."""
-
-
-class Pass(NamedTuple):
-    """One pass of either engine: a timeline's span, by the clock that all processes share."""
-
-    lane: str
-    number: int
-    came: float
-    began: float
-    ended: float
-    rows: int
-    prompt_rows: int = 0
-    committed_rows: int = 0
-    pruned_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +27,8 @@ class Answer:
     commits: int
     fall_ins: int
     """Commits whose new root was in the target's copy of the tree."""
-    target: tuple[Pass, ...]
-    draft: tuple[Pass, ...] = ()
+    target: tuple[TimelineSpan, ...]
+    draft: tuple[TimelineSpan, ...] = ()
     draft_commits: int = 0
     draft_fall_ins: int = 0
     """As the draft's own tree has it; 0 of 0 where nobody counted."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.report import Spread, median_and_range
-from bench.swift.answer import LOCK_STEP, MIRRORED, Answer, Pass
+from bench.swift.answer import LOCK_STEP, MIRRORED, Answer
+from outrider.worker.messages import TimelineSpan
 
 TOLERANCE = 0.03
 """Share of its tokens that the mirrored tree may lose beyond what fall-outs cost."""
@@ -67,7 +68,7 @@ def figures(answers: Sequence[Answer], mirrored: Sequence[Answer]) -> Figures:
     )
 
 
-def busy(passes: Iterable[Pass], answer: Answer) -> float:
+def busy(passes: Iterable[TimelineSpan], answer: Answer) -> float:
     """Return the seconds of an answer for which one of these passes ran; they do not overlap."""
     began, ended = answer.began, answer.ended
     return sum(max(0.0, min(one.ended, ended) - max(one.began, began)) for one in passes)

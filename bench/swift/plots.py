@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.swift.answer import LOCK_STEP, MIRRORED, Answer, Pass
+from bench.swift.answer import LOCK_STEP, MIRRORED, Answer
 from bench.swift.figures import Figures, of_mirrored, steady
 from outrider.cli.lanes import Span, draw
+from outrider.worker.messages import TimelineSpan
 
 PASSES = 12
 """Of a target, in a picture of lanes."""
@@ -27,7 +28,9 @@ def draw_lanes(answers: Mapping[str, Answer], title: str, path: Path) -> None:
     draw(spans, title, path)
 
 
-def lane_of(passes: Sequence[Pass], time: tuple[float, float], lane: tuple[int, str]) -> list[Span]:
+def lane_of(
+    passes: Sequence[TimelineSpan], time: tuple[float, float], lane: tuple[int, str]
+) -> list[Span]:
     """Return the passes within a time, as spans of one lane; what reaches out is cut."""
     (began, ended), (place, name) = time, lane
     return [

@@ -18,13 +18,14 @@ from typing import Any
 from bench.peer import Peer
 from bench.peer import started as peer_started
 from bench.report import Prompt
-from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer, Pass
+from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
 from outrider.cli import processors
 from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.worker.__main__ import QUIET_LIBRARIES
+from outrider.worker.messages import TimelineSpan
 from outrider.worker.server.stage_processes import reserved_ports
 
 NO_LIMIT = 1e12
@@ -67,7 +68,7 @@ class Side:
 
 def answer_of(said: Mapping[str, Any], beside: Mapping[str, Any]) -> Answer:
     """Join what a target and its draft's process have said; `beside` is empty without one."""
-    passes = [Pass(*one) for one in (*said["spans"], *beside.get("spans", ()))]
+    passes = [TimelineSpan(*one) for one in (*said["spans"], *beside.get("spans", ()))]
     return Answer(
         token_ids=tuple(said["token_ids"]),
         tokens=said["tokens"],

@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from outrider.cli.placement.split import name_of
 from outrider.contract.settings import Role
 
 
@@ -19,7 +20,7 @@ def render(found: Mapping[str, Any]) -> Group:
     return Group(
         *(costs(role, found["costs"][role]) for role in (Role.TARGET, Role.DRAFT)),
         splits(devices, found["splits"], best),
-        Text(f"recommended: {_name(best)} of {devices}", style="bold"),
+        Text(f"recommended: {name_of(best['target'], best['draft'])} of {devices}", style="bold"),
         Text(
             f"  the draft's first guess is right in {found['acceptance']:.0%} ({words}); "
             f"trees {best['width']} wide",
@@ -63,14 +64,10 @@ def _table(title: str, columns: list[str]) -> Table:
 def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     drafted = bool(one["draft"])
     return (
-        _name(one),
+        name_of(one["target"], one["draft"]),
         f"{1e3 * one['target_seconds']:.2f} ms",
         f"{1e3 * one['draft_seconds']:.2f} ms" if drafted else "-",
         str(one["rows"]) if drafted else "-",
         str(one["depth"]) if drafted else "-",
         f"{one['tokens_per_second']:.1f}",
     )
-
-
-def _name(one: Mapping[str, Any]) -> str:
-    return f"{one['target']} + {one['draft']}" if one["draft"] else f"{one['target']}, no draft"

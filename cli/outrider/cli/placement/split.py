@@ -70,12 +70,17 @@ class Split:
     @property
     def name(self) -> str:
         """As tables show it."""
-        return f"{self.target} + {self.draft}" if self.draft else f"{self.target}, no draft"
+        return name_of(self.target, self.draft)
 
     @property
     def nodes_ahead(self) -> int:
         """Nodes of a tree: those of this pass of the target, and of the next."""
         return 2 * WIDTH * self.depth
+
+
+def name_of(target: Degree, draft: Degree) -> str:
+    """Return a split as tables show it; a draft of 0 is none."""
+    return f"{target} + {draft}" if draft else f"{target}, no draft"
 
 
 def splits(costs: SplitCosts, devices: int, acceptance: float, *, shared: bool) -> list[Split]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.swift.answer import LOCK_STEP, MIRRORED, SERIAL, Answer, Pass
+from bench.swift.answer import LOCK_STEP, MIRRORED, SERIAL, Answer
 from bench.swift.figures import (
     Figures,
     busy,
@@ -18,6 +18,7 @@ from bench.swift.figures import (
 )
 from bench.swift.plots import allowed_rate, lane_of, lock_step_rate
 from bench.swift.sides import answer_of
+from outrider.worker.messages import TimelineSpan
 
 ANSWER = Answer(
     token_ids=(1, 2, 3, 4, 5),
@@ -27,8 +28,14 @@ ANSWER = Answer(
     ended=12.0,
     commits=2,
     fall_ins=1,
-    target=(Pass("target", 0, 9.5, 9.5, 10.5, 4), Pass("target", 1, 11.0, 11.0, 12.0, 4)),
-    draft=(Pass("draft", 0, 10.0, 10.0, 10.5, 3), Pass("draft", 1, 11.5, 11.5, 12.5, 5)),
+    target=(
+        TimelineSpan("target", 0, 9.5, 9.5, 10.5, 4),
+        TimelineSpan("target", 1, 11.0, 11.0, 12.0, 4),
+    ),
+    draft=(
+        TimelineSpan("draft", 0, 10.0, 10.0, 10.5, 3),
+        TimelineSpan("draft", 1, 11.5, 11.5, 12.5, 5),
+    ),
     draft_commits=2,
     draft_fall_ins=2,
     recomputed=6,
@@ -120,7 +127,7 @@ def test_ratios_are_to_the_mirrored_tree_and_to_the_link_without_delay() -> None
 
 
 def test_a_picture_is_of_the_middle_and_its_lanes_are_cut() -> None:
-    passes = tuple(Pass("target", at, at, at, at + 0.5, 2) for at in range(9))
+    passes = tuple(TimelineSpan("target", at, at, at, at + 0.5, 2) for at in range(9))
     assert steady(replace(ANSWER, target=passes), 3) == (3, 5.5)
     assert steady(replace(ANSWER, target=passes), 99) == (0, 8.5)
     spans = lane_of(passes, (3.25, 5.25), (1, "mirrored: target"))
