@@ -1,8 +1,10 @@
 # Every target sets up what it needs; a second run starts in seconds.
 BIN := .venv/bin
-export PROMPT ?= Explain in three sentences why the sky is blue.
+# Of `make demo`: one prompt instead of its three.
+export PROMPT ?=
 export UV_PROJECT_ENVIRONMENT := .venv
-# Of `make images`: what stands before their names, such as registry.example/team/; cpu or cuda.
+# Of `make images`: what stands before their names, such as registry.example/team/; cpu (without
+# torch) or cuda.
 REGISTRY ?=
 DEVICE ?= cpu
 # Of `make check`: anything but nothing for all unit tests, not only those of what has changed.
@@ -10,16 +12,25 @@ ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync demo check test e2e lint proto bench gpu images
+.PHONY: help sync run-sync demo check test e2e lint proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
-sync: ## make .venv match uv.lock, with a pinned uv if there is none
-	@uv=$$(tools/bootstrap) && { "$$uv" sync --locked --check --quiet 2>/dev/null || "$$uv" sync --locked; }
+SYNC = uv=$$(tools/bootstrap) && { "$$uv" sync --locked $(1) --check --quiet 2>/dev/null || "$$uv" sync --locked $(1); }
 
-demo: sync ## answer PROMPT in the machine's best arrangement, and compare
-	$(BIN)/outrider run -f examples/smollm2.yaml --prompt "$$PROMPT" --compare
+sync: ## make .venv match uv.lock, with a pinned uv if there is none
+	@$(call SYNC,--group dev)
+
+run-sync: # what runs, without torch and without what tests need; more that is there stays
+	@$(call SYNC,--inexact)
+
+demo: run-sync ## answer three prompts, or PROMPT, in the machine's best arrangement, and compare
+	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
+		--prompt "Explain in three sentences why the sky is blue." \
+		--prompt "Write a short story about a lighthouse keeper." \
+		--prompt "What should I see in Rome in two days?"; fi; \
+	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes
 	@tests=$$($(if $(ALL),echo tests/unit,$(BIN)/python -m tools.changed_tests)) && \

@@ -25,7 +25,8 @@ UNMEASURED = """\
 Not measured yet: `make bench` measures, and `uv run python -m bench.quote` puts the ratios here."""
 MEASURED = """\
 Tokens per second of one over the other, geometric mean over chat prompts, greedy and at temperature
-0.8. Measured on {cpu}, {cores} cores, {system}, on {date}; `make bench` repeats it.
+0.8. Measured on {cpu} ({flags}), {cores} processors, {memory_gib} GiB, {system}, on {date};
+`make bench` repeats it.
 
 | | ratio |
 |---|---|
@@ -74,7 +75,8 @@ def measured(report: Mapping[str, Any]) -> str:
         f"| {words[0]} | {report['ratios'][name]:.2f} x{marks[name]} |"
         for name, words in SIDES.items()
     ]
-    facts = {key: report["machine"][key] for key in ("cpu", "cores", "system")}
+    facts = {key: report["machine"][key] for key in ("cpu", "cores", "memory_gib", "system")}
+    facts["flags"] = ", ".join(report["machine"]["flags"])
     text = MEASURED.format(**facts, date=report["date"][:10], rows="\n".join(rows))
     return text + (OVERLAP if any(marks.values()) else "")
 

@@ -37,7 +37,7 @@ def plugin(name: str) -> str:
     """Path of a protoc plugin in this interpreter's own environment."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
-        raise RuntimeError(f"{name} is missing: run `uv sync` first")
+        raise RuntimeError(f"{name} is missing: run `make sync` first")
     return found
 
 

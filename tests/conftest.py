@@ -2,6 +2,7 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from tests import bytecode
@@ -17,6 +18,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Triton decides when it is imported whether kernels are compiled or run by its interpreter on the
 # CPU, and torch may import it first. TRITON_INTERPRET=0 is for machines with a device (-m gpu).
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# No example is too slow: the first one may compile kernels, on a machine that does much else.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 LANES = pytest.StashKey[OpenLanes]()
 

@@ -1,19 +1,21 @@
-"""Which tests of a run go on in a second pytest beside the others: those of `lanes`, one for each.
+"""Which tests of a run go on in a pytest of their own beside the others: those of `lanes`.
 
 `tests/kube` mostly waits for servers, which `pod_network` makes first where there are none, and
-needs a network of its own; `tests/unit` computes on one core beside `tests/process`, which waits
-for what several processes do. Leaves the processes to `inner_pytest`.
+needs a network of its own; `tests/unit` computes on one core; `tests/process` waits for what
+several processes do, so that half of its files go on beside the other half. Leaves the processes to
+`inner_pytest`, and which half a file is in to `halves`.
 """
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tools import kube_assets
 
+from tests.halves import second_half
 from tests.inner_pytest import InnerPytest
 from tests.kube import pod_network
 
@@ -21,6 +23,12 @@ TESTS = Path(__file__).parent
 PROCESS = TESTS / "process"
 ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
 """Whether this is a machine that cannot have network namespaces, and need not."""
+
+Files = Collection[Path]
+
+
+def _all(files: Files) -> Files:
+    return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +38,30 @@ class Lane:
     name: str
     launcher: Sequence[str]
     """The command that is to start its pytest."""
-    wanted: Callable[[Sequence[pytest.Item]], bool]
-    """Whether it is opened in a run of these tests."""
+    wanted: Callable[[Files], bool]
+    """Whether it is opened in a run of these files."""
+    share: Callable[[Files], Files] = _all
+    """Those of the folder's files in a run that are its own."""
     note: Callable[[], str] = str
     """What to know while its first test is waited for."""
 
-    def holds(self, item: pytest.Item) -> bool:
-        """Whether a test is one of its own."""
-        return TESTS / self.name in item.path.parents
+    def files(self, run: Files) -> Files:
+        """Those whose tests are its own, of a run; none where it is not opened."""
+        if not self.wanted(run):
+            return ()
+        return self.share([file for file in run if TESTS / self.name in file.parents])
 
 
-def _outside(items: Sequence[pytest.Item]) -> bool:
-    return bool(items) and not pod_network.inside() and not ELSEWHERE
+def _outside(run: Files) -> bool:
+    return bool(run) and not pod_network.inside() and not ELSEWHERE
 
 
-def _beside_processes(items: Sequence[pytest.Item]) -> bool:
-    return any(PROCESS in item.path.parents for item in items)
+def _beside_processes(run: Files) -> bool:
+    return any(PROCESS in file.parents for file in run)
+
+
+def _of_several_folders(run: Files) -> bool:
+    return any(PROCESS not in file.parents for file in run)
 
 
 def _making() -> str:
@@ -55,8 +71,9 @@ def _making() -> str:
 
 
 LANES = (
+    Lane("process", (), _of_several_folders, second_half),
     Lane("unit", (), _beside_processes),
-    Lane("kube", (sys.executable, "-m", "tests.kube.pod_network"), _outside, _making),
+    Lane("kube", (sys.executable, "-m", "tests.kube.pod_network"), _outside, note=_making),
 )
 """In the order of their reports, which follow those of all other tests."""
 
@@ -64,8 +81,10 @@ LANES = (
 class OpenLane:
     """One lane in one run."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, run: Files) -> None:
         self.lane = lane
+        self.files = frozenset(lane.files(run))
+        """Whose tests are its own."""
         self._inner: InnerPytest
 
     def start(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -89,11 +108,12 @@ class OpenLanes:
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         """`items`: all tests of the run."""
-        self._lanes = [OpenLane(lane) for lane in LANES if lane.wanted(items)]
+        run = frozenset(item.path for item in items)
+        self._lanes = [OpenLane(lane, run) for lane in LANES]
 
     def place(self, item: pytest.Item) -> int:
         """Where a test is reported: -1 for one of no lane, then by lane."""
-        holders = (n for n, opened in enumerate(self._lanes) if opened.lane.holds(item))
+        holders = (n for n, opened in enumerate(self._lanes) if item.path in opened.files)
         return next(holders, -1)
 
     def start(self, session: pytest.Session) -> None:

@@ -30,18 +30,25 @@ _OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_h
 
 
 def write_tiny_gguf(
-    checkpoint: Path, path: Path, quantise: bool = False, experts: int = 0, **extra: np.ndarray
+    checkpoint: Path,
+    path: Path,
+    quantise: bool = False,
+    experts: int = 0,
+    sentencepiece: bool = False,
+    **extra: np.ndarray,
 ) -> Path:
     """Writes `checkpoint` to `path`; returns it.
 
-    `quantise` stores matrices as Q8_0. `extra` adds tensors, with `__` for a dot in their names.
+    `quantise` stores matrices as Q8_0; `sentencepiece` gives it another tokenizer, of that kind.
+    `extra` adds tensors, with `__` for a dot in their names.
     """
     config = json.loads((checkpoint / "config.json").read_text())
     writer = gguf.GGUFWriter(path, config["model_type"])
     _add_config(writer, config)
     if experts:
         writer.add_expert_count(experts)
-    _add_tokenizer(writer, config["vocab_size"])
+    add_tokenizer = _add_sentencepiece if sentencepiece else _add_tokenizer
+    add_tokenizer(writer, config["vocab_size"])
     for name, value in load_file(checkpoint / "model.safetensors").items():
         _add_tensor(writer, _gguf_name(name), _permuted(name, value, config), quantise)
     for name, value in extra.items():
@@ -81,6 +88,22 @@ def _add_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(END_ID)
     writer.add_chat_template(TEMPLATE)
+
+
+def _add_sentencepiece(writer: gguf.GGUFWriter, size: int) -> None:
+    """A tokenizer with bytes to fall back to, whose merges follow from its scores."""
+    pieces = ["\u2581", "a", "b", "ab", "\u2581ab"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    kinds = [gguf.TokenType.UNKNOWN, *[gguf.TokenType.CONTROL] * 2, *[gguf.TokenType.BYTE] * 256]
+    kinds += [gguf.TokenType.NORMAL] * len(pieces)
+    unused = size - len(tokens)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens + [f"[PAD{i}]" for i in range(len(tokens), size)])
+    writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(pieces) + unused)])
+    writer.add_token_types(kinds + [gguf.TokenType.UNUSED] * unused)
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 def _gguf_name(name: str) -> str:

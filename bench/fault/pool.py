@@ -21,6 +21,7 @@ from outrider.contract.settings import (
 )
 from outrider.contract.sources import SourceKind
 from outrider.operator.spec import Placement, SpeculativeService
+from tests.ports import free_port
 from tests.process import workers
 from tests.process.proxy import Proxy
 from tests.process.workers import Worker
@@ -126,8 +127,8 @@ def alone(settings: WorkerSettings, running: int) -> WorkerSettings:
     """Return settings of a worker on ports of its own, with room for so many, linked to nothing."""
     return dataclasses.replace(
         settings,
-        listen=f"127.0.0.1:{workers.free_port()}",
-        http_listen=f"127.0.0.1:{workers.free_port()}",
+        listen=f"127.0.0.1:{free_port()}",
+        http_listen=f"127.0.0.1:{free_port()}",
         link=LinkTransport.GRPC,
         link_dir=None,
         threads=1,

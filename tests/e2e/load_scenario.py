@@ -20,8 +20,8 @@ def apply(on: Recording) -> None:
     on.run("kubectl apply -f models.yaml")
     on.run("kubectl apply -k .")
     on.run(f"kubectl patch specsvc/{SERVICE} --type merge --patch-file colocated.yaml")
-    on.run(f"kubectl rollout status deployment/{SERVICE}-target --timeout=25m")
     on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=Ready --timeout=25m")
+    on.run(f"kubectl rollout status deployment/{SERVICE}-target --timeout=25m")
     on.run(f"kubectl get specsvc/{SERVICE} -o yaml | sed -n '/^  speculation:/,/^  [t-z]/p'")
 
 

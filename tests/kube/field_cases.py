@@ -82,6 +82,7 @@ def _role(role: Role) -> dict[str, Case]:
         "parallelism.tensor": Case(2, only),
         "parallelism.nodes": Case(
             2,
+            DRAFT if role is Role.TARGET else frozenset(),  # they aim at other pods
             sets=(NETWORK_SERVICE, f"{work}-nodes", ("spec", "publishNotReadyAddresses"), True),
             base={name: {"parallelism": {"tensor": 2}}},
         ),
@@ -101,6 +102,12 @@ def _role(role: Role) -> dict[str, Case]:
             "fast",
             only,
             sets=(CLAIM, claim, ("spec", "storageClassName"), "fast"),
+            beside={name: MADE},
+        ),
+        "cache.accessMode": Case(
+            "ReadWriteOnce",
+            only,
+            sets=(CLAIM, claim, ("spec", "accessModes"), ["ReadWriteOnce"]),
             beside={name: MADE},
         ),
         "update.strategy": Case(
@@ -139,6 +146,7 @@ CASES: dict[str, Case] = {
     "target.engine.maxContext": Case(1024, TARGET, base={"draft": {"engine": {"maxContext": 512}}}),
     "target.parallelism.pipeline": Case(
         2,
+        DRAFT,
         sets=(NETWORK_SERVICE, "chat-target-nodes", ("spec", "ports", 0, "name"), "stage"),
     ),
     "target.pipeline.cut": Case([30], TARGET),
@@ -271,6 +279,7 @@ CASES: dict[str, Case] = {
     ),
     "monitoring.mode": Case("Disabled", sets=(POD_MONITOR, "chat", (), None)),
     "suspend": Case("Suspended", sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 0)),
+    "upgrade": Case("AtOnce"),  # tests/kube/test_upgrades says what it does
 }
 
 

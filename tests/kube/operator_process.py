@@ -50,6 +50,8 @@ class OperatorProcess:
     """Instead of `--namespace` and `--lease-namespace`."""
     kubeconfig: Path | None = None
     """Of the user that it is; None: the administrator."""
+    sources: Path | None = None
+    """Checkout of the version that it is; None: this one."""
     lives: int = 0
     _process: "subprocess.Popen[bytes] | None" = None
     _port: int = 0
@@ -111,7 +113,7 @@ class OperatorProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "outrider.operator", *listen, *given],
                 cwd=self.folder,
-                env={**os.environ, "KUBECONFIG": user, **self._compiled()},
+                env={**os.environ, "KUBECONFIG": user, **self._compiled(), **self._version()},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -124,6 +126,13 @@ class OperatorProcess:
         takes."""
         folder = os.environ.get(bytecode.FOLDER) or str(self.control_plane.folder / "bytecode")
         return {bytecode.FOLDER: folder, bytecode.FORBIDDEN: ""}
+
+    def _version(self) -> dict[str, str]:
+        """Variables by which its modules are those of its version."""
+        if self.sources is None:
+            return {}
+        found = os.pathsep.join(str(self.sources / folder) for folder in ("operator", "protos"))
+        return {"PYTHONPATH": found}
 
     def wait_until_leading(self) -> None:
         """Raises `ServerEnded` with the end of its log if it ends instead."""
@@ -217,12 +226,15 @@ class Operators:
     all: list[OperatorProcess] = field(default_factory=list)
 
     def start(
-        self, arguments: Sequence[str] | None = None, kubeconfig: Path | None = None
+        self,
+        arguments: Sequence[str] | None = None,
+        kubeconfig: Path | None = None,
+        sources: Path | None = None,
     ) -> OperatorProcess:
         """One more; does not wait until it leads."""
         folder = self.folder / f"operator-{len(self.all)}"
         operator = OperatorProcess(
-            self.control_plane, folder, self.namespace, arguments, kubeconfig
+            self.control_plane, folder, self.namespace, arguments, kubeconfig, sources
         )
         self.all.append(operator)
         operator.start()

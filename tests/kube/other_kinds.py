@@ -7,7 +7,7 @@ As strict about those as the real ones; what is done about such objects is nobod
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outrider.operator.cluster.kinds import (
@@ -16,7 +16,7 @@ from outrider.operator.cluster.kinds import (
     POD_MONITOR,
     ObjectKind,
 )
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import ControlPlane, KubectlError
 
 Schema = dict[str, Any]
 OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -123,8 +123,17 @@ def installed(control_plane: ControlPlane, *kinds: ObjectKind) -> Iterator[None]
     """The cluster knows these kinds until the end of the block."""
     names = [f"{kind.plural}.{kind.group}" for kind in kinds]
     control_plane.apply(*(definition(kind) for kind in kinds))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+    control_plane.wait_until(lambda: _served(control_plane, names), "the kinds are served")
     try:
         yield
     finally:
         control_plane.kubectl("delete", "crd", *names)
+
+
+def _served(control_plane: ControlPlane, names: Sequence[str]) -> bool:
+    """Whether objects of all these definitions can be listed."""
+    try:
+        control_plane.kubectl("get", ",".join(names), "-A")
+    except KubectlError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The chart as Helm renders it, without installing: values, rules, definitions, labels."""
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from tools.crds import FOLDER
 
+from outrider.operator.__main__ import parse
 from outrider.operator.manifests.network import OPERATOR
 from tests.kube.chart import CHART, Release, only, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
@@ -56,6 +58,8 @@ def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Releas
         ("image.pullPolicy=Sometimes", "/image/pullPolicy", "IfNotPresent"),
         ("image.repository=", "/image/repository", "minLength"),
         ("worker.image.tag=a b", "/worker/image/tag", "does not match pattern"),
+        ("worker.podTemplate.spec=5", "/worker/podTemplate/spec", "got number, want object"),
+        ("podUser=root", "/podUser", "'Auto', 'Fixed', 'Assigned'"),
         ("namespaces={Team_A}", "/namespaces/0", "does not match pattern"),
         ("metrics.monitor=true", "/metrics/monitor", "'Auto', 'Enabled', 'Disabled'"),
         ("admission.timeoutSeconds=11", "/admission/timeoutSeconds", "got 11, want 10"),
@@ -206,3 +210,39 @@ def test_a_certificate_of_ones_own_is_mounted_and_none_is_made(release: Release)
     assert expression["values"] == ["a"]
     (volume,) = only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
     assert volume["secret"]["secretName"] == "mine"
+
+
+OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
+
+
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [
+        ((), "fixed"),
+        (OPENSHIFT, "assigned"),
+        ((*OPENSHIFT, "--set", "podUser=Fixed"), "fixed"),
+        (("--set", "podUser=Assigned"), "assigned"),
+    ],
+)
+def test_pods_name_no_user_where_the_platform_gives_one(
+    release: Release, options: tuple[str, ...], user: str
+) -> None:
+    objects = release.rendered(*options)
+    pod = only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert f"--worker-user={user}" in pod["containers"][0]["args"]
+    named = {"runAsUser": 65532, "runAsGroup": 65532} if user == "fixed" else {}
+    for context in (pod["securityContext"], only(objects, "Pod")["spec"]["securityContext"]):
+        found = {key: context[key] for key in ("runAsUser", "runAsGroup") if key in context}
+        assert found == named
+        assert context["runAsNonRoot"] is True
+
+
+def test_what_the_cluster_wants_of_all_workers_is_told_to_the_operator(release: Release) -> None:
+    template = '{"spec":{"runtimeClassName":"nvidia","imagePullSecrets":[{"name":"a b"}]}}'
+    objects = release.rendered("--set-json", f"worker.podTemplate={template}")
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    told = [word for word in container["args"] if word.startswith("--worker-template=")]
+    given = parse([*told, "--worker-image=w:1"]).pods.template
+    assert given == json.loads(template)
+    (plain,) = only(release.rendered(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert not [word for word in plain["args"] if word.startswith("--worker-template")]

@@ -12,7 +12,7 @@ from tools.crds import FOLDER
 
 from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.control.reasons import Reason
-from outrider.operator.spec import read_object, read_scaler
+from outrider.operator.spec import ServiceReader, read_scaler
 from outrider.operator.spec.status import (
     Condition,
     ConditionStatus,
@@ -91,7 +91,7 @@ def shared(control_plane: ControlPlane, definitions: None) -> Iterator[Place]:
 
 def stored(document: dict[str, Any]) -> Any:
     """The spec that a server should keep: as `outrider run` reads it, with defaults."""
-    read = read_object if document["kind"] == "SpeculativeService" else read_scaler
+    read = ServiceReader().read if document["kind"] == "SpeculativeService" else read_scaler
     return read(document).model_dump(mode="json", by_alias=True, exclude_none=True)["spec"]
 
 

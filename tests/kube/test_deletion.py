@@ -1,8 +1,8 @@
 """Services that go, with the operator or without; unreadable descriptions; upgrades."""
 
+import contextlib
 import copy
 import json
-import secrets
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.naming import PLURAL
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers
-from tests.kube.space import Object, Space, service
+from tests.kube.space import Object, Refused, Space, service
 
 DEFINITION = next(
     one
@@ -56,12 +56,12 @@ def test_a_namespace_is_deleted_while_the_operator_is_down(
 
 
 def changed_definition(change: str) -> Object:
-    """The definition with `spec.target.older` allowed, or without `spec.metrics`."""
+    """The definition with another value of `spec.suspend`, or without `spec.metrics`."""
     definition: Object = copy.deepcopy(DEFINITION)
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]["properties"]
-    if change == "older":
-        spec["target"]["properties"]["older"] = {"type": "string"}
+    if change == "value":
+        spec["suspend"]["enum"].append("Perhaps")
     else:
         del spec["metrics"]
     return definition
@@ -80,21 +80,22 @@ def test_a_description_that_cannot_be_read_is_said_and_its_pods_are_left_alone(
     space.until_at_rest("chat")
     before = uids(space)
     try:
-        define(space, changed_definition("older"))
+        define(space, changed_definition("value"))
 
-        def said() -> bool:
-            """A server that changes its definition drops the field from events for a moment."""
-            space.patch(SERVICE, "chat", {"spec": {"target": {"older": secrets.token_hex(4)}}})
-            return bool(space.condition("chat", "Degraded")["reason"] == "InvalidSpec")
+        def taken() -> bool:
+            with contextlib.suppress(Refused):
+                space.patch(SERVICE, "chat", {"spec": {"suspend": "Perhaps"}})
+                return True
+            return False
 
-        space.until(said, "the older definition is served, and the field noticed")
+        space.until(taken, "the other definition is served")
         found = space.until_condition("chat", "Degraded", "True", "InvalidSpec")
-        assert "spec.target.older" in found["message"]
+        assert "spec.suspend" in found["message"]
         space.patch(SERVICE, "chat", {"spec": {"target": {"image": "new:1"}}})
         space.until_seen("chat")
         assert uids(space) == before
         assert ("Warning", "InvalidSpec") in [told[:2] for told in space.events("chat")]
-        space.patch(SERVICE, "chat", {"spec": {"target": {"older": None, "image": None}}})
+        space.patch(SERVICE, "chat", {"spec": {"suspend": None, "target": {"image": None}}})
         space.until_condition("chat", "Degraded", "False", "AsExpected")
         space.until_at_rest("chat")
         assert uids(space) == before

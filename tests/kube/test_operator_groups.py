@@ -199,6 +199,27 @@ def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
     space.until(lambda: addresses(space, "chat") == {pod["metadata"]["name"]}, "it answers")
 
 
+def nodes_of(space: Space, role: Role) -> list[str]:
+    """Where a role's pods run, so far."""
+    return [pod["spec"]["nodeName"] for pod in space.pods(role) if "nodeName" in pod["spec"]]
+
+
+def test_drafts_run_where_the_leader_of_a_group_does(space: Space) -> None:
+    gpus = {"device": "GPU"}
+    target = {"parallelism": {"tensor": 12, "nodes": 2}, "engine": gpus}  # 6 of the 8 of each node
+    draft = {"replicas": 2, "scaling": {"mode": "Static"}, "engine": gpus}
+    near = {"policy": "Required"}
+    space.create(SERVICE, service("chat", target=target, draft=draft, topology=near))
+    space.until(lambda: len(nodes_of(space, Role.DRAFT)) == 2, "both drafts have a node")
+    (leader,) = (
+        pod["spec"]["nodeName"]
+        for pod in space.pods(Role.TARGET)
+        if pod["metadata"]["labels"][POD_INDEX] == "0"
+    )
+    assert len({*nodes_of(space, Role.TARGET)}) == 2
+    assert {*nodes_of(space, Role.DRAFT)} == {leader}
+
+
 @pytest.fixture
 def others(control_plane: ControlPlane) -> Iterator[None]:
     """The cluster knows the kinds of other projects; ask for it before an operator."""

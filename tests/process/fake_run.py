@@ -6,6 +6,7 @@ from pathlib import Path
 from outrider.cli import app, interrupts
 from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
+from outrider.cli.service_file import read_service
 from outrider.cli.timeline import TimelineFile
 from outrider.operator.plan import PlanOptions
 
@@ -15,18 +16,21 @@ WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 def main(file: str, cache: str, prompt: str = "", compare: str = "", timeline: str = "") -> None:
     """Runs; a prompt answers as JSON and exits, none serves on a free port."""
     questions = Questions(prompts=[prompt], compare=bool(compare)) if prompt else None
-    options = RunOptions(
-        file=Path(file),
-        plan=PlanOptions(cache=cache),
-        questions=questions,
-        as_json=bool(prompt),
-        timeline=TimelineFile.checked(Path(timeline), 1.0, ("run",)) if timeline else None,
-        grpc_port=0,
-        http_port=None if prompt else 0,
-        worker_command=WORKER,
-        run_folder=Path(cache) / "runs",
-    )
-    app.exit_with_words(lambda: interrupts.run(run(options)))
+
+    def options() -> RunOptions:
+        return RunOptions(
+            service=read_service(Path(file)),
+            plan=PlanOptions(cache=cache),
+            questions=questions,
+            as_json=bool(prompt),
+            timeline=TimelineFile.checked(Path(timeline), 1.0, ("run",)) if timeline else None,
+            grpc_port=0,
+            http_port=None if prompt else 0,
+            worker_command=WORKER,
+            run_folder=Path(cache) / "runs",
+        )
+
+    app.exit_with_words(lambda: interrupts.run(run(options())))
 
 
 if __name__ == "__main__":

@@ -49,11 +49,14 @@ class Run:
         """On stderr, so far."""
         return notes_of(self.folder).read_text()
 
-    def outrider(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def outrider(
+        self, *arguments: str, stdin: str = "", **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
         """The command, to its end."""
         return subprocess.run(
             [*OUTRIDER, *arguments],
             env={**self.environment, **environment},
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=START_SECONDS + ANSWER_SECONDS,
@@ -69,6 +72,14 @@ def notes_of(folder: Path) -> Path:
 @contextlib.contextmanager
 def serving(file: Path, folder: Path, *options: str) -> Iterator[Run]:
     """Serves `file` on free ports with `folder` as its home; ended by SIGTERM with the block."""
+    with serving_command(folder, "run", "-f", str(file), *options) as run:
+        yield run
+
+
+@contextlib.contextmanager
+def serving_command(folder: Path, *command: str) -> Iterator[Run]:
+    """Runs a command of `outrider` that serves, on free ports, with `folder` as its home; ended by
+    SIGTERM with the block."""
     environment = {
         **os.environ,
         "HOME": str(folder),
@@ -77,7 +88,7 @@ def serving(file: Path, folder: Path, *options: str) -> Iterator[Run]:
     }
     with notes_of(folder).open("wb") as notes:
         process = subprocess.Popen(
-            [*OUTRIDER, "run", "-f", str(file), "--port", "0", "--grpc-port", "0", *options],
+            [*OUTRIDER, *command, "--port", "0", "--grpc-port", "0"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=notes,

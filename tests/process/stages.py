@@ -35,7 +35,8 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.wire.hello import Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.tree.mirror import Mirror
-from tests.process.workers import START_SECONDS, Worker, free_port, settings_for, wait_until
+from tests.ports import free_port
+from tests.process.workers import START_SECONDS, Worker, settings_for, wait_until
 from tests.unit.worker.pipeline.path_draft import PathDraft
 
 SILENCE_MILLIS = 60_000

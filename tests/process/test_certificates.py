@@ -16,9 +16,10 @@ from outrider.operator.certificates.authority import Authorities
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.worker.host.peers import PeerFiles
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
+from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders
-from tests.process.workers import PROMPT, START_SECONDS, Worker, free_port, up_links, wait_until
+from tests.process.workers import PROMPT, START_SECONDS, Worker, up_links, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here")
 

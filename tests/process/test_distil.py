@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from outrider.cli.distil import DISTILLATION
+from outrider.contract.extras import missing_extra
 from outrider.kernels import compiled
 from tests.tiny_models import write_tiny
 
@@ -86,7 +87,6 @@ def sha256(file: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # seven runs, which take two minutes of an idle machine
 def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_path: Path) -> None:
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     for words in KILLED_AT:
@@ -107,7 +107,6 @@ def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # three runs, which take a minute of an idle machine
 def test_a_round_goes_on_without_features_but_not_with_another_draft(
     uri: str, tmp_path: Path
 ) -> None:
@@ -224,4 +223,4 @@ def test_a_machine_without_torch_is_told_what_to_install(uri: str, tmp_path: Pat
     )
     assert run.returncode == 1
     assert "No module named 'torch'" in run.stderr
-    assert "install outrider[distil]" in run.stderr
+    assert missing_extra("distil") in run.stderr

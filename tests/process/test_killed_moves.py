@@ -18,10 +18,7 @@ from tests.process.conftest import Folders
 from tests.process.test_lent_memory import PROMPTS, crowded_settings, memory_of, speculate, text
 from tests.process.workers import START_SECONDS, Worker, wait_until
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux"),
-    pytest.mark.timeout(900),  # two lives of a worker
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux")
 DISK = Path(__file__).parent / "held_disk"
 
 

@@ -1,4 +1,4 @@
-"""Tests that compute run in a pytest of their own, beside those of this folder."""
+"""Unit tests, and half of the files of this folder, run in pytests beside the other half."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from tests.inner_pytest import InnerPytest
 
 ROOT = Path(__file__).parents[2]
-HERE = "tests/process/test_make_images.py"
+EARLIER, HERE = "tests/process/test_bootstrap.py", "tests/process/test_make_images.py"
 UNIT = "tests/unit/test_layout.py::test_no_folder_of_tests_is_a_package"
 KUBE = "tests/kube/test_pod_network.py::test_servers_end_with_a_command_that_was_killed"
 # Fails, once it may, to fetch what Kubernetes' servers are made of.
@@ -24,11 +24,12 @@ exit 1
 """
 
 
-def test_unit_tests_run_beside_tests_of_processes_and_share_their_summary(tmp_path: Path) -> None:
+def test_unit_tests_and_half_of_the_others_run_beside_the_rest(tmp_path: Path) -> None:
     options = ("-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}")
-    command = [sys.executable, "-m", "pytest", *options, HERE, UNIT]
+    command = [sys.executable, "-m", "pytest", *options, EARLIER, HERE, UNIT]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    assert "= 6 passed in" in said
+    assert "= 13 passed in" in said
+    assert "5 passed in" in (tmp_path / "base" / "process0" / "pytest.log").read_text()
     assert "1 passed in" in (tmp_path / "base" / "unit0" / "pytest.log").read_text()
 
 

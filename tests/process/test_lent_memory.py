@@ -72,7 +72,6 @@ def speculate(worker: Worker, wanted: bool) -> None:
     )
 
 
-@pytest.mark.timeout(600)
 def test_texts_stay_while_memory_is_lent_and_comes_back(crowded: Worker) -> None:
     alone = [text(crowded, prompt) for prompt in PROMPTS]
     memory = memory_of(crowded)

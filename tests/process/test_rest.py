@@ -111,7 +111,6 @@ def example(folders: Folders, example_cache: Path) -> Iterator[Worker]:
         yield worker
 
 
-@pytest.mark.timeout(900)
 def test_a_draft_is_as_right_after_a_rest_as_before(example: Worker) -> None:
     """The real pair, by the tokens of a pass of the same part of the same text."""
     sampling = Sampling(temperature=0.8, seed=11)

@@ -21,6 +21,7 @@ from outrider.cli.local import LocalWorkers
 from outrider.cli.ports import WantedPorts, free_port
 from outrider.cli.run import RunOptions, run
 from outrider.client import AsyncClient, State
+from outrider.contract.process import ENV_PAGE
 from outrider.contract.settings import WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import load
@@ -150,7 +151,7 @@ def test_a_prompt_is_answered_as_one_json_object(tmp_path: Path) -> None:
     shown = json.loads(out)
     assert shown["text"] == "one two one two one two one two "
     assert shown["gain"] == pytest.approx(7 / 4)
-    assert shown["plain"]["gain"] == pytest.approx(1.0)
+    assert shown["plain"]["gain"] is None  # no draft token was verified
     assert shown["plain"]["seed"] == shown["seed"]
     assert shown["same_text"] is True
     assert "loading" in err
@@ -401,6 +402,25 @@ def test_no_worker_is_told_to_serve_http_where_nobody_asked(tmp_path: Path) -> N
     assert [s.http_address for s in made.supervisors] == ["", ""]
 
 
+@pytest.mark.parametrize(("wanted", "found"), [(True, {"1"}), (False, {"0"})])
+def test_options_decide_who_has_the_page_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool, found: set[str]
+) -> None:
+    def page(pid: int | None) -> str:
+        variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        return dict(one.split("=", 1) for one in variables if one)[ENV_PAGE]
+
+    async def body() -> None:
+        async with asyncio.timeout(SECONDS), made:
+            assert {page(one.pid) for one in made.targets} == found
+            drafts = [one for one in made.supervisors if one not in made.targets]
+            assert [page(one.pid) for one in drafts] == ["0"]
+
+    monkeypatch.setenv(ENV_PAGE, "1")
+    made = hand(tmp_path, "fine", Notes(), ports=WantedPorts(http=0, page=wanted))
+    asyncio.run(body())
+
+
 def test_a_serving_run_says_where(serving: Run) -> None:
     assert re.search(r"OpenAI API at http://127\.0\.0\.1:\d+/v1\n", serving.said)
     assert re.search(r"gRPC at 127\.0\.0\.1:\d+\n", serving.said)
@@ -501,12 +521,11 @@ def test_a_comparison_needs_a_draft_and_says_so_before_anything_answers(tmp_path
     assert "loading" not in err
 
 
-def test_a_taken_port_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    file = tmp_path / "service.yaml"
-    file.write_text(AUTO % "fine")
+def test_a_taken_port_is_refused_before_anything_is_measured() -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        options = RunOptions(file=file, grpc_port=port, worker_command=("no such program",))
+        service = load(AUTO % "fine")
+        options = RunOptions(service=service, grpc_port=port, worker_command=("no such program",))
         with pytest.raises(BadInput, match=f"127.0.0.1:{port} is in use"):
             asyncio.run(run(options))
 

@@ -1,15 +1,21 @@
-"""Draft tokens from the text itself: without a draft, beside one, and while it is down."""
+"""Draft tokens without a draft's passes: with no draft, beside one, and while it is down."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from outrider.client import Sampling, State
+from outrider.client import Client, Sampling, State
 from outrider.contract.planning import PlannerKind, TableEntry
+from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import MAX_REST_SECONDS
-from tests.process.conftest import MortalDraft
+from tests.process import workers
+from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import (
+    ANSWER_SECONDS,
+    PROMPT,
     START_SECONDS,
     Answer,
     Worker,
@@ -92,3 +98,55 @@ def test_all_sources_change_no_token_whether_the_draft_is_up_or_down(
     counters = target.client.state().counters
     assert sum(counters.source_rows) == counters.draft_rows
     assert sum(counters.source_accepted) == counters.accepted_rows
+
+
+@pytest.fixture
+def closed(folders: Folders) -> Iterator[Worker]:
+    """A target with two API keys and finished answers as its only source; its client has the
+    first."""
+    file = folders.logs / "keys"
+    file.write_text("first\nsecond\n")
+    policy = PolicySettings(off_below_percent=0, sources=(SourceKind.ANSWERS,), **FORCED)
+    worker = workers.launch(
+        folders.settings(Role.TARGET, api_keys_file=str(file), policy=policy), folders.logs
+    )
+    worker.client.close()
+    worker.client = Client(worker.address, api_key="first")
+    try:
+        worker.until(lambda state: state.ready)
+        yield worker
+    finally:
+        workers.stop(worker)
+
+
+def test_finished_answers_help_their_own_key_over_grpc_and_http(closed: Worker) -> None:
+    first = answer(closed, COUNT)
+    assert first.result.usage.draft_rows == 0
+    until_helped(closed, first)
+    closed.client.close()
+    closed.client = Client(closed.address, api_key="second")
+    other = answer(closed, COUNT)
+    assert other.tokens == first.tokens
+    assert other.result.usage.draft_rows == 0
+    assert http_answer(closed, "third").status_code == 401
+    for key in ("first", "second"):
+        wait_until(lambda key=key: helped_over_http(closed, key, other), START_SECONDS, key)
+
+
+def helped_over_http(target: Worker, key: str, expected: Answer) -> bool:
+    """Whether draft tokens were accepted for the same answer over HTTP."""
+    given = http_answer(target, key).json()
+    assert given["choices"][0]["text"] == expected.result.text
+    usage = given["usage"]["completion_tokens_details"]
+    return bool(usage["accepted_prediction_tokens"] > 0)
+
+
+def http_answer(target: Worker, key: str) -> httpx.Response:
+    """Ask for the same answer over HTTP, with an API key."""
+    return httpx.post(
+        f"{target.url}/v1/completions",
+        json={"prompt": PROMPT, "max_tokens": COUNT, "temperature": 0, "ignore_eos": True},
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=ANSWER_SECONDS,
+        trust_env=False,
+    )

@@ -27,6 +27,7 @@ from outrider.worker.model.rows import prompt_rows
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.rank_spec import GROUP_LOST
 from outrider.worker.sampling.params import SamplingParams
+from tests.ports import free_port
 from tests.process.stages import (
     ANSWER,
     StageWorker,
@@ -35,7 +36,7 @@ from tests.process.stages import (
     started_stages,
     until_closed,
 )
-from tests.process.workers import free_port, wait_until
+from tests.process.workers import wait_until
 from tests.tiny_models import write_tiny
 from tests.unit.worker.parallel.rank_threads import shared_model
 

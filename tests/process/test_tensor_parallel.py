@@ -127,7 +127,6 @@ def test_a_colocated_draft_runs_in_the_first_rank_of_its_target(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # a model is unpacked, and measured twice
 def test_smollm2_over_two_ranks_writes_what_it_writes_alone(
     tmp_path: Path, example_cache: Path
 ) -> None:

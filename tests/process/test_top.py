@@ -8,9 +8,10 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import MortalDraft
-from tests.process.workers import Worker, answer, free_port, pair_with
+from tests.process.workers import Worker, answer, pair_with
 
 TOP = [sys.executable, "-P", "-c", "from outrider.cli.app import main; main()", "top"]
 SECONDS = 60

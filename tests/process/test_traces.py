@@ -13,10 +13,11 @@ from outrider.contract.settings import Dtype, ModelSettings, PipelineSettings, R
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.target.pipelined.scheduler import MAX_TRACED_SEGMENTS
+from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders
 from tests.process.trace_sink import Collector, Seen, sink
-from tests.process.workers import PROMPT, Worker, answer, free_port, pair_with
+from tests.process.workers import PROMPT, Worker, answer, pair_with
 
 COUNT = 300
 SILENCE_MS = 60_000

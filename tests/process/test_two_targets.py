@@ -145,10 +145,8 @@ def test_a_target_pairs_with_the_draft_of_its_own_pod_alone(tmp_path: Path) -> N
 def test_a_prompt_is_answered_by_a_service_of_two_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "service.yaml"
-    file.write_text(SERVICE)
     options = RunOptions(
-        file=file,
+        service=load(SERVICE),
         plan=PlanOptions(cache=str(tmp_path)),
         questions=Questions(prompts=["turn", "turn"], raw=True),
         as_json=True,

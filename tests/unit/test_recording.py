@@ -9,7 +9,7 @@ import yaml
 
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.plan import control
-from outrider.operator.spec import read_object
+from outrider.operator.spec import ServiceReader
 from tests.e2e import image, work
 from tests.e2e.recording import CommandFailed, Recording
 
@@ -89,7 +89,7 @@ def test_the_service_of_the_load_s_recording_has_default_thresholds_and_interval
     service = yaml.safe_load((work.ROOT / work.EXAMPLE).read_text())
     for patch in ("service.yaml", "colocated.yaml"):
         service = merged(service, yaml.safe_load((work.MANIFESTS / patch).read_text()))
-    found, default = control(read_object(service)), ControlSettings()
+    found, default = control(ServiceReader().read(service)), ControlSettings()
     assert found.draft.colocated
     assert (found.disable, found.enable, found.control) == (
         default.disable,

@@ -41,3 +41,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "outrider.admissionSecret" -}}
 {{- .Values.admission.secretName | default (printf "%s-admission" (include "outrider.name" .)) -}}
 {{- end -}}
+
+{{/* Fixed: pods name the images' user. Assigned: they leave it to the platform. */}}
+{{- define "outrider.podUser" -}}
+{{- if ne .Values.podUser "Auto" -}}
+{{ .Values.podUser }}
+{{- else -}}
+{{ ternary "Assigned" "Fixed" (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
+{{- end -}}
+{{- end -}}

@@ -15,7 +15,8 @@ from grpc import aio
 
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
-from outrider.client import AsyncClient
+from outrider.cli.ports import HOST, HOST_OPTION, WantedPorts
+from outrider.client import AsyncClient, Client
 from outrider.client.aio import open_channel
 from outrider.client.channel import Options, Tls, credentials, name_option, place
 from outrider.contract.api_keys import api_keys
@@ -41,6 +42,10 @@ class Access:
         return AsyncClient(
             address, timeout=timeout, api_key=self.api_key, tls=self.tls, tls_name=self.tls_name
         )
+
+    def blocking_client(self, address: str) -> Client:
+        """A client for a program without an event loop."""
+        return Client(address, api_key=self.api_key, tls=self.tls, tls_name=self.tls_name)
 
     def channel(self, address: str, options: Options) -> aio.Channel:
         """A channel for what needs no key."""
@@ -75,6 +80,18 @@ def access_to(guard: Guard) -> Access:
     if certificate is None:
         return Access(api_key=key)
     return Access(api_key=key, tls=certificate.pem, tls_name=certificate.names[0])
+
+
+def refuse_open(ports: WantedPorts, guard: Guard) -> None:
+    """Raise `BadInput` for an address that strangers reach, without keys and a certificate."""
+    if ports.on_loopback:
+        return
+    files = {"--api-keys": guard.api_keys_file, "--tls-cert": guard.tls_cert}
+    if missing := [option for option, file in files.items() if file is None]:
+        raise BadInput(
+            f"{HOST_OPTION} {ports.host} is beyond loopback and needs "
+            f"{' and '.join(missing)} FILE; allowed: {HOST}, or these with it"
+        )
 
 
 def with_current_key(access: Access, guard: Guard) -> Access:

@@ -16,10 +16,11 @@ from outrider.cli.failures import Failure
 from outrider.cli.module_process import records
 from outrider.cli.plotting import PACKAGE, is_possible
 from outrider.cli.progress import reporter
+from outrider.contract.extras import missing_extra
 
 NAME = "distil"
 DISTILLATION = (sys.executable, "-P", "-m", "outrider.distil")
-INSTALL = "distillation runs the workers' code and torch; install outrider[distil]"
+INSTALL = missing_extra(NAME)
 
 
 async def distil(recipe: Mapping[str, Any]) -> dict[str, Any]:

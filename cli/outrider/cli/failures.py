@@ -7,6 +7,7 @@
 Messages are one or two sentences for people; `app` prints them without a traceback.
 """
 
+import signal
 from pathlib import Path
 
 
@@ -20,6 +21,14 @@ class BadInput(Failure):
     """A file, an option or a prompt that the user can mend."""
 
     status = 2
+
+
+class Interrupted(Exception):
+    """The work was cancelled by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
 
 
 class WorkerFailed(Failure):

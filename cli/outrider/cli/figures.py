@@ -25,7 +25,8 @@ class AnswerFigures:
     hit_rate: float | None
     """Share of first draft tokens that were accepted."""
     gain: float | None
-    """Seconds that plain decoding would have taken, by seconds taken."""
+    """Seconds that plain decoding would have taken, by seconds taken; None where no draft token was
+    verified."""
     draft_share: float | None
     """Share of passes in which the draft had something to offer."""
     passes: int
@@ -40,6 +41,7 @@ class AnswerFigures:
 
 def figures(results: Sequence[Result]) -> AnswerFigures:
     """The figures of one or more answers together."""
+    drafted = any(r.usage.draft_rows for r in results)
     return AnswerFigures(
         tokens=sum(r.usage.completion_tokens for r in results),
         tokens_per_second=_mean(
@@ -47,7 +49,9 @@ def figures(results: Sequence[Result]) -> AnswerFigures:
         ),
         tokens_per_pass=_mean(results, lambda r: r.tokens_per_pass, lambda r: r.usage.passes),
         hit_rate=_mean(results, lambda r: r.hit_rate, lambda r: r.usage.first_guesses),
-        gain=_mean(results, lambda r: r.gain, lambda r: r.timing.decode_seconds),
+        gain=_mean(results, lambda r: r.gain, lambda r: r.timing.decode_seconds)
+        if drafted
+        else None,
         draft_share=_mean(results, lambda r: r.draft_share, lambda r: r.usage.passes),
         passes=sum(r.usage.passes for r in results),
         draft_rows=sum(r.usage.draft_rows for r in results),

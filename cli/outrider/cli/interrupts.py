@@ -11,15 +11,9 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from outrider.cli.failures import Interrupted
+
 Done = TypeVar("Done")
-
-
-class Interrupted(Exception):
-    """The work was cancelled by a signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.status = 128 + number
 
 
 def run(work: Coroutine[Any, Any, Done]) -> Done:
@@ -35,7 +29,7 @@ async def _guarded(work: Coroutine[Any, Any, Done]) -> Done:
         if received:
             os._exit(128 + number)
         received.append(number)
-        print("stopping; once more to end at once", file=sys.stderr, flush=True)
+        print("Stopping; press Ctrl-C again to force.", file=sys.stderr, flush=True)
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):

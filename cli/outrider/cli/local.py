@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from outrider.cli import gpus
 from outrider.cli.control_loop import Steering
 from outrider.cli.failures import BadInput
-from outrider.cli.ports import WantedPorts
+from outrider.cli.ports import HOST, WantedPorts
 from outrider.cli.preparation import prepare
 from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
@@ -60,7 +60,7 @@ class LocalWorkers:
             Supervisor(
                 worker,
                 Launch(worker_command, self.folder, visible.get(worker.name, NOTHING)),
-                ports if worker is first else any_free(ports),
+                ports if worker is first else further_ports(ports, worker.role),
                 progress,
                 lambda: self._steering.changed(),
             )
@@ -173,6 +173,8 @@ def numeric_path(name: str, engine: Engine) -> str:
     return f"{name} computes in {engine.dtype}: {taken} a pass on average; {others}."
 
 
-def any_free(ports: WantedPorts) -> WantedPorts:
-    """Replace given numbers by any free ones."""
-    return ports._replace(grpc=0, http=None if ports.http is None else 0)
+def further_ports(ports: WantedPorts, role: Role) -> WantedPorts:
+    """Return the ports of a worker that is not the first target: any free ones. Drafts have no
+    clients, and stay on loopback."""
+    free = ports._replace(grpc=0, http=None if ports.http is None else 0)
+    return free if role is Role.TARGET else free._replace(host=HOST, page=False)

@@ -8,11 +8,12 @@ import contextlib
 import json
 import os
 import signal
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 from outrider.cli.failures import BadInput, Failure
+from outrider.cli.process import environment
 
 LINE_LIMIT = 1 << 28
 """Bytes of the longest line: all that was found is in one."""
@@ -24,11 +25,24 @@ async def records(name: str, command: Sequence[str], install: str) -> AsyncItera
     Raises `BadInput` for an object with the key `error`, `Failure` for one with `missing`, followed
     by what to `install`, and for a bad end; `name` says what ended.
     """
+    async with started(command) as process:
+        async for line in lines(process):
+            yield _record(json.loads(line), install)
+        if await process.wait():
+            raise Failure(f"{name} ended with status {process.returncode}")
+
+
+@contextlib.asynccontextmanager
+async def started(
+    command: Sequence[str], stdin: int | None = None, stderr: IO[bytes] | None = None
+) -> AsyncIterator[Process]:
+    """Start a command that ends with this process, and at the end of the block."""
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *command, "--parent-fd", str(reading),
-            stdout=PIPE, limit=LINE_LIMIT, pass_fds=(reading,), start_new_session=True,
+            stdin=stdin, stdout=PIPE, stderr=stderr, limit=LINE_LIMIT,
+            pass_fds=(reading,), start_new_session=True, env=environment(),
         )  # fmt: skip
     except BaseException:
         os.close(writing)
@@ -36,16 +50,18 @@ async def records(name: str, command: Sequence[str], install: str) -> AsyncItera
     finally:
         os.close(reading)
     try:
-        assert process.stdout is not None
-        async for line in process.stdout:
-            yield _record(json.loads(line), install)
-        if await process.wait():
-            raise Failure(f"{name} ended with status {process.returncode}")
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         os.close(writing)
+
+
+def lines(process: Process) -> asyncio.StreamReader:
+    """Return what a process prints, line by line."""
+    assert process.stdout is not None
+    return process.stdout
 
 
 def _record(record: dict[str, Any], install: str) -> dict[str, Any]:

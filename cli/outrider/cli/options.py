@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from outrider.contract.settings import MAX_CONTEXT, MAX_THREADS, Dtype
+from outrider.contract.addresses import is_address
+from outrider.contract.settings import (
+    MAX_CONTEXT,
+    MAX_RUNNING,
+    MAX_THREADS,
+    MIN_CONTEXT,
+    Device,
+    Dtype,
+)
 
 LAST_SEED = 2**64 - 1
 MAX_TOP_K = 2**32 - 1
@@ -17,6 +25,11 @@ MAX_TEMPERATURE = 100
 LAST_PORT = 65535
 LAST_SIMULATION_SEED = 2**63 - 1
 MAX_DEVICES = 64
+
+
+def absolute(file: Path | None) -> str | None:
+    """Return a path as workers take it, which run elsewhere."""
+    return None if file is None else str(file.absolute())
 
 
 def number(metavar: str, low: int, high: int, words: str, *names: str, above: bool = False) -> Any:
@@ -43,7 +56,10 @@ def _within(
 File = Annotated[Path, Option("-f", "--file", metavar="FILE", help="YAML of the service.")]
 Prompts = Annotated[
     list[str] | None,
-    Option(metavar="TEXT", help="Answer this and exit; may be repeated. Without it, serve."),
+    Option(
+        metavar="TEXT",
+        help="Answer this and exit; - is standard input. May be repeated; without it, serve.",
+    ),
 ]
 MaxTokens = Annotated[
     int | None, number("N", 1, MAX_CONTEXT, "Most tokens of each answer. [default: 256]")
@@ -180,4 +196,115 @@ Processes = Annotated[
 SimulationPlot = Annotated[
     Path | None,
     Option("--plot", metavar="FILE", help="Plot load and decisions as a .png, .svg or .pdf."),
+]
+
+
+def _addresses(text: str) -> str:
+    for one in text.split(","):
+        if not is_address(one.strip()):
+            raise BadParameter(f"{one.strip()!r} is not allowed; allowed: host:port.")
+    return text
+
+
+Address = Annotated[
+    str,
+    Option(
+        metavar="HOST:PORT",
+        callback=_addresses,
+        help="The target's gRPC address; several with commas between.",
+    ),
+]
+System = Annotated[
+    str | None,
+    Option("--system", metavar="TEXT", help="What the model is told before the conversation."),
+]
+Stop = Annotated[
+    list[str] | None,
+    Option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
+]
+NoDraft = Annotated[bool, Option("--no-draft", help="Answer by plain decoding.")]
+Host = Annotated[
+    str | None,
+    Option(
+        "--host",
+        metavar="ADDRESS",
+        help="IP address that targets listen at, such as 0.0.0.0 for all; beyond loopback they "
+        "need --api-keys, --tls-cert and --tls-key. [default: 127.0.0.1]",
+    ),
+]
+ServedDraft = Annotated[
+    str | None,
+    Option("--draft", metavar="MODEL", help="The draft, in the same forms. [default: none]"),
+]
+BorrowEmbedding = Annotated[
+    bool,
+    Option(
+        "--borrow-embedding",
+        help="The draft holds no embedding and borrows the target's, as those of `outrider distil` "
+        "do; a folder on this machine says so itself.",
+    ),
+]
+ServedName = Annotated[
+    str | None,
+    Option(
+        "--served-name",
+        metavar="NAME",
+        help="Model name that requests use. [default: the last part of MODEL]",
+    ),
+]
+Context = Annotated[
+    int | None,
+    number(
+        *("N", MIN_CONTEXT, MAX_CONTEXT),
+        "Most tokens of prompt and answer together. [default: the model's, at most 4096]",
+        "--context",
+    ),
+]
+MaxRunning = Annotated[
+    int | None,
+    number("N", 1, MAX_RUNNING, "Requests that run at once; others wait. [default: 8]"),
+]
+ServeThreads = Annotated[
+    int | None,
+    number(
+        *("N", 1, MAX_THREADS),
+        "Threads of the target. [default: with a draft what is fastest, else all processors]",
+    ),
+]
+ServeDtype = Annotated[
+    Dtype | None, Option("--dtype", help="Numeric path of both models. [default: auto]")
+]
+DeviceOption = Annotated[
+    Device | None, Option("--device", help="Where both models run. [default: auto]")
+]
+KvMemory = Annotated[
+    str | None,
+    Option(
+        "--kv-memory",
+        metavar="SIZE",
+        help="Memory of the target for keys and values, as 512Mi or 4Gi. [default: what "
+        "--max-running requests of the longest context take, at most 2Gi]",
+    ),
+]
+PlacementOption = Annotated[
+    str | None,
+    Option(
+        "--placement",
+        metavar="PLACE",
+        help="Place of the draft: Auto, Separate or Colocated. [default: Auto, the fastest here]",
+    ),
+]
+PrintYaml = Annotated[
+    bool, Option("--print-yaml", help="Print the YAML of the service instead of serving it.")
+]
+TurnTokens = Annotated[
+    int | None,
+    number(
+        *("N", 1, MAX_CONTEXT),
+        "Most tokens of each answer. [default: what the context has room for]",
+        "--max-tokens",
+    ),
+]
+NoPage = Annotated[
+    bool, Option("--no-page", help="No page at / of the HTTP API: a chat with live figures.")
 ]

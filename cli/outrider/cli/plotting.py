@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
+from outrider.contract.extras import missing_extra
 
 SUFFIXES = (".png", ".svg", ".pdf")
-PACKAGE = "matplotlib"
+PACKAGE, EXTRA = "matplotlib", "bench"
 
 
 def is_possible() -> bool:
@@ -22,7 +23,7 @@ def is_possible() -> bool:
 def ensure_possible(path: Path, option: str = "--plot") -> None:
     """Raise `BadInput` before the run rather than after it; `option` is named."""
     if not is_possible():
-        raise BadInput(f"{option} {path}: needs matplotlib; install outrider[bench]")
+        raise BadInput(f"{option} {path}: needs matplotlib; {missing_extra(EXTRA)}")
     if path.suffix not in SUFFIXES:
         raise BadInput(f"{option} {path}: allowed: a file that ends in {listed(SUFFIXES)}")
 

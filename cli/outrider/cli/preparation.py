@@ -3,23 +3,17 @@
 Reads the JSON lines of `outrider.worker prepare`; knows nothing of weights.
 """
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from typing import Any
 
 from outrider.cli.failures import Failure, WorkerFailed
-from outrider.cli.process import Command, environment
+from outrider.cli.module_process import lines, started
+from outrider.cli.process import Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.contract.settings import WorkerSettings
-
-LINE_LIMIT = 4 * 1024 * 1024
-"""Bytes of the longest line that a worker may print."""
 
 
 async def prepare(
@@ -44,30 +38,13 @@ async def records(
     An object with the key `error` is raised as `Failure`, another bad end as `WorkerFailed`.
     """
     file, log = folder.write(name, settings), folder.log(name)
-    reading, writing = os.pipe()
-    try:
-        with log.open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *command, verb, "--settings", str(file), "--parent-fd", str(reading),
-                stdin=DEVNULL, stdout=PIPE, stderr=errors, limit=LINE_LIMIT,
-                pass_fds=(reading,), start_new_session=True, env=environment(),
-            )  # fmt: skip
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    try:
-        assert process.stdout is not None
-        async for line in process.stdout:
-            yield _record(name, line)
-        if status := await process.wait():
-            raise WorkerFailed(name, status, log)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        os.close(writing)
+    asked = (*command, verb, "--settings", str(file))
+    with log.open("ab") as errors:
+        async with started(asked, stdin=DEVNULL, stderr=errors) as process:
+            async for line in lines(process):
+                yield _record(name, line)
+            if status := await process.wait():
+                raise WorkerFailed(name, status, log)
 
 
 def _record(name: str, line: bytes) -> dict[str, Any]:

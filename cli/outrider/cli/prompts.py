@@ -4,9 +4,13 @@ What is shown, and how, is left to `report` and the commands.
 """
 
 import dataclasses
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
+from outrider.cli.failures import BadInput
+from outrider.cli.standard_input import STDIN, read_stdin
 from outrider.client import AsyncClient, Message, Options, Prompt, Result, Sampling
 
 
@@ -16,8 +20,14 @@ class Questions:
 
     prompts: Sequence[str]
     """One answer for each."""
+    system: str | None = None
+    """What the model is told before each prompt."""
     sampling: Sampling = field(default_factory=Sampling)
     """Sampling params."""
+    stop: Sequence[str] = ()
+    """Strings at which an answer ends."""
+    speculate: bool = True
+    """False: by plain decoding."""
     max_tokens: int | None = None
     """Most tokens of each answer; None takes the target's default."""
     raw: bool = False
@@ -40,6 +50,19 @@ class Screen:
 
 
 SILENT = Screen(lambda prompt: None, lambda text: None, lambda: None)
+NO_TEMPLATE = "This model has no chat template: prompts are sent as they are (--raw)."
+
+
+def with_stdin(prompts: Sequence[str], stdin: BinaryIO) -> list[str]:
+    """Return the prompts with the text of `stdin` in place of `-`; raises `BadInput`.
+
+    Its last newline, which programs end their output with, is left out.
+    """
+    if prompts.count(STDIN) > 1:
+        raise BadInput(f"{STDIN!r} is there {prompts.count(STDIN)} times; allowed: once")
+    return [
+        read_stdin(stdin).removesuffix("\n") if prompt == STDIN else prompt for prompt in prompts
+    ]
 
 
 async def ask(
@@ -50,18 +73,28 @@ async def ask(
     *,
     speculate: bool = True,
 ) -> AsyncIterator[Result]:
-    """The answers in the order of the prompts, with these seeds if given; raises `ClientError`."""
+    """The answers in the order of the prompts, with these seeds if given; raises `ClientError`, and
+    `BadInput` for a system prompt where there is no chat."""
     chat = not questions.raw and (await client.models())[0].has_chat_template
+    if not chat and not questions.raw:
+        print(NO_TEMPLATE, file=sys.stderr)
+    if questions.system is not None and not chat:
+        raise BadInput("--system needs a model with a chat template, and no --raw.")
     for number, text in enumerate(questions.prompts):
-        prompt: Prompt = [Message("user", text)] if chat else text
+        prompt: Prompt = _turns(questions.system, text) if chat else text
         sampling = questions.sampling
         if seeds:
             sampling = dataclasses.replace(sampling, seed=seeds[number])
-        options = Options(sampling=sampling, max_tokens=questions.max_tokens)
-        if not speculate:
+        options = Options(sampling=sampling, max_tokens=questions.max_tokens, stop=questions.stop)
+        if not (speculate and questions.speculate):
             options["speculate"] = False
         screen.begin(text)
         yield await _stream(client, prompt, options, screen)
+
+
+def _turns(system: str | None, text: str) -> list[Message]:
+    before = [] if system is None else [Message("system", system)]
+    return [*before, Message("user", text)]
 
 
 async def _stream(client: AsyncClient, prompt: Prompt, options: Options, screen: Screen) -> Result:

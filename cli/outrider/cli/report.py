@@ -15,9 +15,10 @@ from outrider.cli.figures import AnswerFigures, figures, lines, ratio, same_text
 from outrider.cli.prompts import Screen
 
 WORTH_IT = 1.05
-NO_GAIN = (
-    "  Drafting gained little here. `outrider profile` runs every arrangement on this machine;\n"
-    "  placement: Auto takes the fastest.\n"
+SLOWER, LITTLE = "Drafting is slower than plain decoding here", "Drafting gained little here"
+OTHERWISE = (
+    "`outrider profile` runs every arrangement on this machine;\n"
+    "  without `placement` in the YAML, run takes the one that it measured as the fastest."
 )
 _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
@@ -25,7 +26,7 @@ _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens per verify pass", lambda f: _number(f.tokens_per_pass, "{:.2f}")),
     ("hit rate (first guesses)", lambda f: _number(f.hit_rate, "{:.0%}")),
     ("gain", lambda f: _number(f.gain, "{:.2f}x")),
-    ("passes with an offer of the draft", lambda f: _number(f.draft_share, "{:.0%}")),
+    ("passes with draft tokens", lambda f: _number(f.draft_share, "{:.0%}")),
     ("time to first token", lambda f: f"{f.ttft_seconds * 1000:.0f} ms"),
 )
 
@@ -83,8 +84,10 @@ def _verdict(found: Answers, drafted: AnswerFigures, plain: AnswerFigures) -> st
     times = ratio(drafted, plain)
     speed = _number(times, "{:.2f}x the speed of plain decoding")
     text = "the same text" if same_text(found.answers) else "[bold red]a different text[/]"
-    little = times is not None and times < WORTH_IT and found.arrangement != found.plain
-    return f"  [bold]{found.drafted}: {speed}[/], {text}\n{NO_GAIN if little else ''}"
+    words = f"  [bold]{found.drafted}: {speed}[/], {text}\n"
+    if times is None or times >= WORTH_IT or found.arrangement == found.plain:
+        return words
+    return f"{words}  {SLOWER if times < 1 else LITTLE}. {OTHERWISE}\n"
 
 
 def _table(columns: Sequence[tuple[str, AnswerFigures]]) -> Table:

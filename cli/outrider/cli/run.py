@@ -1,43 +1,43 @@
 """`outrider run`: targets and drafts as processes here; answers prompts, or serves.
 
-Options are parsed by `app`; the processes are `local`'s.
+Options are parsed by `commands.run`; the processes are `local`'s.
 """
 
 import asyncio
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Never
+from typing import Never
 
 from rich.console import Console
 
 from outrider.cli import figures, report
-from outrider.cli.access import OPEN, Access, access_to
+from outrider.cli.access import OPEN, Access, access_to, refuse_open
 from outrider.cli.answers import Answer, Answers, Asked, alone, compared
 from outrider.cli.failures import BadInput, Failure
+from outrider.cli.json_output import print_json
 from outrider.cli.local import LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.estimate import Expected
 from outrider.cli.placement.local_service import LocalService, is_pipelined, place
-from outrider.cli.ports import WantedPorts, refuse_taken
+from outrider.cli.ports import WantedPorts, checked_host, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
-from outrider.cli.service_file import read_service
 from outrider.cli.timeline import TimelineFile
 from outrider.cli.trial import Workshop
 from outrider.contract import process
 from outrider.operator.plan import PlanOptions
+from outrider.operator.spec import SpeculativeService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """Options of `outrider run`."""
 
-    file: Path
-    """The service's YAML."""
+    service: SpeculativeService
+    """As its YAML describes it."""
     plan: PlanOptions = field(default_factory=PlanOptions)
     """What is set above the YAML."""
     questions: Questions | None = None
@@ -46,6 +46,10 @@ class RunOptions:
     """One JSON object instead of text and tables."""
     timeline: TimelineFile | None = None
     """Where what the workers computed when is written in the end; None: nowhere."""
+    host: str | None = None
+    """IP address that targets listen at; None: loopback."""
+    page: bool = True
+    """Whether targets that serve have the page at `/` of their HTTP servers."""
     grpc_port: int | None = None
     """The first target's port; None: 50051 when serving, else any free one."""
     http_port: int | None = None
@@ -61,11 +65,13 @@ async def run(options: RunOptions) -> None:
     if options.questions is None and options.as_json:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
     access_to(options.plan)  # refused before anything starts
-    ports = WantedPorts(_port(options), _http_port(options))
+    host = checked_host(options.host)
+    ports = WantedPorts(_port(options), _http_port(options), host=host, page=options.page)
+    refuse_open(ports, options.plan)
     refuse_taken(ports)
-    service, progress = read_service(options.file), reporter()
+    progress = reporter()
     workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
-    local = await place(service, workshop)
+    local = await place(options.service, workshop)
     if local.choice is not None:
         progress.note(f"{local.choice}.")
     if options.questions is None:
@@ -165,11 +171,6 @@ def show(found: Answers, as_json: bool, console: Console | None = None) -> None:
         report.summary(console or Console(), found)
 
 
-def print_json(value: dict[str, Any]) -> None:
-    """One object on stdout."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False), flush=True)
-
-
 def _port(options: RunOptions) -> int:
     if options.grpc_port is not None:
         return options.grpc_port
@@ -189,7 +190,7 @@ async def _serve_until_stopped(
 
     async def work() -> Never:
         await hand.tell_paths()
-        await _serve(local.service.served_name, hand, options.plan)
+        await _serve(local.service.served_name, hand, options)
 
     async with hand:
         try:
@@ -202,13 +203,14 @@ async def _serve_until_stopped(
             await local.learn(hand)
 
 
-async def _serve(model: str, hand: LocalWorkers, options: PlanOptions) -> Never:
+async def _serve(model: str, hand: LocalWorkers, options: RunOptions) -> Never:
     console = Console(highlight=False)
-    urls = ", ".join(
-        f"{target.access.scheme}://{target.http_address}/v1" for target in hand.targets
-    )
+    places = [f"{target.access.scheme}://{target.http_address}/" for target in hand.targets]
+    urls = ", ".join(f"{place}v1" for place in places)
     addresses = ",".join(hand.addresses)
-    console.print(f"[bold]{model}[/] is served.")
+    console.print(f"Serving [bold]{model}[/].")
+    if options.page:
+        console.print(f"  Chat page at [bold]{', '.join(places)}[/]", soft_wrap=True)
     console.print(f"  OpenAI API at [bold]{urls}[/]", soft_wrap=True)
     console.print(f"  gRPC at [bold]{addresses}[/]", soft_wrap=True)
     width = max(len(s.worker.name) for s in hand.supervisors)
@@ -216,8 +218,9 @@ async def _serve(model: str, hand: LocalWorkers, options: PlanOptions) -> Never:
         place = f"{s.address}, process {s.pid}"
         console.print(f"  {s.worker.name:{width}}  {place}", style="dim", soft_wrap=True)
     console.print(f"  logs in {hand.folder.path}", style="dim", soft_wrap=True)
-    asking = " ".join(("outrider generate --address", addresses, *_asking_options(hand, options)))
-    console.print(f'Ask it: {asking} "Hello!"', soft_wrap=True)
+    further = _asking_options(hand, options.plan)
+    asking = " ".join(("outrider generate --address", addresses, *further))
+    console.print(f'Try: {asking} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
     raise AssertionError("this event is never set")

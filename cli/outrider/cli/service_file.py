@@ -25,20 +25,37 @@ IGNORED = (
 
 def read_service(file: Path) -> SpeculativeService:
     """The service in `file`, relative `file://` URIs taken from its folder; raises `BadInput`."""
+    service = parse_service(read_text(file), str(file))
+    return service.at_folder(str(file.absolute().parent))
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file; raises `BadInput`."""
     try:
-        service = load(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BadInput(f"{file}: not UTF-8 text") from None
+
+
+def parse_service(text: str, where: str) -> SpeculativeService:
+    """Return the service of a YAML text that this machine can run; raises `BadInput` with every
+    problem on a line that begins with `where`."""
+    try:
+        service = load(text)
     except SpecError as error:
-        raise BadInput("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
-    if lines := list(_beyond_one_machine(service)):
-        raise BadInput("\n".join(f"{file}: {line}" for line in lines))
-    return service.at_folder(str(file.absolute().parent))
+        raise _refusal(where, str(error).splitlines()) from None
+    if lines := list(beyond_one_machine(service)):
+        raise _refusal(where, lines)
+    return service
 
 
-def _beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
+def _refusal(where: str, lines: list[str]) -> BadInput:
+    return BadInput("\n".join(f"{where}: {line}" for line in lines))
+
+
+def beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
     """Yield fields that need a cluster, or that no worker serves."""
     spec = service.spec
     for name, role in (("target", spec.target), ("draft", spec.draft)):

@@ -15,9 +15,10 @@ from rich.table import Table
 from outrider.cli.failures import Failure
 from outrider.cli.module_process import records
 from outrider.cli.progress import reporter
+from outrider.contract.extras import missing_extra
 
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
-MISSING = "the simulator runs the workers' code; install outrider[cli,operator,worker]"
+MISSING = missing_extra("worker")
 
 
 async def simulate(file: Path, seed: int | None, processes: int | None) -> dict[str, Any]:

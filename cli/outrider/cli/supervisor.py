@@ -21,10 +21,11 @@ from outrider.cli.process import NOTHING, Command, WorkerProcess
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.client import AsyncClient
-from outrider.contract.process import EXIT_ADDRESS_IN_USE
+from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan
 
 PORT_ATTEMPTS = 10
+ON_LOOPBACK = WantedPorts()
 
 
 class Launch(NamedTuple):
@@ -53,9 +54,11 @@ class Supervisor:
         self.serving = False
         self.restarts = 0
         self.access = OPEN
-        self._grpc = Port(ports.grpc, GRPC_OPTION, ports.choose)
-        self._http = None if ports.http is None else Port(ports.http, HTTP_OPTION, ports.choose)
+        self._grpc = Port(ports.grpc, GRPC_OPTION, ports)
+        self._http = None if ports.http is None else Port(ports.http, HTTP_OPTION, ports)
+        self._control = None if ports.on_loopback else Port(0, GRPC_OPTION, ON_LOOPBACK)
         self._launch = launch
+        self._page = {ENV_PAGE: "1" if ports.page else "0"}
         self._progress = progress
         self._changed = changed
         self._backoff = Backoff()
@@ -70,16 +73,20 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port; changes only if another process takes the port between two lives."""
+        """host:port, as it is reached from here; changes only if another process takes the port
+        between two lives."""
         return self._grpc.address
 
     @property
     def http_address(self) -> str:
-        """host:port of the OpenAI-compatible API; empty: none."""
+        """host:port of the OpenAI-compatible API, as it is reached from here; empty: none."""
         return self._http.address if self._http else ""
 
     def client(self, timeout: float | None = None) -> AsyncClient:
-        """A client of this worker, with what its present life wants; `timeout` in seconds."""
+        """A client of this worker's Control, with what its present life wants; `timeout` in
+        seconds. On loopback it serves all else, too."""
+        if self._control is not None:
+            return OPEN.client(self._control.address, timeout)
         self.access = with_current_key(self.access, self.worker.settings)
         return self.access.client(self.address, timeout)
 
@@ -160,15 +167,16 @@ class Supervisor:
         name = self.worker.name
         settings = dataclasses.replace(
             self.worker.settings,
-            listen=self.address,
-            http_listen=self.http_address,
+            listen=self._grpc.listen,
+            control_listen=self._control.listen if self._control else "",
+            http_listen=self._http.listen if self._http else "",
             link_dir=str(self._launch.folder.links),
         )
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
         command, folder, environment = self._launch
         file = folder.write(name, settings)
         self._process = await WorkerProcess.start(
-            command, settings, file, folder.log(name), environment
+            command, settings, file, folder.log(name), {**environment, **self._page}
         )
         ended = asyncio.ensure_future(self._process.ended())
         ready = asyncio.ensure_future(health.serving(self.address, self.access))
@@ -182,7 +190,7 @@ class Supervisor:
 
     @property
     def _ports(self) -> tuple[Port, ...]:
-        return (self._grpc, self._http) if self._http else (self._grpc,)
+        return tuple(port for port in (self._grpc, self._http, self._control) if port)
 
     def _take_other_ports(self) -> None:
         """After a start that found a port taken: all of them, if none is taken any more."""

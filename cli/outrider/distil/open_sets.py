@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outrider.contract.extras import missing_extra
 from outrider.distil.errors import BadRecipe
 
 
@@ -28,7 +29,8 @@ class OpenSet:
         """Return its prompts, each once; raises `BadRecipe` if the package is not installed."""
         spec = importlib.util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
-            raise BadRecipe(f"prompts: {self.package} is not installed; install outrider[distil]")
+            lack = missing_extra("distil")
+            raise BadRecipe(f"prompts: {self.package} is not installed; {lack}")
         folder = Path(spec.submodule_search_locations[0]) / self.folder
         return list(dict.fromkeys(self.read(folder)))
 

@@ -2,19 +2,31 @@
 
 numba itself looks only at the file of the function that is compiled, not at those that it calls: a
 changed callee in another file would go unnoticed. So each state of the sources has its own folder,
-in `NUMBA_CACHE_DIR` or the user's cache; where that cannot be written, numba finds another place.
+in `NUMBA_CACHE_DIR` or the user's cache, wherever they lie; where that cannot be written, numba
+finds another place. Processes that start together compile each function once between them.
 """
 
+import contextlib
+import fcntl
 import hashlib
+import inspect
+import logging
 import os
-from functools import partial
+import time
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+import llvmlite
 import llvmlite.binding
 import numba
+from numba.core import caching, dispatcher, event
 
 import outrider
 from outrider.kernels import isa
+
+logger = logging.getLogger(__name__)
 
 COMPILED = (
     ("kernels/*.py", b""),
@@ -23,11 +35,18 @@ COMPILED = (
     ("worker/**/*.py", b"njit"),
 )
 """Files of the namespace with compiled functions, and what each of them contains."""
+LONGEST_WAIT = 30.0
+"""Seconds for another process that compiles the same function; then it is compiled here, too. Less
+than an engine may be silent (`worker/engine/heartbeat`)."""
+PAUSE = 0.02
+"""Seconds between two looks whether it is done."""
 
 
 def folder() -> Path:
-    """Return the folder of code compiled from these very sources for this instruction set."""
-    digest = hashlib.sha256(isa.feature_string().encode())
+    """Return the folder of code compiled from these very sources, by this numba, for this
+    instruction set."""
+    compilers = f"{isa.feature_string()} {numba.__version__} {llvmlite.__version__}"
+    digest = hashlib.sha256(compilers.encode())
     for portion in sorted(outrider.__path__):
         for pattern, mark in COMPILED:
             for source in sorted(Path(portion).glob(pattern)):
@@ -39,9 +58,124 @@ def folder() -> Path:
     return parent / digest.hexdigest()[:16]
 
 
+def place(py_file: str) -> str | None:
+    """Return a module's folder within the namespace; None for modules of others."""
+    for portion in outrider.__path__:
+        if Path(py_file).is_relative_to(portion):
+            return str(Path(py_file).parent.relative_to(portion))
+    return None
+
+
+class Locator(caching.UserProvidedCacheLocator):
+    """Place of a function's code in that folder: the same for every copy of the same sources."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return it by the module's place in the namespace; as numba does for other functions."""
+        own = place(py_file)
+        return str(super().get_suitable_cache_subpath(py_file)) if own is None else own
+
+
+class SharedCache(caching.FunctionCache):
+    """Cache of one function's code, which one process at a time writes.
+
+    Who finds nothing has the lock until it has compiled and saved, or failed; others wait for that.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._lock: int | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for a signature; None, with the lock, if it has to be compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None and self._acquire():
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                self.release()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save code that was compiled, for those who wait too."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let others compile, if this process has the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _acquire(self) -> bool:
+        """Take the lock; False where it was there already, or cannot be had."""
+        if self._lock is not None:  # another signature, on the way to this one
+            return False
+        try:
+            self._lock = _locked(Path(self._cache_path, f"{self._impl.filename_base}.lock"))
+        except OSError as error:
+            warn_unlocked(error.strerror)
+        return self._lock is not None
+
+
+def _locked(path: Path) -> int | None:
+    """Return a descriptor with the lock of a file; None if another process keeps it for too long.
+
+    Raises `OSError` where files cannot be locked.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + LONGEST_WAIT
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            time.sleep(PAUSE)
+    except OSError:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+@cache
+def warn_unlocked(reason: str) -> None:
+    """Say, once for each reason, that processes may compile the same function twice."""
+    logger.warning(
+        "%s cannot be locked (%s): processes that start together may compile the same functions",
+        *(numba.config.CACHE_DIR, reason),
+    )
+
+
+class Failures(event.Listener):
+    """Compilations that fail: nobody waits for what they would have saved."""
+
+    def on_start(self, begun: Any) -> None:
+        """Do nothing: it may go well."""
+
+    def on_end(self, ended: Any) -> None:
+        """Give back the lock of a function that has no code for the signature now."""
+        compiled = ended.data["dispatcher"]
+        kept = getattr(compiled, "_cache", None)
+        if isinstance(kept, SharedCache) and tuple(ended.data["args"]) not in compiled.overloads:
+            kept.release()
+
+
+def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:
+    """Return the cache of a function: a shared one for those of the namespace."""
+    own = place(inspect.getfile(function)) is not None
+    return SharedCache(function) if own else caching.FunctionCache(function)
+
+
 numba.config.CACHE_DIR = str(folder())
+numba.config.CACHE_LOCATOR_CLASSES = ",".join(
+    (f"{__name__}.Locator", "InTreeCacheLocator", "UserWideCacheLocator")
+)
 if isa.features() != dict(llvmlite.binding.get_host_cpu_features()):
     numba.config.CPU_FEATURES = isa.feature_string()
+dispatcher.FunctionCache = cache_of  # type: ignore[attr-defined]
+event.register("numba:compile", Failures())
 
 njit = partial(numba.njit, cache=True, nogil=True)
 """Compiles on first call, keeps the result on disk, holds no interpreter lock while it runs."""

@@ -11,13 +11,16 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from outrider.operator.app import OperatorOptions, run
 from outrider.operator.cluster.access import Forbidden
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
+from outrider.operator.manifests.pods import PodRules
 from outrider.operator.server.admission import ListenPlace
 from outrider.operator.server.health import SILENCE_SECONDS
+from outrider.operator.spec import read_template
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces
@@ -47,6 +50,10 @@ def flags() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--namespace", action="append", default=[], help="watch only this one; may be repeated")
     add("--worker-image", required=True, help="image of workers whose role names none")
+    below = "pod template, as JSON, that lies under each podTemplate: what the cluster wants of all"
+    add("--worker-template", default="{}", metavar="JSON", help=below)
+    user = "user of workers. fixed: 65532, as their image has it; assigned: the platform's (fixed)"
+    add("--worker-user", choices=("fixed", "assigned"), default="fixed", help=user)
     add("--listen", default="0.0.0.0:8080", help="host:port of /healthz, /readyz and /metrics")
     add(
         "--lease-namespace",
@@ -68,6 +75,10 @@ def flags() -> argparse.ArgumentParser:
     add("--admission-certificates", type=Path, help=folder)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
     add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
+    waves = "services at once whose pods take up what this version makes of them; 0: none (0)"
+    add("--upgrade-services", type=count, default=0, metavar="N", help=waves)
+    stop = "begin no such replacing of pods, not even where a service asks for it"
+    add("--upgrade-paused", action="store_true", help=stop)
     add("--verbose", action="store_true", help="log what kopf does as well")
     return parser
 
@@ -88,11 +99,17 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         own_namespace=namespace,
         certificates=found.peer_certificates == "on",
         worker_image=found.worker_image,
+        pods=PodRules(
+            template=pod_template(parser, found.worker_template),
+            fixed_user=found.worker_user == "fixed",
+        ),
         host=host,
         port=port,
         admission=admission_place(parser, found),
         silence_seconds=found.silence_seconds,
         monitor_labels=labels(parser, "--pod-monitor-label", found.pod_monitor_label),
+        max_upgrades=found.upgrade_services,
+        upgrades_paused=found.upgrade_paused,
         term=Term(
             lease_namespace,
             found.lease_name,
@@ -108,6 +125,15 @@ def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str,
     if not port.isdecimal():
         parser.error(f"{flag}: {text!r} is not allowed; allowed: host:port")
     return host, int(port)
+
+
+def pod_template(parser: argparse.ArgumentParser, text: str) -> dict[str, Any]:
+    """Read a pod template; end with an error if it is none."""
+    try:
+        return read_template(text)
+    except ValueError:
+        allowed = "JSON of a pod template, whose metadata and spec are mappings"
+        parser.error(f"--worker-template: {text!r} is not allowed; allowed: {allowed}")
 
 
 def labels(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> dict[str, str]:
@@ -137,6 +163,13 @@ def positive(text: str) -> int:
     """Parse a positive number of seconds."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole seconds from 1")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Parse a number of services."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole numbers from 0")
     return int(text)
 
 

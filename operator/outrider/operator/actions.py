@@ -1,12 +1,13 @@
 """Actions of a pass on a cluster as plain data, and the ones that a service still needs. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import CONFIG_MAP, ChildKey
 from outrider.operator.manifests.carriers import owned
+from outrider.operator.manifests.pins import settings_of, template_of
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.observed import Observed, child_key
 
@@ -45,12 +46,13 @@ def changes(
         elif not applied.same(one, live):
             yield Apply(one)
     names: set[ChildKey] = {child_key(one) for one in wanted}
+    named = {name for one in wanted for name in settings_of(template_of(one))}
     for key, live in observed.children.items():
         if (
             key not in names
             and ours(live, observed)
             and not _leaving(live)
-            and not _in_use(live, observed)
+            and not _in_use(live, observed, named)
         ):
             yield Delete(live)
 
@@ -64,9 +66,12 @@ def _leaving(live: Object) -> bool:
     return "deletionTimestamp" in live["metadata"]
 
 
-def _in_use(live: Object, observed: Observed) -> bool:
-    """True if pods of an older revision may still start from these settings."""
+def _in_use(live: Object, observed: Observed, named: Collection[str]) -> bool:
+    """True if pods of an older revision may still start from these settings, or new ones of a
+    workload that names them."""
     meta = live["metadata"]
     if live["kind"] != CONFIG_MAP.name or not is_settings(meta["name"], observed.owner.name):
         return False
+    if meta["name"] in named:
+        return True
     return any(meta["name"] in pod.settings for pod in (*observed.pods, *observed.followers))

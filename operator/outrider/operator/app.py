@@ -21,6 +21,7 @@ from outrider.operator.cluster.leadership import Term, lead
 from outrider.operator.cluster.resync import resync
 from outrider.operator.cluster.watch_handlers import Watches, settings
 from outrider.operator.manifests.desired import Platform
+from outrider.operator.manifests.pods import PodRules
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server import admission
 from outrider.operator.server import health as serving
@@ -52,12 +53,18 @@ class OperatorOptions:
     """Empty: all."""
     own_namespace: str = ""
     """Of the operator's pod; empty: it runs in none."""
+    pods: PodRules = field(default_factory=PodRules)
+    """What the cluster wants of all pods of workers."""
     certificates: bool = True
     """Whether workers know each other, and the operator, by certificates."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the PodMonitors of services."""
+    max_upgrades: int = 0
+    """Most services at once whose pods are replaced for the operator's sake alone."""
+    upgrades_paused: bool = False
+    """Whether no such replacing begins."""
     admission: ListenPlace | None = None
     """Address of the admission webhook; None: there is none."""
 
@@ -91,9 +98,12 @@ async def run(options: OperatorOptions) -> int:
             await access.check(cluster, needed)
             platform = Platform(
                 image=options.worker_image,
+                pods=options.pods,
                 kinds=kinds,
                 monitor_labels=options.monitor_labels,
                 namespace=options.own_namespace,
+                max_upgrades=options.max_upgrades,
+                upgrades_paused=options.upgrades_paused,
             )
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
@@ -163,6 +173,7 @@ class Operator:
                 on_wait=self._metrics.queue.observe,
                 prepare=reconciler.prepare,
             )
+            reconciler.on_turn(queue.enqueue)
             full = asyncio.ensure_future(
                 resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
             )

@@ -50,6 +50,12 @@ class ClusterReader(Protocol):
     def service(self, key: ServiceKey) -> Mapping[str, Any] | None:
         """Return a service, or None if it is not known."""
 
+    def services(self) -> Iterable[ServiceKey]:
+        """Yield all services."""
+
+    def config_maps(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
+        """Yield the ConfigMaps that carry a service's label."""
+
     def children(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
         """Yield what carries a service's label, of all kinds that a service can own."""
 

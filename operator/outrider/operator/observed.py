@@ -18,11 +18,11 @@ from outrider.operator.cluster.kinds import (
 )
 from outrider.operator.manifests.carriers import Record, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
-from outrider.operator.manifests.settings import MEMORY_KEY
+from outrider.operator.manifests.pins import Pin, revision_of, template_of
+from outrider.operator.manifests.settings import MEMORY_KEY, is_upgrading
 from outrider.operator.naming import (
     FIELD_MANAGER,
     PROGRESS_ANNOTATION,
-    REVISION_LABEL,
     ROLE_LABEL,
     intent_name,
     member_names,
@@ -51,6 +51,8 @@ class Workload:
     """Why the roll-out has stopped; empty if it has not."""
     owner: str
     """Field manager that last set the replicas; empty: none has."""
+    revision: str = ""
+    """Revision of the newest template."""
 
     @property
     def rolling_out(self) -> bool:
@@ -124,6 +126,12 @@ class Observed:
         intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
         return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
 
+    @property
+    def upgrading(self) -> bool:
+        """True if it is marked that the operator replaces the pods of its own accord."""
+        intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
+        return intent is not None and is_upgrading(intent)
+
     def _own(self, key: ChildKey) -> Object | None:
         live = self.children.get(key)
         return live if live is not None and owned(live, self.owner) else None
@@ -140,7 +148,7 @@ def observe(
 ) -> Observed:
     """Return the observed state from raw objects; `at` in seconds since the epoch."""
     meta = raw["metadata"]
-    owner = Owner(meta["namespace"], meta["name"], meta["uid"])
+    owner = _owner(raw)
     known = {child_key(c): c for c in children}
     mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
     every = [pod(p, at) for p in mine]
@@ -151,9 +159,25 @@ def observe(
         children=known,
         pods=tuple(p for p in every if p.is_leader),
         followers=tuple(p for p in every if not p.is_leader),
-        carriers={role: find_carriers(known, mine, owner, role) for role in Role},
+        carriers={
+            role: find_carriers(known, mine, owner, role, Pin.of(raw, role)) for role in Role
+        },
         at=at,
     )
+
+
+def is_marked(raw: Object, config_maps: Iterable[Object]) -> bool:
+    """True if it is marked that the operator replaces a service's pods of its own accord: on its
+    own intent, which nobody else's ConfigMap is, and while it stays."""
+    meta = raw["metadata"]
+    owner, name = _owner(raw), intent_name(meta["name"])
+    intents = (one for one in config_maps if one["metadata"]["name"] == name and owned(one, owner))
+    return "deletionTimestamp" not in meta and any(map(is_upgrading, intents))
+
+
+def _owner(raw: Object) -> Owner:
+    meta = raw["metadata"]
+    return Owner(meta["namespace"], meta["name"], meta["uid"])
 
 
 def child_key(child: Object) -> ChildKey:
@@ -183,6 +207,7 @@ def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
         replacing=not observed or total > updated or _is_mixed(raw, leaders),
         failed=_failed(status) or _late(raw, leaders),
         owner=_owner_of_replicas(raw),
+        revision=revision_of(template_of(raw)),
     )
 
 
@@ -202,22 +227,14 @@ def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
         replacing=replacing,
         failed=words,
         owner=FIELD_MANAGER,
+        revision=wanted.revision,
     )
 
 
 def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
     """True if a pod is of an older template; not every controller says which one it has seen."""
-    newest = _newest(raw)
+    newest = revision_of(template_of(raw))
     return bool(newest) and any(pod.revision != newest for pod in leaders)
-
-
-def _newest(raw: Object) -> str:
-    """Return the revision of the newest template."""
-    spec = raw["spec"]
-    template = spec.get("template") or spec.get("leaderWorkerTemplate", {}).get(
-        "workerTemplate", {}
-    )
-    return str(template.get("metadata", {}).get("labels", {}).get(REVISION_LABEL, ""))
 
 
 def _failed(status: Object) -> str:
@@ -236,7 +253,7 @@ def _late(raw: Object, leaders: Iterable[Pod]) -> str:
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
         return ""
     seconds = int(notes[PROGRESS_ANNOTATION])
-    newest = _newest(raw)
+    newest = revision_of(template_of(raw))
     late = (pod for pod in leaders if pod.revision == newest and pod.late > seconds)
     return next((f"{pod.name} was not ready within {seconds} s" for pod in late), "")
 

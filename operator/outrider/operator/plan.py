@@ -46,6 +46,7 @@ from outrider.operator.spec import (
     SpeculationMode,
     SpeculativeService,
     Target,
+    accelerators,
 )
 
 MIG_SLICES = 7
@@ -372,8 +373,7 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
 
 def _gpus(role: RoleSpec) -> float:
     """Return the GPUs of one replica of a role, of whatever kind; 0: none, or not said."""
-    resources = role.resources
-    limits = (resources and resources.limits) or {}
+    limits = accelerators.limits(role)
     each = sum(int(n) * _share_of_gpu(name) for name, n in limits.items() if str(n).isdigit())
     return each * role.parallelism.pods
 

@@ -10,8 +10,9 @@ import datetime
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from outrider.client.errors import ClientError
 from outrider.client.state import State
@@ -21,7 +22,7 @@ from outrider.operator.apply import Applier
 from outrider.operator.apply_failures import ApplyFailures
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
-from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ServiceKey
+from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ChildKey, ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
@@ -29,6 +30,7 @@ from outrider.operator.control.memory import Memory
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
 from outrider.operator.manifests.certificates import certificate_secret
+from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
     Desired,
     Intent,
@@ -41,7 +43,7 @@ from outrider.operator.manifests.desired import (
 from outrider.operator.manifests.termination import target_seconds
 from outrider.operator.members import leaders_to_drain
 from outrider.operator.naming import certificate_name, intent_name
-from outrider.operator.observed import Object, Observed, child_key, observe
+from outrider.operator.observed import Object, Observed, child_key, is_marked, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
@@ -50,6 +52,7 @@ from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
 from outrider.operator.view import View
+from outrider.operator.waves import Waves
 from outrider.operator.work_queue import Retry
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll import (
@@ -61,6 +64,8 @@ from outrider.operator.workers.poll import (
 )
 
 log = logging.getLogger(__name__)
+RENEWAL_SECONDS = 3600.0
+"""Between two looks at the certificates of a service that cannot be read; they last for weeks."""
 
 
 @dataclass(slots=True)
@@ -98,8 +103,14 @@ class Reconciler:
         self._platform = platform
         self._clock = clock
         self._reporter = Reporter(writer, metrics, clock)
+        most, paused = platform.max_upgrades, platform.upgrades_paused
+        self._waves = Waves(most, paused, reader.services, self._marked)
         self._caches: dict[ServiceKey, ServiceCache] = {}
         metrics.services = lambda: (cache.reported.conditions for cache in self._caches.values())
+
+    def on_turn(self, wake: Callable[[ServiceKey], None]) -> None:
+        """Have `wake` called with a service whose turn to be upgraded may have come."""
+        self._waves.wake = wake
 
     def new(self, key: ServiceKey) -> bool:
         """True if a pass has every child to make: more requests than ten other passes."""
@@ -157,8 +168,11 @@ class Reconciler:
         try:
             service = cache.reader.read(observed.raw)
         except SpecError as error:
-            await self._report_invalid(key, observed, str(error), cache)
-            return None
+            self._waves.leave(key)
+            self._count_upgrades()
+            failed = await self._renew(observed, cache)
+            await self._report_invalid(key, observed, str(error), cache, failed)
+            return RENEWAL_SECONDS if self._platform.certifies else None
         self._take_answers(key, observed, service, cache.poll)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
@@ -231,12 +245,12 @@ class Reconciler:
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
         wanted = self._certified(
-            observed,
-            service,
-            desired(observed.owner, service, numbers, intent, self._platform, observed.carriers),
+            observed, service, self._in_turn(observed, service, numbers, intent)
         )
         unproven = frozenset(
-            role.value for role in roles(service) if role_spec(service, role).pod_template
+            role.value
+            for role in roles(service)
+            if role_spec(service, role).pod_template or self._platform.pods.template
         )
         held = cache.failures.held(observed.generation, self._clock())
         applier = Applier(self._writer, observed, cache.applied, cache.own_writes, unproven, held)
@@ -253,22 +267,69 @@ class Reconciler:
             now=self._clock(),
             failing=cache.failures.lasting,
             foreign_owners=owners,
+            certified=self._platform.certifies,
+            unknown_fields=cache.reader.unknown,
         )
         return view, wanted
+
+    def _in_turn(
+        self,
+        observed: Observed,
+        service: SpeculativeService,
+        numbers: Mapping[Role, int | None],
+        intent: Intent,
+    ) -> Desired:
+        """Return what is wanted: of pods what today's operator makes of them where it is the
+        service's turn, else what they are."""
+
+        def wanted(upgrading: bool) -> Desired:
+            turn = dataclasses.replace(intent, upgrading=upgrading)
+            platform, current = self._platform, observed.carriers
+            return desired(observed.owner, service, numbers, turn, platform, current)
+
+        marked = wanted(observed.upgrading)
+        turn = self._waves.is_turn(observed, service, marked)
+        self._count_upgrades()
+        return marked if turn == observed.upgrading else wanted(turn)
+
+    def _count_upgrades(self) -> None:
+        self._metrics.upgrades.labels("waiting").set(self._waves.waiting)
+        self._metrics.upgrades.labels("rolling").set(len(self._waves.under_way))
+
+    def _marked(self, key: ServiceKey) -> bool:
+        """True if the watches show that a service's turn to be upgraded is marked."""
+        raw = self._reader.service(key)
+        return raw is not None and is_marked(raw, self._reader.config_maps(key))
 
     def _certified(
         self, observed: Observed, service: SpeculativeService, wanted: Desired
     ) -> Desired:
         """Return what is wanted with the Secrets of the pods' certificates, where they have any."""
-        if self._platform.authorities is None:
-            return wanted
-        authorities = self._platform.authorities()
-        now = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC)
-        owner, secrets = observed.owner, []
-        for role in roles(service):
-            live = observed.children.get((SECRET.name, certificate_name(owner.name, role)))
-            secrets.append(certificate_secret(owner, role, live, authorities, now))
+        secrets = self._secrets(observed, roles(service))
         return dataclasses.replace(wanted, objects=(*secrets, *wanted.objects))
+
+    def _secrets(self, observed: Observed, roles: Iterable[Role]) -> list[dict[str, Any]]:
+        """Return the Secrets with the certificates of roles' pods, none where they have none."""
+        if self._platform.authorities is None:
+            return []
+        authorities, owner = self._platform.authorities(), observed.owner
+        now = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC)
+        return [
+            certificate_secret(
+                owner, role, observed.children.get(_secret(owner, role)), authorities, now
+            )
+            for role in roles
+        ]
+
+    async def _renew(self, observed: Observed, cache: ServiceCache) -> list[ClusterError]:
+        """Renew the certificates of pods that are left as they are; return why some could not
+        be."""
+        there = {_secret(observed.owner, role): role for role in Role}
+        lives = {key: live for key, live in observed.children.items() if key in there}
+        some = dataclasses.replace(observed, children=lives)
+        applier = Applier(self._writer, some, cache.applied, cache.own_writes)
+        result = await applier.apply(self._secrets(some, map(there.__getitem__, lives)), {})
+        return result.new_failures
 
     def _push(self, view: View) -> None:
         """Push the policy to every target that follows an older one."""
@@ -307,13 +368,19 @@ class Reconciler:
             raise Retry("; ".join(dict.fromkeys(map(str, errors))), after, wait)
 
     async def _report_invalid(
-        self, key: ServiceKey, observed: Observed, problem: str, cache: ServiceCache
+        self,
+        key: ServiceKey,
+        observed: Observed,
+        problem: str,
+        cache: ServiceCache,
+        failed: Sequence[ClusterError],
     ) -> None:
-        """Report a description that cannot be read; pods are left as they are."""
+        """Report a description that cannot be read; pods are left as they are, but for their
+        certificates, at which the server may have `failed`."""
         found = compute_conditions.invalid(problem)
         reported, own_writes = cache.reported, cache.own_writes
         errors = await self._reporter.report_problem(observed, found, reported, own_writes)
-        self._check(key, [], errors)
+        self._check(key, failed, errors)
 
     async def _report_broken(self, key: ServiceKey, problem: str) -> None:
         """Report an error that nobody expected once it has ended two passes in a row."""
@@ -332,6 +399,8 @@ class Reconciler:
         """Drop the state of a service that is gone; the cluster deletes what it owned."""
         cache = self._caches.pop(key, None)
         self._metrics.forget(*key)
+        self._waves.forget(key)
+        self._count_upgrades()
         if cache is not None:
             await self._workers.forget(cache.poll.uids)
         await self._workers.forget_service(key)
@@ -355,6 +424,11 @@ def _learning(
             log.warning("%s did not take policy %d: %s", pod.name, policy.version, result)
 
     return learn
+
+
+def _secret(owner: Owner, role: Role) -> ChildKey:
+    """Return the key of the Secret with the certificate of a role's pods."""
+    return SECRET.name, certificate_name(owner.name, role)
 
 
 def _interval(service: SpeculativeService) -> float:

@@ -97,8 +97,12 @@ class Reporter:
         events: list[StatusEvent] = []
         if await self._write(observed, content, reported, own_writes):
             events += status.status_events(observed, content)
-        if observed.status.get("observedGeneration") != observed.generation:
-            events += (StatusEvent(True, advice.REASON, note) for note in advice.on(view.service))
+        old = observed.status
+        known = (
+            old.get("advice", ()) if old.get("observedGeneration") == observed.generation else ()
+        )
+        new = (note for note in status.said(view) if note not in known)
+        events += (StatusEvent(True, advice.REASON, note) for note in new)
         await self._events(observed, events)
 
     async def _scaler(self, view: View, role: Role, wanted: Desired, own_writes: OwnWrites) -> None:

@@ -17,7 +17,8 @@ from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observed import Observed
 from outrider.operator.rollout_conditions import rolled_out_generation
-from outrider.operator.spec.status import MAX_RESOURCES
+from outrider.operator.server import advice
+from outrider.operator.spec.status import MAX_ADVICE, MAX_RESOURCES
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import ready
 
@@ -32,6 +33,8 @@ PERCENT_SECONDS = 60.0
 traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`bench.operator`)."""
 ROLLED_OUT = "RolledOut"
 """Reason of the event that ends a roll-out."""
+UPGRADE_WAITS = "UpgradeWaits"
+"""Reason of the event that begins a wait for the service's turn."""
 ROLLOUT_REASONS = frozenset((ReadyReason.ROLLING_OUT, ReadyReason.ROLLOUT_FAILED))
 MAX_MESSAGE = 1024
 PERCENTAGES = ("gainPercent", "hitPercent")
@@ -60,11 +63,24 @@ def status(view: View, wanted: Desired, now: str) -> Object:
             for one in wanted.objects[:MAX_RESOURCES]
         ],
     }
+    if sentences := said(view):
+        content["advice"] = sentences
     for role in roles(view.service):
         content[role.value] = _role(view.observed, role, wanted)
     if view.service.spec.same_pod:
         content[Role.DRAFT.value] = _same_pod_draft(view, content[Role.TARGET.value])
     return content
+
+
+def said(view: View) -> list[str]:
+    """Return the advice on a service, as much as its status holds: first the fields that are
+    ignored."""
+    every = (
+        *advice.on_unknown(view.unknown_fields),
+        *advice.on_unguarded(view.service, view.certified),
+        *advice.on(view.service),
+    )
+    return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]
 
 
 def with_times(found: Sequence[ConditionState], observed: Observed, now: str) -> list[Object]:
@@ -129,6 +145,10 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
         if before and now and before != now:
             words = f"{role}: revision {now} replaces {before}"
             yield StatusEvent(False, ReadyReason.ROLLING_OUT, words)
+        waited, waits = (one.get(role.value, {}).get("nextRevision") for one in (old, content))
+        if waits and waits != waited:
+            words = f"{role}: revision {waits} waits for the service's turn; its pods stay at {now}"
+            yield StatusEvent(False, UPGRADE_WAITS, words)
     complete = content.get("rolledOutGeneration") == generation
     begun = old.get("observedGeneration") == generation != old.get("rolledOutGeneration")
     if complete and begun:
@@ -175,7 +195,10 @@ def _with_time(one: ConditionState, old: Mapping[str, Any], generation: int, now
 def _role(observed: Observed, role: Role, made: Desired) -> Object:
     live = observed.workload(role)
     serving, wanted = len(ready(observed, role)), 0 if live is None else live.replicas
+    later = made.next_revisions.get(role)
+    waits = {} if later is None else {"nextRevision": later}
     return {
+        **waits,
         "replicas": len(observed.pods_of(role)),
         "readyReplicas": serving,
         "updatedReplicas": 0 if live is None else live.updated,

@@ -42,3 +42,7 @@ class View:
     """Objects that could not be written in several passes, and why."""
     foreign_owners: Mapping[Role, str] = field(default_factory=dict)
     """Roles whose number of replicas has another owner, and its name."""
+    certified: bool = False
+    """True if its workers have certificates."""
+    unknown_fields: tuple[str, ...] = ()
+    """Fields of the service that this program does not know and leaves out."""

@@ -107,6 +107,11 @@ class Result:
         return _ratio(self.usage.first_hits, self.usage.first_guesses)
 
     @property
+    def acceptance(self) -> float | None:
+        """Share of verified draft tokens that were committed."""
+        return _ratio(self.usage.accepted_rows, self.usage.draft_rows)
+
+    @property
     def gain(self) -> float | None:
         """Seconds that plain decoding would have taken, by seconds taken."""
         return _ratio(self.timing.plain_seconds, self.timing.decode_seconds)

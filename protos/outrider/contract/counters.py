@@ -89,6 +89,10 @@ class Counters:
     it and another source did;"""
     source_accepted: tuple[int, ...] = ()
     """of them, those accepted."""
+    local_plain_seconds: float = 0.0
+    """Of `plain_seconds`, those of tokens that local sources brought;"""
+    local_spent_seconds: float = 0.0
+    """of `spent_seconds`, those that their rows took: neither is the draft's."""
 
     @property
     def accepted_by_depth(self) -> tuple[int, ...]:

@@ -256,6 +256,18 @@ GAIN_SPENT_SECONDS = _counter(
     TARGET,
     of="spent_seconds",
 )
+GAIN_LOCAL_PLAIN_SECONDS = _counter(
+    "gain_local_plain_seconds",
+    "Of outrider_gain_plain_seconds_total, those of tokens that local sources brought.",
+    TARGET,
+    of="local_plain_seconds",
+)
+GAIN_LOCAL_SPENT_SECONDS = _counter(
+    "gain_local_spent_seconds",
+    "Of outrider_gain_spent_seconds_total, those that rows of local sources took.",
+    TARGET,
+    of="local_spent_seconds",
+)
 DRAFT_WAIT_SECONDS = _counter(
     "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET, of="draft_wait_seconds"
 )

@@ -34,3 +34,7 @@ ENV_STAGE = "OUTRIDER_STAGE"
 ENV_STAGES_RESERVED = "OUTRIDER_STAGES_RESERVED"
 """Set by a worker that starts its stages itself: it keeps their ports bound (SO_REUSEPORT), so that
 nobody takes one before its stage listens, or while that starts again."""
+
+ENV_PAGE = "OUTRIDER_PAGE"
+"""`1`: the HTTP server of a target has the page at `/`. Set by `outrider run` and `serve`; in a
+cluster by a `podTemplate` that wants it."""

@@ -206,8 +206,8 @@ class PolicySettings:
     bandit_draft_tokens: int = 5
     """Most draft tokens of a request in a pass that the planner `bandit` tries; 1 to 16."""
     sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
-    """What may propose draft tokens, one or more: `draft`, `suffix` and `recycled`; a service has
-    the first two unless it says otherwise."""
+    """What may propose draft tokens, one or more: `draft`, `suffix`, `recycled` and `answers`; a
+    service has the first two unless it says otherwise."""
 
     @property
     def drafts_allowed(self) -> bool:
@@ -343,8 +343,9 @@ class WorkerSettings:
     request_seconds: int = 600
     """Longest time for a request that names no deadline of its own; 1 to 86400."""
     guarded: bool = False
-    """Whether what runs the worker guards its ports, as the operator does in a cluster. Else it
-    listens beyond loopback only as a target with `api_keys_file` and `tls_cert`."""
+    """Whether who runs the worker answers for who reaches its ports, as the operator does in a
+    cluster: where it keeps nobody out, the service's advice says so. Else the worker listens beyond
+    loopback only as a target with `api_keys_file` and `tls_cert`."""
     api_keys_file: str | None = None
     """Targets only: a file with one key a line; requests must bring one of them. It is read again
     whenever it has changed; while it cannot be read, or holds none, nobody is let in."""

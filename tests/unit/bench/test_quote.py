@@ -26,7 +26,13 @@ def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
         }.items()
     }
     return {
-        "machine": {"cpu": "Some CPU", "cores": 2, "system": "Linux x86_64"},
+        "machine": {
+            "cpu": "Some CPU",
+            "flags": ["avx2", "avx_vnni"],
+            "cores": 2,
+            "memory_gib": 23.5,
+            "system": "Linux x86_64",
+        },
         "date": "2026-01-02T03:04:05+00:00",
         "results": {"plain_side": "plain 1", "modes": modes},
         "ratios": {"async_vs_plain": 2.004, "serial_vs_plain": 1.5, "async_vs_serial": 1.333},
@@ -48,7 +54,13 @@ def test_only_the_part_between_the_markers_is_rewritten() -> None:
 
 def test_ratios_machine_and_date_are_quoted() -> None:
     quoted = quote.quote(TEXT, report())
-    for words in ("2.00 x |", "1.50 x |", "1.33 x |", "Some CPU, 2 cores", "on 2026-01-02;"):
+    for words in (
+        "2.00 x |",
+        "1.50 x |",
+        "1.33 x |",
+        "Some CPU (avx2, avx_vnni), 2 processors, 23.5 GiB",
+        "on 2026-01-02;",
+    ):
         assert words in quoted
     assert "no difference is claimed" not in quoted
 

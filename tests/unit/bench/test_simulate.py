@@ -28,7 +28,7 @@ PAIR = {"hitRate": 0.6, "spread": 1.0, "second": 0.35}
 
 def observed(host: float, **counted: float) -> Observed:
     counters = dataclasses.replace(new_counters(), steps=100, host_seconds=100 * host, **counted)
-    return Observed(10.0, (0.2,) * 50, (0.19,) * 50, (30, 40, 50), 64, counters)
+    return Observed(10.0, (0.2,) * 50, (0.19,) * 50, (0.02,) * 50, (30, 40, 50), 64, counters)
 
 
 def costs(folder: Path) -> None:
@@ -39,7 +39,7 @@ def costs(folder: Path) -> None:
         known = table | {"seconds": [[seconds, seconds]]}
         file = folder / "costs.json"
         found = json.loads(file.read_text()) if file.exists() else {}
-        file.write_text(json.dumps(found | {role: {"2": {"step_costs": known}}}))
+        file.write_text(json.dumps(found | {role: {"1": {"step_costs": known}}}))
 
 
 def test_host_time_is_a_line_through_the_fewest_and_the_most_requests() -> None:

@@ -22,7 +22,7 @@ with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
     sys.stdin.read()
 """
 SAID = """\
-tiny is served.
+Serving tiny.
   OpenAI API at http://127.0.0.1:8000/v1
   gRPC at 127.0.0.1:50051
   tiny-draft-0   127.0.0.1:41235, process %d

@@ -12,6 +12,7 @@ from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
 from outrider.cli.run import RunOptions, run
 from outrider.operator.plan import PlanOptions
+from outrider.operator.spec import load
 from tests.certificate_files import (
     ELSEWHERE_CERT,
     ELSEWHERE_KEY,
@@ -19,6 +20,13 @@ from tests.certificate_files import (
     LOOPBACK_CERT,
     LOOPBACK_KEY,
 )
+
+SERVICE = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: a}
+spec: {target: {model: {uri: "file:///nowhere"}}}
+"""
 
 
 def options(
@@ -111,7 +119,22 @@ def test_a_certificate_and_key_that_cannot_be_used_are_named(
 def test_a_run_refuses_its_files_before_anything_else(tmp_path: Path) -> None:
     guarded = options(tmp_path / "keys")
     with pytest.raises(BadInput, match="--api-keys"):
-        asyncio.run(run(RunOptions(file=tmp_path / "no service", plan=guarded)))
+        asyncio.run(run(RunOptions(service=load(SERVICE), plan=guarded)))
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [((), "--api-keys and --tls-cert"), (("keys",), "--tls-cert")]
+)
+def test_beyond_loopback_a_run_needs_keys_and_a_certificate(
+    tmp_path: Path, given: tuple[str, ...], missing: str
+) -> None:
+    (tmp_path / "keys").write_text("one\n")
+    plan = options(*(tmp_path / name for name in given))
+    words = (
+        rf"^--host 0\.0\.0\.0 is beyond loopback and needs {missing} FILE; allowed: 127\.0\.0\.1"
+    )
+    with pytest.raises(BadInput, match=words):
+        asyncio.run(run(RunOptions(service=load(SERVICE), plan=plan, host="0.0.0.0")))
 
 
 def test_an_environment_variable_without_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
 from outrider.cli.app import app, exit_with_words
+from outrider.client.errors import ERRORS
 
 WRONG = (
     "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: a}\nspec: 5\n"
@@ -25,7 +27,24 @@ def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return int(end.value.code or 0), captured.err
 
 
-@pytest.mark.parametrize("command", ["run", "generate", "profile", "simulate", "bench serve"])
+COMMANDS = (
+    *(
+        "serve",
+        "chat",
+        "generate",
+        "run",
+        "validate",
+        "doctor",
+        "top",
+        "profile",
+        "simulate",
+        "distil",
+    ),
+    *("models list", "models pull", "models remove", "bench serve"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_s_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--help"])
     assert result.exit_code == 0
@@ -142,6 +161,7 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     code = """
 import sys, outrider.cli.app
 heavy = {"torch", "numba", "numpy", "transformers", "kopf", "kubernetes"}
+heavy |= {"grpc", "google.protobuf", "pydantic", "yaml", "httpx", "asyncio", "matplotlib"}
 sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -199,3 +219,50 @@ def test_a_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None
         text=True,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "outrider: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "line"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed", "needs --tls or --tls-ca FILE"),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "no route",
+            "cannot reach the target, or lost",
+        ),
+        (grpc.StatusCode.UNAUTHENTICATED, "no key", "no key; --api-key-env VARIABLE says where"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "seed: wrong", "outrider: seed: wrong"),
+        (grpc.StatusCode.INTERNAL, "it fell", "outrider: it fell"),
+    ],
+)
+def test_an_error_of_a_call_is_one_line(
+    capsys: pytest.CaptureFixture[str], status: grpc.StatusCode, words: str, line: str
+) -> None:
+    def ask() -> None:
+        raise ERRORS[status](words, status)
+
+    with pytest.raises(SystemExit) as end:
+        exit_with_words(ask)
+    mendable = status in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT)
+    assert end.value.code == (2 if mendable else 1)
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_an_error_that_nobody_foresaw_keeps_its_traceback() -> None:
+    def fall() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        exit_with_words(fall)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:50051", "127.0.0.1", "a:b", "a:1,b"])
+def test_an_address_that_is_none_is_refused_before_anybody_is_asked(
+    capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    status, words = outcome(capsys, "generate", "x", "--address", address)
+    assert status == 2
+    said = " ".join(words.replace("│", " ").split())
+    assert "is not allowed; allowed: host:port." in said

@@ -25,7 +25,9 @@ REQUIRED = {
 }
 
 
-def result(tokens: int = 9, decode: float = 1.0, passes: int = 4, guesses: int = 4) -> Result:
+def result(
+    tokens: int = 9, decode: float = 1.0, passes: int = 4, guesses: int = 4, rows: int = 40
+) -> Result:
     return Result(
         text="word " * tokens,
         token_ids=tuple(range(tokens)),
@@ -34,7 +36,7 @@ def result(tokens: int = 9, decode: float = 1.0, passes: int = 4, guesses: int =
             prompt_tokens=3,
             completion_tokens=tokens,
             passes=passes,
-            draft_rows=40,
+            draft_rows=rows,
             accepted_rows=5,
             passes_with_nodes=3,
             first_guesses=guesses,
@@ -88,6 +90,11 @@ def test_the_figures_of_one_answer_are_the_client_s() -> None:
     assert shown.tokens_per_pass == pytest.approx(one.tokens_per_pass)
     assert shown.draft_share == pytest.approx(one.draft_share)
     assert shown.gain == pytest.approx(one.gain)
+
+
+def test_answers_without_draft_tokens_have_no_gain() -> None:
+    assert figures([result(rows=0), result(rows=0)]).gain is None
+    assert figures([result(rows=0), result(rows=1)]).gain is not None
 
 
 def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() -> None:

@@ -54,6 +54,20 @@ def test_a_comparison_shows_both_columns_the_ratio_and_the_verdict() -> None:
     assert text.count("answered above") == 2
 
 
+@pytest.mark.parametrize(
+    ("plain_seconds", "words"),
+    [
+        (0.5, "Drafting is slower than plain decoding here."),
+        (1.02, "Drafting gained little here."),
+        (1.5, ""),
+    ],
+)
+def test_a_loss_is_not_called_a_small_gain(plain_seconds: float, words: str) -> None:
+    text = summary(Answer("why?", result(), result(decode=plain_seconds, guesses=0)))
+    assert words in text
+    assert ("slower" in text, "little" in text) == ("slower" in words, "little" in words)
+
+
 def test_a_different_text_is_said() -> None:
     assert "a different text" in summary(Answer("why?", result(), result(tokens=3)))
 

@@ -144,6 +144,9 @@ class OneService:
         self.optional_kinds = frozenset(kinds)
         self.monitor_labels: Mapping[str, str] = {}
         self.authorities = authorities
+        self.image = "worker:1"
+        self.max_upgrades = 0
+        self.upgrades_paused = False
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -155,10 +158,12 @@ class OneService:
         writer = Breaking(self.cluster, self.workers, dies_after)
         labels = self.monitor_labels
         platform = Platform(
-            image="worker:1",
+            image=self.image,
             kinds=self.optional_kinds,
             monitor_labels=labels,
             authorities=self.authorities,
+            max_upgrades=self.max_upgrades,
+            upgrades_paused=self.upgrades_paused,
         )
         self.reconciler = Reconciler(
             writer, self.cluster, writer, self.metrics, platform, lambda: self.now

@@ -100,6 +100,12 @@ class SmallCluster:
     def pods(self, key: ServiceKey) -> list[Object]:
         return [one for one in self._labelled(key) if one["kind"] == "Pod"]
 
+    def services(self) -> list[ServiceKey]:
+        return [key[1:] for key in self._told if key[0] == "SpeculativeService"]
+
+    def config_maps(self, key: ServiceKey) -> list[Object]:
+        return [one for one in self._labelled(key) if one["kind"] == "ConfigMap"]
+
     # Others.
 
     def edit(self, key: ObjectKey, change: Callable[[Object], None], manager: str = "you") -> None:

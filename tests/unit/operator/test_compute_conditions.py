@@ -43,7 +43,7 @@ def suspended(service: OneService) -> None:
 
 
 def unreadable(service: OneService) -> None:
-    service.edit(lambda spec: spec.update(surprise=1))
+    service.edit(lambda spec: spec.update(suspend="Perhaps"))
     service.rest(1)
 
 

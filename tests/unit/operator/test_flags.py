@@ -19,3 +19,23 @@ def test_what_is_no_label_is_refused_by_name(
     with pytest.raises(SystemExit):
         parse([IMAGE, *(f"--pod-monitor-label={word}" for word in words)])
     assert f"--pod-monitor-label: {words[-1]!r} is not allowed" in capsys.readouterr().err
+
+
+def test_a_template_for_all_workers_is_read_as_json() -> None:
+    options = parse([IMAGE, '--worker-template={"spec": {"runtimeClassName": "nvidia"}}'])
+    assert options.pods.template == {"spec": {"runtimeClassName": "nvidia"}}
+    assert parse([IMAGE]).pods.template == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "spec: {}", '{"spec": 5}'])
+def test_what_is_no_template_is_refused_by_name(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, f"--worker-template={text}"])
+    assert f"--worker-template: {text!r} is not allowed" in capsys.readouterr().err
+
+
+def test_the_user_of_workers_is_fixed_unless_the_platform_gives_one() -> None:
+    assert parse([IMAGE]).pods.fixed_user
+    assert not parse([IMAGE, "--worker-user=assigned"]).pods.fixed_user

@@ -165,6 +165,14 @@ def test_the_loop_knows_the_gpus_of_both_roles() -> None:
     assert control.disable.gain_below_percent is None
 
 
+def test_gpus_that_follow_from_ranks_count_as_those_that_are_named() -> None:
+    wide = "target: {parallelism: {tensor: 6, nodes: 2}, "
+    text = TEXT.replace("target: {", wide).replace("engine: {", "engine: {device: GPU, ")
+    service = load(text % (", engine: {device: GPU}, parallelism: {tensor: 2}", ""))
+    control = plan(service, PlanOptions()).control
+    assert (control.draft.draft_gpus, control.draft.target_gpus) == (2, 6)
+
+
 @pytest.mark.parametrize(
     ("limits", "gpus"),
     [

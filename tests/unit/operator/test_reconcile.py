@@ -1,6 +1,7 @@
 """One pass: its order, the objects that it leaves alone, its reports of refusals."""
 
 import copy
+import datetime
 import itertools
 import logging
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from outrider.operator.certificates.authority import LIFE, Authorities
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import DELETION_COST, MANAGED_BY
-from tests.unit.operator.one_service import KEY, SPEC, OneService
+from tests.unit.operator.one_service import KEY, SPEC, START, OneService
 
 
 def forbidding(kind: str, status: int = 403) -> Any:
@@ -417,13 +419,13 @@ def test_a_pass_that_follows_at_once_sees_what_was_just_written() -> None:
 def test_a_description_that_cannot_be_read_leaves_the_pods() -> None:
     service = OneService()
     service.rest(4)
-    service.edit(lambda spec: spec.update(surprise=1))
+    service.edit(lambda spec: spec.update(suspend="Perhaps"))
     service.cluster.writes.clear()
     service.rest(3)
     assert service.cluster.writes == ["status SpeculativeService chat"]
     assert service.condition("Degraded") == ("True", "InvalidSpec")
     assert service.condition("Ready") == ("Unknown", "InvalidSpec")
-    service.edit(lambda spec: spec.pop("surprise"))
+    service.edit(lambda spec: spec.pop("suspend"))
     service.rest(3)
     assert service.condition("Ready") == ("True", "Serving")
     assert service.condition("Degraded") == ("False", "AsExpected")
@@ -611,3 +613,28 @@ def test_a_suspended_service_orders_nothing() -> None:
     service.pass_()
     assert replicas(service, "target") == 0
     assert costs(service) == {}
+
+
+def test_certificates_of_a_service_that_cannot_be_read_are_renewed() -> None:
+    start = datetime.datetime.fromtimestamp(START, datetime.UTC)
+    authorities = Authorities().renewed(start)
+    service = OneService(authorities=lambda: authorities)
+    service.rest(2)
+    service.edit(lambda spec: spec.update(suspend="Perhaps"))
+    service.pass_()
+    pods, before = service.cluster.of("Pod"), copy.deepcopy(service.cluster.of("Secret"))
+    service.pass_()
+    assert len(before) == 2
+    assert service.cluster.of("Secret") == before
+    service.now += LIFE.total_seconds()
+    service.pass_()
+    after = service.cluster.of("Secret")
+    for old, new in zip(before, after, strict=True):
+        assert old["metadata"]["uid"] == new["metadata"]["uid"]
+        assert old["data"]["tls.crt"] != new["data"]["tls.crt"]
+    assert service.cluster.of("Pod") == pods
+    assert service.condition("Degraded") == ("True", "InvalidSpec")
+    service.cluster.refuse = forbidding("Secret", 500)
+    service.now += LIFE.total_seconds()
+    service.pass_()
+    assert "Secret is not yours" in str(service.retries[-1])

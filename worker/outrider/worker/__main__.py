@@ -6,6 +6,7 @@ Only parses arguments; each command imports what it needs: a target's `serve` ne
 import argparse
 import asyncio
 import dataclasses
+import json
 import logging
 import os
 import signal
@@ -14,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from outrider.contract.extras import missing_extra
 from outrider.contract.process import ENV_STAGES
 from outrider.contract.settings import PolicySettings, Role, SettingsError, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.errors import WorkerError
+from outrider.worker.host import torch_extra
 from outrider.worker.host.process import exit_with_parent, keep_to
 
 USAGE_ERROR = 2
@@ -34,6 +37,8 @@ FILE_COMMANDS = {
 """Commands that take a settings file, and their help."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 """Keeps threads of torch, which only loads, from spinning beside the engine's own."""
+NO_ADVICE = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+"""Environment variable: 1 keeps transformers from saying that there is no torch for its models."""
 
 
 def main() -> int:
@@ -44,6 +49,7 @@ def main() -> int:
         stream=sys.stderr,
         format=f"%(asctime)s {arguments.command} %(levelname)s %(message)s",
     )
+    os.environ.setdefault(NO_ADVICE, "1")
     try:
         return run(arguments)
     except SettingsError as error:
@@ -51,6 +57,11 @@ def main() -> int:
         return USAGE_ERROR
     except WorkerError as error:
         print(f"outrider worker: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if not (extra := torch_extra.extra_of(error.name or "")):
+            raise
+        print(f"outrider worker: {error}; {missing_extra(extra)}", file=sys.stderr)
         return 1
 
 
@@ -62,6 +73,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     engine.add_argument("--channel", type=int, required=True)
     engine.add_argument("--prepared", type=Path, required=True)
     commands.add_parser("rank", help="started by an engine; its spec comes by stdin")
+    doctor = commands.add_parser("doctor", help="say what this machine computes; JSON on stdout")
+    models = commands.add_parser("models", help="list models that are kept; JSON on stdout")
+    models.add_argument("--cache", type=Path, required=True)
+    models.add_argument("--remove", action="append", default=[], metavar="MODEL")
+    for other in (doctor, models):
+        other.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
     for command, words in FILE_COMMANDS.items():
         other = commands.add_parser(command, help=words)
         other.add_argument("--settings", type=Path, required=True)
@@ -131,6 +148,13 @@ def run(arguments: argparse.Namespace) -> int:
 
             exit_with_parent(arguments.parent_fd)
             return cut.main(read(arguments.settings))
+        case "doctor":
+            return doctor(arguments)
+        case "models":
+            from outrider.worker.model import kept_models
+
+            exit_with_parent(arguments.parent_fd)
+            return kept_models.main(arguments.cache, arguments.remove)
         case "measure":
             from outrider.worker.profile.command import measure
 
@@ -138,6 +162,18 @@ def run(arguments: argparse.Namespace) -> int:
             return measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Say what this machine computes; what is not installed is an object with `missing`."""
+    exit_with_parent(arguments.parent_fd)
+    logging.getLogger().setLevel(logging.WARNING)  # people read stderr here
+    try:
+        from outrider.worker.profile.doctor import main as examine
+    except ImportError as error:
+        print(json.dumps({"missing": str(error)}), flush=True)
+        return 1
+    return examine()
 
 
 async def run_stage(settings: WorkerSettings, place: StagePlace, parent: int | None) -> int:
@@ -171,21 +207,31 @@ def finish(status: int) -> NoReturn:
 
 
 def read(path: Path) -> WorkerSettings:
-    """Read settings from a file; raises `SettingsError` naming it."""
+    """Read settings from a file; raises `SettingsError` naming it, or what is not installed."""
     try:
-        return WorkerSettings.from_json(path.read_text())
+        settings = WorkerSettings.from_json(path.read_text())
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
+    torch_extra.check(settings)
+    return settings
 
 
 def with_policy(settings: WorkerSettings, path: Path | None) -> WorkerSettings:
-    """Take the policy that was stored last into the settings; raises `SettingsError` naming it."""
+    """Take the policy that was stored last into the settings; raises `SettingsError` where it is
+    there and cannot be read.
+
+    One that this version does not understand is left out: a newer operator wrote it, which tells
+    the worker what it does understand as soon as that answers.
+    """
     if path is None or not path.exists():
         return settings
     try:
         return dataclasses.replace(settings, policy=PolicySettings.from_json(path.read_text()))
-    except (OSError, SettingsError) as error:
+    except OSError as error:
         raise SettingsError(f"{path}: {error}") from None
+    except SettingsError as error:
+        logging.warning("%s: %s; this worker starts without it", path, error)
+        return settings
 
 
 if __name__ == "__main__":

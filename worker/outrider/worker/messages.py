@@ -21,6 +21,9 @@ from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
+NO_KEY = -1
+"""Of a request to a target without API keys."""
+
 
 class Finish(enum.Enum):
     """Reason for which a sequence ended."""
@@ -122,6 +125,8 @@ class Submit:
     """Its span, for drafts; empty: not traced."""
     stream_seconds: float = STREAM_INTERVAL_MS / 1000
     """Least time between two `Tokens` messages."""
+    key: int = NO_KEY
+    """Number of the API key that it came with; others see nothing of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +313,16 @@ class AskTimeline:
 
 
 @dataclass(frozen=True, slots=True)
+class AskAlive:
+    """To an engine: send `Alive` before the next pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """From an engine that was asked: its loop goes round."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """From an engine that was asked: what it computed lately."""
 
@@ -396,6 +411,8 @@ class Ready:
     prefix_cache: bool
     path_seconds: dict[str, float] = field(default_factory=dict)
     """Of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
+    longest_pass: float = 0.0
+    """Seconds of the largest pass, as measured; 0: this engine's passes are run by others."""
 
 
 @dataclass(frozen=True, slots=True)

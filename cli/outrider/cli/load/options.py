@@ -200,7 +200,7 @@ Plot = Annotated[
     Path | None,
     Option(
         metavar="FILE.png",
-        help="Plot latencies and throughput; needs outrider[bench].",
+        help="Plot latencies and throughput; needs the extra bench.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -7,11 +7,8 @@ from typing import Annotated
 
 from typer import Option
 
-from outrider.cli import interrupts
-from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput
 from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
-from outrider.cli.top.watch import Watched, watch
 from outrider.contract import process
 
 LAST_PORT = 65535
@@ -57,6 +54,10 @@ def top(
     outrider top --json | jq .now.tokens_per_second
     ```
     """
+    from outrider.cli import interrupts
+    from outrider.cli.access import access_from
+    from outrider.cli.top.watch import Watched, watch
+
     watched = Watched(
         addresses=addresses(address),
         interval=interval,

@@ -14,6 +14,7 @@ import kopf
 
 from outrider.operator.cluster.kinds import (
     CHILDREN,
+    CONFIG_MAP,
     DEPLOYMENT,
     GUARDED,
     LEADER_WORKER_SET,
@@ -78,6 +79,14 @@ class Watches:
     def pods(self, key: ServiceKey) -> list[Object]:
         """Return a service's pods of either role."""
         return [pod for pod in self._of(POD, key) if ROLE_LABEL in pod["metadata"]["labels"]]
+
+    def services(self) -> list[ServiceKey]:
+        """Return all services."""
+        return list(self._indices.get(SERVICE.plural, ()))
+
+    def config_maps(self, key: ServiceKey) -> list[Object]:
+        """Return the ConfigMaps that carry a service's label."""
+        return list(self._of(CONFIG_MAP, key))
 
     def versions(self, kind: ObjectKind) -> dict[str, str]:
         """Return the resource version of each object of a kind, by uid."""

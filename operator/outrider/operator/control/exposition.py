@@ -29,10 +29,16 @@ COUNTERS: Mapping[str, Metric] = {
     "first_guesses": names.NUM_FIRST_GUESSES,
     "first_hits": names.NUM_FIRST_HITS,
 }
+LOCAL_COUNTERS: Mapping[str, Metric] = {
+    "local_plain_seconds": names.GAIN_LOCAL_PLAIN_SECONDS,
+    "local_spent_seconds": names.GAIN_LOCAL_SPENT_SECONDS,
+}
+"""Zero where workers of an earlier version do not know them."""
 NEEDED = frozenset(
     metric.name
     for metric in (
         *COUNTERS.values(),
+        *LOCAL_COUNTERS.values(),
         names.NUM_REQUESTS_WAITING,
         names.NUM_REQUESTS_RUNNING,
         names.KV_CACHE_USAGE,
@@ -67,7 +73,10 @@ def sample(points: Iterable[Point], uid: str, at: float) -> Sample:
     return TargetSample(
         uid=uid,
         at=at,
-        counters=CounterSample(**{name: series.one(metric) for name, metric in COUNTERS.items()}),
+        counters=CounterSample(
+            **{name: series.one(metric) for name, metric in COUNTERS.items()},
+            **{name: series.one_or_zero(metric) for name, metric in LOCAL_COUNTERS.items()},
+        ),
         waiting=series.one(names.NUM_REQUESTS_WAITING),
         running=series.one(names.NUM_REQUESTS_RUNNING),
         kv_usage=series.share(names.KV_CACHE_USAGE),
@@ -107,6 +116,10 @@ class _Series:
         if len(found) != 1:
             raise ExpositionError(f"{metric.name}: {len(found)} series; there must be one")
         return next(iter(found.values()))
+
+    def one_or_zero(self, metric: Metric) -> float:
+        """Return the value of a metric that has one series, or none."""
+        return self.one(metric) if self._values.get(metric.name) else 0.0
 
     def share(self, metric: Metric) -> float:
         """Return the value of a metric between 0 and 1."""

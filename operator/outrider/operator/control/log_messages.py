@@ -75,7 +75,7 @@ def _drafting(before: Memory, state: PassState) -> Iterator[Transition]:
         )
     else:
         static = state.settings.mode is Mode.STATIC
-        why = "by the service" if static else "drafts are linked"
+        why = "speculation.mode is Static" if static else "drafts are linked"
         yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
 
 

@@ -30,6 +30,10 @@ class CounterSample:
     """Of those, passes with a first draft token: the likeliest next one."""
     first_hits: float = 0.0
     """Of those, passes where it was accepted."""
+    local_plain_seconds: float = 0.0
+    """Of `plain_seconds`, those of tokens that local sources brought, without any draft;"""
+    local_spent_seconds: float = 0.0
+    """of `spent_seconds`, those that their rows took."""
 
     def since(self, earlier: Self) -> Self:
         """Return the increase since `earlier`; all of it if one fell: the pod has restarted."""
@@ -124,7 +128,7 @@ class Window:
 
     @property
     def gain_percent(self) -> float | None:
-        """Gain of the service; None where nothing was decoded."""
+        """Gain of the service's drafts; None where nothing was decoded."""
         return gain_percent(self.counters)
 
     @property
@@ -156,9 +160,13 @@ class Window:
 
 
 def gain_percent(counters: CounterSample) -> float | None:
-    """Return plain-equivalent seconds by seconds spent; None where nothing was decoded."""
-    spent = counters.spent_seconds
-    return 100 * counters.plain_seconds / spent if spent else None
+    """Return plain-equivalent seconds by seconds spent; None where nothing was decoded.
+
+    What local sources bring needs no draft, and is no reason to hold one: both are without it.
+    """
+    plain = counters.plain_seconds - counters.local_plain_seconds
+    spent = counters.spent_seconds - counters.local_spent_seconds
+    return 100 * max(0.0, plain) / spent if spent > 0 else None
 
 
 def gain_deviation(counters: CounterSample) -> float:

@@ -83,6 +83,12 @@ SERVICE_COLUMNS = (
         "integer",
         wide=True,
     ),
+    Column(
+        "Next",
+        ".status.target.nextRevision",
+        "Revision of the target that waits for the service's turn; empty: none.",
+        wide=True,
+    ),
     Column("URL", ".status.url", "Where the OpenAI-compatible API answers.", wide=True),
     _AGE,
 )

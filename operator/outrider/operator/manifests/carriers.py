@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     LEADER_WORKER_SET,
     NETWORK_SERVICE,
@@ -19,6 +20,14 @@ from outrider.operator.cluster.kinds import (
     ChildKey,
 )
 from outrider.operator.manifests.child import Owner
+from outrider.operator.manifests.pins import (
+    UNSEEN,
+    Pin,
+    as_written,
+    revision_of,
+    settings_of,
+    template_of,
+)
 from outrider.operator.naming import (
     GROUP_LABEL,
     KIND_ANNOTATION,
@@ -122,10 +131,26 @@ class RoleCarriers:
     of sight because a user removed its labels."""
     revisions: frozenset[str] = frozenset()
     """Revisions of all pods, those being deleted included."""
+    pin: Pin = UNSEEN
+    """What the last pass said of the role's pod template."""
+    config_maps: frozenset[str] = frozenset()
+    """Names of the service's ConfigMaps."""
 
     def of(self, kind: str) -> tuple[Carrier, ...]:
         """Return the carriers of a kind."""
         return tuple(one for one in self.carriers if one.kind == kind)
+
+    def kept(self, kind: str, built: Object) -> dict[str, Any] | None:
+        """Return the template that pods of a kind of workload keep instead of a `built` one; None:
+        they do not. They cannot without the settings that they start from."""
+        if not self.pin.holds(revision_of(built)):
+            return None
+        lives = (template_of(one.live) for one in self.of(kind))
+        for live in lives:
+            startable = self.config_maps.issuperset(settings_of(live))
+            if revision_of(live) == self.pin.revision and startable:
+                return as_written(live)
+        return None
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
@@ -134,9 +159,14 @@ class RoleCarriers:
 
 
 def find_carriers(
-    children: Mapping[ChildKey, Object], pods: Iterable[Object], owner: Owner, role: Role
+    children: Mapping[ChildKey, Object],
+    pods: Iterable[Object],
+    owner: Owner,
+    role: Role,
+    pin: Pin = UNSEEN,
 ) -> RoleCarriers:
-    """Return a role's carriers; `pods` are the service's, as the cluster shows them."""
+    """Return a role's carriers; `pods` are the service's, as the cluster shows them, and `pin` is
+    what its status says."""
     mine = [child for child in children.values() if owned(child, owner)]
     sets = [one for one in mine if one["kind"] == STATEFUL_SET.name and _role(one) == role]
     single = {(kind.name, role_name(owner.name, role)) for kind in (DEPLOYMENT, LEADER_WORKER_SET)}
@@ -157,6 +187,8 @@ def find_carriers(
         deleting=frozenset((*going, *(set(_words(leaving, GROUP_LABEL)) - known.keys()))),
         known=known,
         revisions=frozenset(_words(metas, REVISION_LABEL)),
+        pin=pin,
+        config_maps=frozenset(name for kind, name in children if kind == CONFIG_MAP.name),
     )
 
 

@@ -5,7 +5,8 @@ cache, the policy and the folder of their link are the pod's. Leaves the pod to 
 """
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
@@ -15,7 +16,7 @@ from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
-from outrider.operator.spec import ApiKeysSecretRef, Draft, Target
+from outrider.operator.spec import ApiKeysSecretRef, Draft, Target, accelerators
 
 API_KEYS_FOLDER, API_KEYS_PATH = "/etc/outrider/access", "apiKeysSecretRef"
 """Where a target finds its API keys; the path names the field, and messages the path."""
@@ -35,6 +36,13 @@ LOADING_SECONDS, PERIOD = 1800, 5
 """Longest seconds for a worker to load its weights, and seconds between two probes."""
 ANSWER_SECONDS = 5
 """Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
+ALIVE_FAILURES, ALIVE_PERIOD = 6, 10
+"""Liveness probes in a row that fail before a worker is started again, and seconds between two: a
+server that is busy for half a minute answers the ones after it."""
+HUNG_SECONDS = 30
+"""From SIGTERM to SIGKILL for a worker that is started again because its engine hangs, and has no
+answer to finish, for which the pod's own period is there. A server that answered no probe for a
+minute gets no more, and its answers are cut: nobody can tell the two apart."""
 LINK_BYTES = "64Mi"
 """Most that the link's folder may hold. It takes up what is in it, and that is sockets: the memory
 that two workers share has no name there, and counts as their containers'."""
@@ -55,6 +63,8 @@ class PodWorker:
     """Secret with the keys that it lets in; of targets."""
     certificate: str = ""
     """Name of the Secret with its certificate; empty: it has none."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """All that is laid over the operator's template of its pod."""
 
     @property
     def prefix(self) -> str:
@@ -80,7 +90,10 @@ def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> 
         "ports": [*itertools.starmap(_port, PORTS), *meeting],
         "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
         "readinessProbe": _probe("/readyz", 2, 2),
-        "livenessProbe": _probe("/healthz", 3, 10),
+        "livenessProbe": {
+            **_probe("/healthz", ALIVE_FAILURES, ALIVE_PERIOD),
+            "terminationGracePeriodSeconds": HUNG_SECONDS,
+        },
     }
 
 
@@ -109,7 +122,7 @@ def volumes(worker: PodWorker) -> list[Object]:
         found.append({"name": "certificates", "secret": secret})
     if worker.api_keys is not None:
         found.append({"name": "api-keys", "secret": _api_keys(worker.api_keys)})
-    size = worker.spec.shared_memory_size
+    size = accelerators.shared_memory(worker.spec)
     if size:
         memory = {"medium": "Memory", "sizeLimit": size}
         found.append({"name": f"{worker.prefix}shared-memory", "emptyDir": memory})
@@ -152,9 +165,17 @@ def _container(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    if worker.spec.resources:  # both: preparing takes memory too, and a pod counts the larger
-        container["resources"] = worker.spec.resources.model_dump(by_alias=True, exclude_none=True)
+    if resources := _resources(worker):
+        container["resources"] = resources  # of both: preparing takes memory too
     return container
+
+
+def _resources(worker: PodWorker) -> Object:
+    given = worker.spec.resources
+    found: Object = given.model_dump(by_alias=True, exclude_none=True) if given else {}
+    container = DRAFT_CONTAINER if worker.beside else CONTAINER
+    limits = accelerators.limits(worker.spec, worker.template, container)
+    return {**found, "limits": limits} if limits else found
 
 
 def _arguments(command: str) -> list[str]:
@@ -178,7 +199,7 @@ def _serving_mounts(worker: PodWorker, linked: bool) -> list[Object]:
         mounts.append({"name": "certificates", "mountPath": folder, "readOnly": True})
     if worker.api_keys is not None:
         mounts.append({"name": "api-keys", "mountPath": API_KEYS_FOLDER, "readOnly": True})
-    if worker.spec.shared_memory_size:
+    if accelerators.shared_memory(worker.spec):
         mounts.append({"name": f"{worker.prefix}shared-memory", "mountPath": "/dev/shm"})
     return [*mounts, {"name": "link", "mountPath": LINK_FOLDER}] if linked else mounts
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.contract.settings import Device, PolicySettings, Role, WorkerSettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKey, ObjectKind
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
@@ -16,7 +16,9 @@ from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import peer_settings
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.containers import API_KEYS_FILE, PodWorker
-from outrider.operator.manifests.pods import PodPlan, pod_template
+from outrider.operator.manifests.overlay import merge
+from outrider.operator.manifests.pins import settings_of
+from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
 from outrider.operator.naming import certificate_name, selector
 from outrider.operator.plan import PlanOptions, role_settings
@@ -28,6 +30,7 @@ from outrider.operator.spec import (
     ScalingMode,
     SpeculativeService,
     Target,
+    accelerators,
 )
 
 NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
@@ -40,6 +43,8 @@ class Platform:
 
     image: str
     """Image of workers whose role names none."""
+    pods: PodRules = field(default_factory=PodRules)
+    """What the cluster wants of all pods."""
     kinds: frozenset[ObjectKind] = frozenset()
     """Optional kinds that the cluster serves."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +53,10 @@ class Platform:
     """The operator's own; empty: it is not known."""
     authorities: Callable[[], Authorities] | None = None
     """Those that sign the certificates of workers; None: workers have none."""
+    max_upgrades: int = 0
+    """Most services at once whose pods are replaced for the operator's sake alone."""
+    upgrades_paused: bool = False
+    """True if no such replacing begins."""
 
     @property
     def certifies(self) -> bool:
@@ -61,6 +70,8 @@ class Intent:
 
     policy: PolicySettings
     memory: str
+    upgrading: bool = False
+    """True while it is the service's turn to take up what today's operator makes of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,8 @@ class Desired:
     """Revision of each role's newest pods."""
     selectors: Mapping[Role, Mapping[str, str]]
     """Labels of each role's pods that answer: one of each replica."""
+    next_revisions: Mapping[Role, str] = field(default_factory=dict)
+    """Revisions that roles would have, and that wait for the service's turn."""
 
 
 def desired(
@@ -84,30 +97,31 @@ def desired(
 ) -> Desired:
     """Return all children of a service; `replicas` None: the number has another owner. `current`
     are the carriers that keep pods running now."""
-    inputs = {
-        role: _workload_inputs(owner, service, role, platform, current.get(role, RoleCarriers()))
-        for role in roles(service)
+    built = {
+        role: _workload_inputs(owner, service, role, platform, current) for role in roles(service)
     }
+    inputs = built if intent.upgrading else {role: one.pinned for role, one in built.items()}
     planned = {
         role: workload_plan.plan_workloads(one, replicas[role]) for role, one in inputs.items()
     }
     objects = (
         workloads.service_account(owner),
-        settings.intent_map(owner, intent.policy, intent.memory),
+        settings.intent_map(owner, intent.policy, intent.memory, intent.upgrading),
         network.front(owner, planned[Role.TARGET].leader_labels),
         *_pod_monitor(owner, service, platform),
         *_inference_pool(owner, service, platform, planned[Role.TARGET]),
         *(
             child
             for role, one in planned.items()
-            for child in _role(owner, service, role, one, platform)
+            for child in _role(inputs[role], service, one, platform)
         ),
     )
     revisions = {role: one.revision for role, one in inputs.items()}
+    later = {r: one.revision for r, one in built.items() if one.revision != revisions[r]}
     selectors = {
         role: {**selector(owner.name, role), **one.leader_labels} for role, one in planned.items()
     }
-    return Desired(objects, revisions, selectors)
+    return Desired(objects, revisions, selectors, later)
 
 
 def roles(service: SpeculativeService) -> tuple[Role, ...]:
@@ -132,23 +146,42 @@ def role_spec(service: SpeculativeService, role: Role) -> Target | Draft:
 
 
 def _workload_inputs(
-    owner: Owner, service: SpeculativeService, role: Role, platform: Platform, current: RoleCarriers
+    owner: Owner,
+    service: SpeculativeService,
+    role: Role,
+    platform: Platform,
+    current: Mapping[Role, RoleCarriers],
 ) -> WorkloadInputs:
-    spec = role_spec(service, role)
-    shape = workload_plan.shape(spec, current, platform.kinds)
+    spec, own = role_spec(service, role), current.get(role, RoleCarriers())
+    shape = workload_plan.shape(spec, own, platform.kinds)
     worker, *beside = (_worker(owner, service, one, platform) for one in workers(service, role))
     plan = PodPlan(
         worker=worker,
         draft=beside[0] if beside else None,
         topology=service.spec.topology,
+        leaders=_leaders(owner, service, platform, current),
         discovery=workload_plan.group_discovery(owner, role, spec.parallelism, shape),
+        rules=platform.pods,
     )
-    return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), current)
+    return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), own)
+
+
+def _leaders(
+    owner: Owner,
+    service: SpeculativeService,
+    platform: Platform,
+    current: Mapping[Role, RoleCarriers],
+) -> Mapping[str, str]:
+    """Return the labels of the targets' pods that answer, once they are as described."""
+    carriers = current.get(Role.TARGET, RoleCarriers())
+    shape = workload_plan.shape(service.spec.target, carriers, platform.kinds)
+    return {**selector(owner.name, Role.TARGET), **workload_plan.LEADER_LABELS[shape]}
 
 
 def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
     spec, beside = role_spec(service, role), role not in roles(service)
     certified = platform.certifies and not beside
+    pods = role_spec(service, Role.TARGET) if beside else spec
     return PodWorker(
         role=role,
         spec=spec,
@@ -157,6 +190,7 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
         beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
         certificate=certificate_name(owner.name, role) if certified else "",
+        template=merge(platform.pods.template, pods.pod_template or {}),
     )
 
 
@@ -167,6 +201,7 @@ def _settings(
     options = PlanOptions(api_keys_file=API_KEYS_FILE if has_keys else None)
     found = dataclasses.replace(
         role_settings(service, role, options),
+        device=Device[accelerators.device(role_spec(service, role)).name],
         peers=peer_settings(owner) if platform.certifies else None,
     )
     return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
@@ -184,16 +219,17 @@ def _peers(service: SpeculativeService, role: Role) -> Iterator[Role]:
 
 
 def _role(
-    owner: Owner,
+    inputs: WorkloadInputs,
     service: SpeculativeService,
-    role: Role,
     planned: WorkloadObjects,
     platform: Platform,
 ) -> Iterator[Object]:
-    spec = role_spec(service, role)
+    owner, role, spec = inputs.owner, inputs.role, inputs.spec
     pods = spec.parallelism.pods
     for worker in workers(service, role):
-        yield settings.settings_map(owner, _settings(owner, service, worker, platform), role)
+        made = settings.settings_map(owner, _settings(owner, service, worker, platform), role)
+        if made["metadata"]["name"] in settings_of(inputs.template):  # a kept one has others
+            yield made
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
         yield network.network_policy(

@@ -21,6 +21,7 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, NETWORK_SERVICE, STATEFUL_SET
 from outrider.operator.manifests.carriers import Carrier, Record
 from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.queues import READ_ON_WORKLOADS, queued
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import (
     GROUP_LABEL,
@@ -136,7 +137,7 @@ def stateful_set(
     made["metadata"]["labels"][REVISION_LABEL] = meta["labels"][REVISION_LABEL]
     if served:
         made["metadata"]["annotations"][SERVED_ANNOTATION] = "true"
-    return made
+    return queued(made, template)
 
 
 def leader_worker_set(
@@ -160,7 +161,8 @@ def leader_worker_set(
     }
     if replicas is not None:
         spec["replicas"] = replicas
-    return child(LEADER_WORKER_SET, owner, role_name(owner.name, role), role, spec=spec)
+    made = child(LEADER_WORKER_SET, owner, role_name(owner.name, role), role, spec=spec)
+    return queued(made, template)
 
 
 def as_it_is(carrier: Carrier, replicas: int) -> Object:
@@ -176,7 +178,7 @@ def as_it_is(carrier: Carrier, replicas: int) -> Object:
 
 
 def _ours(notes: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in notes.items() if key.startswith(OURS)}
+    return {key: notes[key] for key in notes if key.startswith((OURS, *READ_ON_WORKLOADS))}
 
 
 def _label(name: str) -> Object:

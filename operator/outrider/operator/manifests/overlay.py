@@ -1,7 +1,8 @@
 """Merge of a user's `podTemplate` into the operator's. Pure.
 
 Like a strategic merge: mappings join key by key, null removes a key, lists whose members have names
-join member by member, any other list and any plain value replaces the old one.
+join member by member, any other list and any plain value replaces the old one. A volume that is
+given another source loses its old one, for it may have one alone.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 KEYS = ("mountPath", "containerPort", "name", "key", "ip")
 """Keys of members of a list, the first that all of them have: one volume may be mounted twice, so
 mounts go by their path."""
+VOLUMES = "volumes"
 
 
 def merge(base: Any, over: Any) -> Any:
@@ -19,7 +21,8 @@ def merge(base: Any, over: Any) -> Any:
         joined = {key: value for key, value in under.items() if over.get(key, value) is not None}
         for key, value in over.items():
             if value is not None:
-                joined[key] = merge(joined.get(key), value)
+                old = joined.get(key)
+                joined[key] = merge(_keeping_sources(old, value) if key == VOLUMES else old, value)
         return joined
     if isinstance(over, list):
         return _members(base if isinstance(base, list) else [], over)
@@ -34,6 +37,23 @@ def _members(base: list[Any], over: list[Any]) -> list[Any]:
     for member in over:
         joined[member[key]] = merge(joined.get(member[key]), member)
     return list(joined.values())
+
+
+def _keeping_sources(base: Any, over: Any) -> Any:
+    """Return volumes without those to which `over` gives a source of another kind."""
+    if not isinstance(base, list) or not isinstance(over, list):
+        return base
+    given = {one["name"]: one for one in over if _has_text(one, "name")}
+    return [one for one in base if not _has_text(one, "name") or _same_kind(one, given)]
+
+
+def _same_kind(volume: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> bool:
+    other = given.get(volume["name"], {}).keys() - {"name"}
+    return not other or bool(other & volume.keys())
+
+
+def _has_text(member: Any, key: str) -> bool:
+    return isinstance(member, Mapping) and isinstance(member.get(key), str)
 
 
 def _is_unique(key: str, members: list[Any]) -> bool:

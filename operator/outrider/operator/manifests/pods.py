@@ -1,10 +1,13 @@
 """Pod template of a role: init containers that prepare its models, then its worker or workers.
 
-Restricted in the sense of the Pod Security Standards; the user's `podTemplate` is merged last.
+Restricted in the sense of the Pod Security Standards; the cluster's rules come over that, and the
+user's `podTemplate` last.
 Leaves the containers of a worker to `containers`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import Role
@@ -26,12 +29,24 @@ from outrider.operator.naming import (
     intent_name,
     labels,
     role_name,
-    selector,
 )
 from outrider.operator.spec import Cache, CacheType, Topology, TopologyPolicy
 
 NONROOT = 65532
-"""User and group of the images."""
+FIXED_USER = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), NONROOT)
+"""User and groups of the images."""
+SPREAD = {"kubernetes.io/hostname": 100, "topology.kubernetes.io/zone": 50}
+"""Labels of nodes over whose domains targets are shared out, and the weight of that wish."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRules:
+    """What a cluster wants of all pods."""
+
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """Laid over the operator's template, and under the role's `podTemplate`."""
+    fixed_user: bool = True
+    """Pods name the user of the images; False: the platform gives them one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +56,13 @@ class PodPlan:
     worker: PodWorker
     """The worker that the pod is there for."""
     topology: Topology
+    leaders: Mapping[str, str]
+    """Labels of the targets' pods that answer, of which drafts want to be near."""
     draft: PodWorker | None = None
     """A target's own draft; None: its drafts are elsewhere."""
     discovery: GroupDiscovery | None = None
     """Variables by which the pods of a replica find each other; None: it has one pod."""
+    rules: PodRules = field(default_factory=PodRules)
 
     @property
     def workers(self) -> tuple[PodWorker, ...]:
@@ -58,18 +76,14 @@ def pod_template(owner: Owner, plan: PodPlan) -> Object:
     Labels and annotations that the operator reads stay, whatever the user's template says.
     """
     own = _own(owner, plan)
-    template: Object = merge(own, plan.worker.spec.pod_template or {})
+    clusters = merge(own, plan.rules.template)
+    template: Object = merge(clusters, plan.worker.spec.pod_template or {})
     for words, fixed in own["metadata"].items():
         template["metadata"][words] = {**template["metadata"].get(words, {}), **fixed}
     template["metadata"]["labels"].pop(REVISION_LABEL, None)
     revision = digest(template)
     template["metadata"]["labels"][REVISION_LABEL] = revision
     return template
-
-
-def revision_of(template: Object) -> str:
-    """Return the revision that a template's pods carry."""
-    return str(template["metadata"]["labels"][REVISION_LABEL])
 
 
 def _own(owner: Owner, plan: PodPlan) -> Object:
@@ -80,18 +94,15 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         "terminationGracePeriodSeconds": pod_seconds(plan.worker.spec),
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": NONROOT,
-            "runAsGroup": NONROOT,
-            "fsGroup": NONROOT,
+            **(FIXED_USER if plan.rules.fixed_user else {}),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [containers.prepare(worker) for worker in plan.workers],
         "containers": _containers(plan),
         "volumes": _volumes(owner, plan),
     }
-    near = _affinity(owner, plan)
-    if near:
-        spec["affinity"] = near
+    if affinity := _nearness(plan) if plan.worker.role is Role.DRAFT else _distance(plan):
+        spec["affinity"] = affinity
     role = plan.worker.role
     several = {} if plan.discovery is None else group_labels(role)
     metadata = {
@@ -145,16 +156,33 @@ def claim_name(owner: Owner, role: Role) -> str:
     return f"{role_name(owner.name, role)}-cache"
 
 
-def _affinity(owner: Owner, plan: PodPlan) -> Object:
-    """Return the affinity of drafts to targets: a link's round trip delays every draft token."""
+def _nearness(plan: PodPlan) -> Object:
+    """Return the affinity of drafts to the targets' leaders: a link's round trip delays every draft
+    token, and links end at leaders."""
     topology = plan.topology
-    if plan.worker.role is not Role.DRAFT or topology.policy is TopologyPolicy.NONE:
+    if topology.policy is TopologyPolicy.NONE:
         return {}
-    term: Object = {
-        "labelSelector": {"matchLabels": selector(owner.name, Role.TARGET)},
-        "topologyKey": topology.key,
-    }
+    term = _term(topology.key, plan.leaders)
     if topology.policy is TopologyPolicy.REQUIRED:
         return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    weighted = {"weight": 100, "podAffinityTerm": term}
-    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
+    wish = {"weight": 100, "podAffinityTerm": term}
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+
+
+def _distance(plan: PodPlan) -> Object:
+    """Return the wish of targets to be apart: a machine that is lost takes few with it.
+
+    No topologySpreadConstraints: nodes that lack one of their labels count for none of them, and
+    many clusters have no zones. Pods of one replica want to be near each other.
+    """
+    if plan.discovery is not None:
+        return {}
+    wishes = [
+        {"weight": weight, "podAffinityTerm": _term(key, plan.leaders)}
+        for key, weight in SPREAD.items()
+    ]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
+
+
+def _term(key: str, pods: Mapping[str, str]) -> Object:
+    return {"labelSelector": {"matchLabels": {**pods}}, "topologyKey": key}

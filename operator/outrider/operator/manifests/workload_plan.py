@@ -5,6 +5,7 @@ StatefulSet for each group. A role that changes from one to the other does so gr
 Leaves the number of groups to make or delete to `rollout`.
 """
 
+import dataclasses
 import enum
 import functools
 import itertools
@@ -18,7 +19,7 @@ from outrider.operator.manifests import groups, workloads
 from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.groups import GroupDiscovery
-from outrider.operator.manifests.pods import revision_of
+from outrider.operator.manifests.pins import revision_of
 from outrider.operator.manifests.rollout import Group, RolloutStep, bounds, step
 from outrider.operator.naming import (
     POD_INDEX,
@@ -74,6 +75,12 @@ class WorkloadInputs:
     def revision(self) -> str:
         """Revision of the newest pods."""
         return revision_of(self.template)
+
+    @property
+    def pinned(self) -> "WorkloadInputs":
+        """The same with the template that the pods have, where only the operator changes it."""
+        kept = self.current.kept(self.shape.value, self.template)
+        return self if kept is None else dataclasses.replace(self, template=kept)
 
     def fresh(self, carrier: Carrier) -> bool:
         """True if an object has the wanted shape, and its pods the wanted revision."""

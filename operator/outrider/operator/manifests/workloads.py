@@ -10,6 +10,7 @@ from outrider.operator.cluster.kinds import (
 )
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.manifests.pods import claim_name
+from outrider.operator.manifests.queues import queued
 from outrider.operator.naming import role_name, selector
 from outrider.operator.spec import Cache, ScaledRole, Strategy, Update
 
@@ -27,13 +28,14 @@ def deployment(
     }
     if replicas is not None:
         spec["replicas"] = replicas
-    return child(DEPLOYMENT, owner, role_name(owner.name, role), role, spec=spec)
+    made = child(DEPLOYMENT, owner, role_name(owner.name, role), role, spec=spec)
+    return queued(made, template)
 
 
 def claim(owner: Owner, role: Role, cache: Cache) -> Object:
     """Return the claim for prepared models, which outlives the pods."""
     spec: Object = {
-        "accessModes": ["ReadWriteMany"],
+        "accessModes": [cache.access_mode.value],
         "resources": {"requests": {"storage": cache.size}},
     }
     if cache.storage_class_name:

@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from outrider.operator.server import advice
-from outrider.operator.spec import SpecError, read_object
+from outrider.operator.spec import ServiceReader, SpecError
 
 PATH = "/warnings"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -53,12 +53,13 @@ def reviewed(review: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warnings(body: Mapping[str, Any]) -> Iterator[str]:
+    reader = ServiceReader()
     try:
-        service = read_object(body)
+        service = reader.read(body)
     except SpecError as error:  # the definitions may be newer than this program
         yield from (f"this operator cannot read it: {line}" for line in str(error).splitlines())
         return
-    yield from advice.on(service)
+    yield from (*advice.on_unknown(reader.unknown), *advice.on(service))
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ Nothing is refused: the definitions and `spec` do that. `reconcile` posts the wa
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from outrider.contract.settings import Role
@@ -24,21 +24,26 @@ from outrider.operator.naming import (
 )
 from outrider.operator.plan import control, sessions
 from outrider.operator.spec import (
+    AccessMode,
+    Automatic,
     DeviceKind,
     Draft,
     DraftScaling,
     MetricsSource,
     Pipeline,
+    ScalingMode,
     Speculation,
     SpeculationMode,
     SpeculativeService,
+    Strategy,
     Target,
+    accelerators,
 )
+from outrider.operator.spec.accelerators import GPU
+from outrider.operator.spec.speculation import Source
 
 REASON = "Advice"
 """Reason of the events."""
-NVIDIA = "nvidia.com/"
-GPU = f"{NVIDIA}gpu"
 MAX_TEMPLATE = 32 << 10
 """Most bytes of a `podTemplate` as JSON; etcd keeps objects and their histories whole."""
 HIGH_BREAK_EVEN = 150
@@ -55,6 +60,19 @@ ANNOTATIONS = (SETTINGS_ANNOTATION, CONTROL_ANNOTATION, IDENTITY_ANNOTATION)
 _DEFAULTS = Speculation()
 
 
+def on_unknown(fields: Iterable[str]) -> Iterator[str]:
+    """Yield one sentence for each field that this program does not know."""
+    for path in fields:
+        yield f"{path}: this version of the operator does not know the field and ignores it"
+
+
+def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:
+    """Yield a sentence where nothing keeps strangers from workers; `certified`: certificates do."""
+    if not certified and service.spec.network_policy.mode is Automatic.DISABLED:
+        words = "Disabled, and the operator gives workers no certificates"
+        yield f"spec.networkPolicy.mode: {words}: whoever reaches a pod may tell it what to do"
+
+
 def on(service: SpeculativeService) -> Iterator[str]:
     """Yield one sentence for each thing that is probably not meant."""
     for pods in roles(service):
@@ -62,12 +80,15 @@ def on(service: SpeculativeService) -> Iterator[str]:
             yield f"spec.{pods}.{words}"
         for role in workers(service, pods):
             spec = role_spec(service, role)
-            for words in (*_resources(spec), *_gpus(spec)):
+            for words in (*_resources(spec), *_gpus(spec), *_cache(spec)):
                 yield f"spec.{role}.{words}"
     target = service.spec.target
     if target.parallelism.stages == 1 and target.pipeline != Pipeline():
         yield "spec.target.pipeline: does nothing where parallelism.pipeline is 1"
     yield from _metrics(service)
+    keyless = service.spec.access.api_keys_secret_ref is None
+    if keyless and Source.ANSWERS in service.spec.speculation.sources:
+        yield "spec.speculation.sources: Answers finds nothing without access.apiKeysSecretRef"
     if service.spec.draft is not None:
         yield from _draft(service, service.spec.draft)
         yield from _pressure(service.spec.speculation, service.spec.draft)
@@ -169,12 +190,28 @@ def _limits(spec: Target | Draft) -> dict[str, int | str]:
 
 
 def _gpus(spec: Target | Draft) -> Iterator[str]:
-    limits, device = _limits(spec), spec.engine.device
-    if any(key.startswith(NVIDIA) for key in limits):
-        if device is DeviceKind.CPU:
-            yield f"engine.device: CPU, though resources.limits asks for {NVIDIA} devices"
-    elif device is DeviceKind.GPU:
-        yield f"engine.device: GPU, though resources.limits asks for no {GPU}: a pod sees none"
-    each = spec.parallelism.tensor // spec.parallelism.nodes
-    if GPU in limits and str(limits[GPU]) != str(each):
-        yield f"resources.limits: {limits[GPU]} of {GPU} for {each} ranks a pod"
+    limits, device, ranks = _limits(spec), spec.engine.device, spec.parallelism.ranks
+    asks = accelerators.asks_for_gpus(spec)
+    if asks and device is DeviceKind.CPU:
+        yield "engine.device: CPU, though resources.limits asks for GPUs"
+    if spec.parallelism.stages > 1:
+        if asks:
+            yield "resources.limits: asks for GPUs, though stages compute on processors"
+    elif device is DeviceKind.AUTO and ranks > 1 and not (asks or accelerators.in_template(spec)):
+        words = f"Auto, and resources.limits asks for no {GPU}: {ranks} ranks a pod"
+        yield f"engine.device: {words} compute on processors; CPU says that it is meant"
+    if GPU in limits and str(limits[GPU]) != str(ranks):
+        yield f"resources.limits: {limits[GPU]} of {GPU} for {ranks} ranks a pod"
+
+
+def _cache(spec: Target | Draft) -> Iterator[str]:
+    mode, update = spec.cache.access_mode, spec.update
+    if mode is AccessMode.READ_WRITE_MANY:
+        return
+    static = spec.scaling.mode is ScalingMode.STATIC
+    replicas = spec.first_replicas if static else spec.scaling.max_replicas
+    surges = update.strategy is Strategy.ROLLING_UPDATE and update.max_surge not in (0, "0%")
+    if replicas * spec.parallelism.pods > 1:
+        yield f"cache.accessMode: {mode}, though there may be several pods: some wait for the claim"
+    elif surges:
+        yield f"cache.accessMode: {mode}: new pods may wait for old ones; see update.maxSurge"

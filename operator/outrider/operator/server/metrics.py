@@ -40,6 +40,10 @@ DECISIONS = "Changes of the policy or of replicas that the control loop decided 
 REVIEWS = "Answers of the admission webhook: allowed, warned (and allowed), malformed."
 METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
 
+UPGRADES = (
+    "Services whose pods the operator would replace of its own accord (waiting) or does (rolling)."
+)
+
 
 class ObjectCounts(Collector):
     """Services, by condition and its status; counted at each scrape."""
@@ -86,6 +90,7 @@ class OperatorMetrics:
             "watch_last_event_age_seconds",
             "Time since the last event of any watch.",
         )
+        self.upgrades = self._gauge("upgrades", UPGRADES, "state")
         self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
         """The status of each condition, of each service."""
         self.resources = ObjectCounts(lambda: self.services())

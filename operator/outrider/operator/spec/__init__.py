@@ -18,7 +18,15 @@ from outrider.operator.spec.engine import (
 from outrider.operator.spec.metrics import Metrics, MetricsSource, Prometheus
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
-from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, Update
+from outrider.operator.spec.pods import (
+    AccessMode,
+    Cache,
+    CacheType,
+    Resources,
+    Strategy,
+    Update,
+    read_template,
+)
 from outrider.operator.spec.roles import (
     Draft,
     DraftScaling,
@@ -36,8 +44,8 @@ from outrider.operator.spec.service import (
     Spec,
     SpeculativeService,
     Suspend,
+    Upgrade,
     load,
-    read_object,
 )
 from outrider.operator.spec.speculation import (
     DraftShrink,
@@ -56,6 +64,7 @@ from outrider.operator.spec.surroundings import (
 
 __all__ = [
     "Access",
+    "AccessMode",
     "ApiKeysSecretRef",
     "Automatic",
     "Cache",
@@ -103,7 +112,8 @@ __all__ = [
     "Topology",
     "TopologyPolicy",
     "Update",
+    "Upgrade",
     "load",
-    "read_object",
     "read_scaler",
+    "read_template",
 ]

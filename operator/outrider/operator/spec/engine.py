@@ -47,7 +47,8 @@ class EngineSpec(SpecPart):
 
     device: DeviceKind = DeviceKind.AUTO
     """Device of the models; Auto takes a GPU where the pod or the machine has one, and GPU lets a
-    worker that finds none end with an error. In a cluster, resources.limits asks for GPUs."""
+    worker that finds none end with an error. In a cluster GPU asks for one for each rank of a pod
+    (nvidia.com/gpu) unless resources.limits names GPUs; and limits that do mean GPU."""
     dtype: Dtype = Dtype.AUTO
     """Numeric path of the weights; auto measures a CPU once and is bf16 on a GPU. int8 and
     int4 are for CPUs, fp8 for GPUs alone."""
@@ -107,6 +108,11 @@ class Parallelism(SpecPart):
     def pods(self) -> int:
         """Pods of one replica."""
         return self.nodes
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of one pod."""
+        return self.tensor // self.nodes
 
     @property
     def stages(self) -> int:

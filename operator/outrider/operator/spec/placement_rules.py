@@ -57,7 +57,7 @@ _IN_TARGETS_POD = (
         IN_TARGETS_POD,
         "cache",
         "self.cache.type == 'EmptyDir' && !has(self.cache.claimName) && !has(self.cache.size) &&"
-        " !has(self.cache.storageClassName)",
+        " !has(self.cache.storageClassName) && self.cache.accessMode == 'ReadWriteMany'",
     ),
     _without(
         IN_TARGETS_POD,

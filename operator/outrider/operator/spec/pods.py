@@ -6,7 +6,7 @@ They have no effect on `outrider run`; `manifests` builds the objects.
 import enum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Quantity, SpecPart
@@ -27,6 +27,13 @@ def _mappings(template: dict[str, Any]) -> dict[str, Any]:
 PodTemplate = Annotated[dict[str, Any], AfterValidator(_mappings)]
 """Merged into a pod template: metadata, its labels and annotations, and spec are mappings where
 they are there."""
+
+
+def read_template(text: str) -> dict[str, Any]:
+    """Read a pod template from JSON; raises `ValueError`."""
+    return TypeAdapter(PodTemplate).validate_json(text)
+
+
 Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
 
 
@@ -46,6 +53,14 @@ class CacheType(enum.StrEnum):
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
 
 
+class AccessMode(enum.StrEnum):
+    """Nodes and pods that may write to a claim at once."""
+
+    READ_WRITE_MANY = "ReadWriteMany"
+    READ_WRITE_ONCE = "ReadWriteOnce"
+    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
 class Cache(SpecPart):
     """Storage of prepared models and measurements."""
 
@@ -57,6 +72,9 @@ class Cache(SpecPart):
     """Size of the claim to make, or most that an EmptyDir may hold. A claim's cannot shrink."""
     storage_class_name: ObjectName | None = None
     """Storage class of the claim to make; left out, the cluster's default. Cannot change."""
+    access_mode: AccessMode = AccessMode.READ_WRITE_MANY
+    """Access mode of the claim to make. ReadWriteOnce: pods on one node; ReadWriteOncePod: one pod.
+    Others wait for it, in roll-outs too. Cannot change."""
 
 
 class Strategy(enum.StrEnum):

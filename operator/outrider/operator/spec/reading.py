@@ -1,9 +1,12 @@
 """Validation of plain data as a part of `spec`, with every problem as one line.
 
-Leaves YAML to `document`, and the words to `validation_errors`.
+What a person writes may have no unknown fields; what an API server has stored may, because its
+definitions may be of another version. Leaves YAML to `document`, and the words to
+`validation_errors`.
 """
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -38,6 +41,29 @@ def validate(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
     except ValidationError as error:
         schema = kind.model_json_schema()
         raise SpecError("\n".join(describe(p, schema) for p in error.errors())) from None
+
+
+def validate_stored(
+    kind: type[Whole], document: Mapping[Any, Any]
+) -> tuple[Whole, tuple[str, ...]]:
+    """Return the `kind` that `document` describes, and the paths of the fields that this program
+    does not know, which are left out; raise `SpecError`."""
+    try:
+        return kind.model_validate(document), ()
+    except ValidationError as error:
+        places = [p["loc"] for p in error.errors() if p["type"] == "extra_forbidden"]
+    known = copy.deepcopy(dict(document))
+    for place in places:
+        _remove(known, place)
+    return validate(kind, known), tuple(".".join(map(str, place)) for place in places)
+
+
+def _remove(document: Any, place: Sequence[int | str]) -> None:
+    """Remove a key of a mapping, at any depth."""
+    *above, key = place
+    for step in above:
+        document = document[step]
+    del document[key]
 
 
 def without_server_fields(body: Mapping[str, Any]) -> dict[str, Any]:

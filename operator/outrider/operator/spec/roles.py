@@ -99,9 +99,10 @@ class RoleSpec(SpecPart):
     image: Image | None = None
     """Container image; left out, the operator's own for workers."""
     resources: Resources | None = None
-    """Resources of the container `main`."""
+    """Resources of the container `main`. GPUs that `engine.device` asks for are added."""
     shared_memory_size: Quantity | None = None
-    """Size of /dev/shm, as 8Gi; left out, the container runtime's."""
+    """Size of /dev/shm, as 8Gi: memory that counts as the container's once it is written to. Left
+    out, 1Gi for each rank where a pod has several, else the container runtime's."""
     pod_template: PodTemplate | None = None
     """Merged into the pods that the operator makes: a PodTemplateSpec whose container `main` is the
     worker's."""

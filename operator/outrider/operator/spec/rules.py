@@ -136,6 +136,25 @@ def _cache(path: str) -> tuple[Rule, ...]:
         ),
         Rule(
             path,
+            "self.accessMode == 'ReadWriteMany' ||"
+            " (self.type == 'PersistentVolumeClaim' && has(self.size))",
+            "goes with a claim to make: type PersistentVolumeClaim, and size",
+            lambda c: (
+                c.access_mode == "ReadWriteMany"
+                or (c.type == "PersistentVolumeClaim" and c.size is not None)
+            ),
+            ".accessMode",
+        ),
+        Rule(
+            path,
+            "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
+            " !has(oldSelf.size) || self.accessMode == oldSelf.accessMode",
+            "of a claim that was made cannot change",
+            None,
+            ".accessMode",
+        ),
+        Rule(
+            path,
             "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
             " !has(oldSelf.size) || quantity(string(self.size)).compareTo("
             "quantity(string(oldSelf.size))) >= 0",

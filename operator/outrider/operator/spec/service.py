@@ -16,7 +16,12 @@ from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.part import SpecPart
-from outrider.operator.spec.reading import Metadata, validate, without_server_fields
+from outrider.operator.spec.reading import (
+    Metadata,
+    validate,
+    validate_stored,
+    without_server_fields,
+)
 from outrider.operator.spec.roles import Draft, Placement, Target
 from outrider.operator.spec.rule import check_rules
 from outrider.operator.spec.rules import SERVICE
@@ -35,6 +40,14 @@ class Suspend(enum.StrEnum):
 
     RUNNING = "Running"
     SUSPENDED = "Suspended"
+
+
+class Upgrade(enum.StrEnum):
+    """When pods take up what a newer operator, or other settings of it, would make of them."""
+
+    IN_TURN = "InTurn"
+    AT_ONCE = "AtOnce"
+    ON_EDIT = "OnEdit"
 
 
 class Spec(SpecPart):
@@ -62,6 +75,11 @@ class Spec(SpecPart):
     """InferencePool for gateways of the Gateway API."""
     suspend: Suspend = Suspend.RUNNING
     """Suspended: no pods of either role; everything else stays."""
+    upgrade: Upgrade = Upgrade.IN_TURN
+    """When pods are replaced because the operator changed, its default image or its settings, and
+    not the service. InTurn: when the operator's waves come to it, which they do only if they are
+    asked for. AtOnce: without waiting for a turn. OnEdit: with the next edit that replaces them
+    anyway."""
 
     @property
     def same_pod(self) -> bool:
@@ -121,14 +139,6 @@ def load(text: str) -> SpeculativeService:
     return validate(SpeculativeService, document)
 
 
-def read_object(body: Mapping[str, Any]) -> SpeculativeService:
-    """Read an object as an API server shows it, without the server's own fields.
-
-    Raises `SpecError` as `load` does: the server may know a newer schema than this program.
-    """
-    return validate(SpeculativeService, without_server_fields(body))
-
-
 @dataclass(slots=True)
 class ServiceReader:
     """Reads one service's objects, and checks one only where the last one said something else.
@@ -136,15 +146,19 @@ class ServiceReader:
     Checking every field and rule takes a tenth of a pass; most passes find what the last one found.
     """
 
+    unknown: tuple[str, ...] = ()
+    """Paths of the fields of the last object that this program does not know. An operator that was
+    rolled back meets them, and one whose definitions were upgraded before itself."""
     _document: Mapping[str, Any] = field(default_factory=dict)
     _service: SpeculativeService | None = None
 
     def read(self, body: Mapping[str, Any]) -> SpeculativeService:
-        """Read an object as `read_object` does. The document is compared, not its version: new
-        defaults of the definition change an object that no client has written."""
+        """Read an object as an API server shows it, without the server's own fields and without
+        unknown ones; raise `SpecError` as `load` does for all else. The document is compared, not
+        its version: new defaults of the definition change an object that no client has written."""
         document = without_server_fields(body)
         if self._service is None or document != self._document:
-            self._service = validate(SpeculativeService, document)
+            self._service, self.unknown = validate_stored(SpeculativeService, document)
             self._document = document
         return self._service
 

@@ -18,6 +18,8 @@ Text = Annotated[str, Field(max_length=1024)]
 Revision = Annotated[str, Field(max_length=64)]
 MAX_CONDITIONS = 16
 MAX_RESOURCES = 64
+MAX_ADVICE = 16
+Advice = Annotated[str, Field(max_length=1024, description="One sentence.")]
 
 
 class ConditionStatus(enum.StrEnum):
@@ -60,6 +62,9 @@ class RoleStatus(SpecPart):
     """Selects one pod of each replica."""
     revision: Revision | None = None
     """Hash of the newest pod template."""
+    next_revision: Revision | None = None
+    """Hash of the pod template that the operator would write of its own accord; left out, there is
+    no other. `spec.upgrade` says when pods take it up."""
 
     @computed_field  # type: ignore[prop-decorator] # as pydantic's manual has it
     @property
@@ -78,7 +83,8 @@ class SpeculationStatus(SpecPart):
     reason: Text = ""
     """Why, in a sentence."""
     gain_percent: Percent | None = None
-    """Speed against plain decoding, rounded to 5; 100: the same."""
+    """Speed with drafts against that without, rounded to 5; 100: the same. What local sources bring
+    is in neither."""
     hit_percent: Percent | None = None
     """Share of first draft tokens that were accepted, rounded to 5."""
 
@@ -123,6 +129,12 @@ class ServiceStatus(SpecPart):
         Field(max_length=MAX_RESOURCES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = ()
     """Objects that the operator made, at most 64 of them."""
+    advice: Annotated[
+        tuple[Advice, ...],
+        Field(max_length=MAX_ADVICE, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """What is allowed and probably not meant, and fields that this operator does not know and
+    ignores; at most 16 sentences."""
 
 
 class ScalerStatus(SpecPart):

@@ -280,6 +280,8 @@ class Counters(_message.Message):
     PLANNER_STEPS_FIELD_NUMBER: _builtins.int
     SOURCE_ROWS_FIELD_NUMBER: _builtins.int
     SOURCE_ACCEPTED_FIELD_NUMBER: _builtins.int
+    LOCAL_PLAIN_SECONDS_FIELD_NUMBER: _builtins.int
+    LOCAL_SPENT_SECONDS_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -342,6 +344,10 @@ class Counters(_message.Message):
     """Seconds between passes of the engine in which it did not wait."""
     growth_latency_seconds: _builtins.float
     """Sum of those times."""
+    local_plain_seconds: _builtins.float
+    """Targets: of plain_seconds, those of tokens that local sources (all but the draft) brought."""
+    local_spent_seconds: _builtins.float
+    """Of spent_seconds, those that their rows took."""
     @_builtins.property
     def passes_by_accepted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Targets: verify passes by how many node rows each accepted, from 0."""
@@ -408,10 +414,12 @@ class Counters(_message.Message):
         planner_steps: _abc.Iterable[_builtins.int] | None = ...,
         source_rows: _abc.Iterable[_builtins.int] | None = ...,
         source_accepted: _abc.Iterable[_builtins.int] | None = ...,
+        local_plain_seconds: _builtins.float = ...,
+        local_spent_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "source_accepted", b"source_accepted", "source_rows", b"source_rows", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "local_plain_seconds", b"local_plain_seconds", "local_spent_seconds", b"local_spent_seconds", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "source_accepted", b"source_accepted", "source_rows", b"source_rows", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,18 @@ def test_series_that_are_not_read_may_hold_anything() -> None:
     assert parse(GOOD + others, "t0", 5.0) == parse(GOOD, "t0", 5.0)
 
 
+def test_what_local_sources_bring_is_read_where_a_worker_tells_it() -> None:
+    told = GOOD + (
+        f"outrider_gain_local_plain_seconds_total{{{L}}} 4\n"
+        f"outrider_gain_local_spent_seconds_total{{{L}}} 1\n"
+    )
+    newer, older = parse(told, "t0", 5.0), parse(GOOD, "t0", 5.0)
+    assert isinstance(newer, TargetSample)
+    assert isinstance(older, TargetSample)
+    assert (newer.counters.local_plain_seconds, newer.counters.local_spent_seconds) == (4, 1)
+    assert (older.counters.local_plain_seconds, older.counters.local_spent_seconds) == (0, 0)
+
+
 def test_a_target_shows_all_that_the_loop_needs() -> None:
     assert parse(GOOD, "t0", 5.0) == TargetSample(
         uid="t0",

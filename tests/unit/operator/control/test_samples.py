@@ -34,6 +34,19 @@ def test_counters_of_several_pods_are_summed_before_anything_is_divided() -> Non
     assert found.kv_usage == 0.6
 
 
+def test_what_local_sources_brought_is_no_gain_of_drafts() -> None:
+    later = target(at=15, plain_seconds=19, spent_seconds=10)
+    sourced = target(
+        at=15, plain_seconds=19, spent_seconds=10, local_plain_seconds=11, local_spent_seconds=2
+    )
+    gains = []
+    for sample in (later, sourced):
+        found = between([target()], [sample])
+        assert found is not None
+        gains.append(found.gain_percent)
+    assert gains == [pytest.approx(190), pytest.approx(100)]
+
+
 def test_a_restarted_pod_counts_from_0_in_all_its_counters() -> None:
     earlier: list[Sample] = [target(plain_seconds=5, spent_seconds=100, passes=10)]
     later: list[Sample] = [target(at=15, plain_seconds=6, spent_seconds=4, passes=30)]

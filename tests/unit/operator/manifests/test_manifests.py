@@ -318,6 +318,16 @@ def test_a_kind_that_the_cluster_lacks_is_not_made() -> None:
         ([{"key": "a"}], [{"key": "b"}, {"key": "b"}], [{"key": "b"}, {"key": "b"}]),
         ([{"name": "a"}], [{"image": "b"}], [{"image": "b"}]),
         ({"a": [1]}, {"a": "text"}, {"a": "text"}),
+        (
+            {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"x": 1}}]},
+            {"volumes": [{"name": "a", "hostPath": {"path": "/a"}}, {"name": "b", "emptyDir": {}}]},
+            {
+                "volumes": [
+                    {"name": "b", "emptyDir": {"x": 1}},
+                    {"name": "a", "hostPath": {"path": "/a"}},
+                ]
+            },
+        ),
         ([None], [{"a": None, "mountPath": False}], [{"mountPath": False}]),
     ],
 )
@@ -385,3 +395,10 @@ def worker_settings(objects: dict[tuple[str, str], Object], role: str) -> Worker
     volume = next(v for v in pod(objects, role)["volumes"] if v["name"] == "settings")
     data = objects["ConfigMap", volume["configMap"]["name"]]["data"]
     return WorkerSettings.from_json(data["settings.json"])
+
+
+def test_a_worker_that_hangs_is_not_given_the_time_of_an_answer() -> None:
+    template = pod(made(spec(", requests: {maxSeconds: 3600}")))
+    probe = template["containers"][0]["livenessProbe"]
+    assert probe["terminationGracePeriodSeconds"] == 30
+    assert template["terminationGracePeriodSeconds"] == 3630

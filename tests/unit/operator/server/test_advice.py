@@ -9,6 +9,7 @@ from outrider.operator.spec import load
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: chat}\n"
 CALM = "resources: {requests: {memory: 1Gi}}"
+ONCE = "cache: {type: PersistentVolumeClaim, size: 1Gi, accessMode: ReadWriteOnce}"
 
 
 def given(target: str) -> list[str]:
@@ -26,7 +27,8 @@ def same_pod(target: str, draft: str) -> list[str]:
     ("target", "draft", "words"),
     [
         ("", "", []),
-        ("", ", engine: {device: GPU}", ["spec.draft.engine.device: GPU, though"]),
+        ("", ", engine: {device: GPU}", []),
+        ("", ", parallelism: {tensor: 2}", ["spec.draft.engine.device: Auto, and"]),
         (
             "",
             ", scaling: {mode: Managed, maxReplicas: 2}",
@@ -66,16 +68,42 @@ def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: li
             "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 2}}",
             ["resources.limits: 2 of nvidia.com/gpu for 1 ranks a pod"],
         ),
-        (f"{CALM}, engine: {{device: GPU}}", ["engine.device: GPU, though resources.limits asks"]),
+        (f"{CALM}, engine: {{device: GPU}}", []),
+        (
+            f"{CALM}, parallelism: {{tensor: 4, nodes: 2}}",
+            ["engine.device: Auto, and resources.limits asks for no nvidia.com/gpu: 2 ranks a pod"],
+        ),
+        (f"{CALM}, parallelism: {{tensor: 2}}, engine: {{device: CPU}}", []),
+        (f"{CALM}, parallelism: {{tensor: 2, pipeline: 2}}", []),
+        (
+            f"{CALM}, parallelism: {{tensor: 2}}, podTemplate: {{spec: {{containers:"
+            " [{name: main, resources: {claims: [{name: two-gpus}]}}]}}",
+            ["podTemplate: resources of the container main replaces"],
+        ),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, parallelism: {pipeline: 2}",
+            ["resources.limits: asks for GPUs, though stages compute on processors"],
+        ),
         (
             "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, engine: {device: CPU}",
-            ["engine.device: CPU, though resources.limits asks for nvidia.com/ devices"],
+            ["engine.device: CPU, though resources.limits asks for GPUs"],
         ),
         (
             "resources: {limits: {memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}, engine: {device: GPU}",
             [],
         ),
         ("resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}", []),
+        (f"{CALM}, {ONCE}, update: {{strategy: Recreate}}", []),
+        (f"{CALM}, {ONCE}, update: {{maxUnavailable: 1, maxSurge: 0}}", []),
+        (f"{CALM}, {ONCE}", ["cache.accessMode: ReadWriteOnce: new pods may wait for old ones"]),
+        (
+            f"{CALM}, {ONCE}, replicas: 2, update: {{strategy: Recreate}}",
+            ["cache.accessMode: ReadWriteOnce, though there may be several pods"],
+        ),
+        (
+            f"{CALM}, {ONCE}, scaling: {{mode: External}}",
+            ["cache.accessMode: ReadWriteOnce, though there may be several pods"],
+        ),
         (
             f"{CALM}, podTemplate: {{metadata: {{labels: {{outrider.dev/role: x, mine: y}}}}}}",
             ["podTemplate.metadata.labels: outrider.dev/role is the operator's"],
@@ -155,6 +183,13 @@ def test_pressure_does_nothing_for_a_draft_of_its_own(placement: str) -> None:
     assert found[0].endswith(
         f"does nothing where placement is {placement}, only where it is Colocated"
     )
+
+
+def test_answers_are_no_source_without_keys() -> None:
+    found = drafting("sources: [Draft, Answers]")
+    words = "spec.speculation.sources: Answers finds nothing without access.apiKeysSecretRef"
+    assert found == [words]
+    assert drafting("sources: [Draft, Answers]}, access: {apiKeysSecretRef: {name: keys}") == []
 
 
 def test_pressure_is_a_colocated_drafts() -> None:

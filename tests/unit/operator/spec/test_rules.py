@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.spec import SpecError, read_object, read_scaler
+from outrider.operator.spec import ServiceReader, SpecError, read_scaler
 from tests.kube.rule_files import FOLDER, RULES, RuleFile, files, line
 
 OF_CHANGES = {line(rule) for rule in RULES if rule.holds is None}
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    read = read_object if document["kind"] == "SpeculativeService" else read_scaler
+    read = ServiceReader().read if document["kind"] == "SpeculativeService" else read_scaler
     try:
         read(document)
     except SpecError as error:

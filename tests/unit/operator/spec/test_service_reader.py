@@ -23,7 +23,24 @@ def test_what_cannot_be_read_is_refused_again_and_again() -> None:
     reader, body = ServiceReader(), copy.deepcopy(OneService().raw)
     reader.read(body)
     body = copy.deepcopy(body)  # what watches tell is never changed
-    body["spec"]["unknown"] = 1
+    body["spec"]["suspend"] = "Perhaps"
     for _ in range(2):
-        with pytest.raises(SpecError, match="unknown"):
+        with pytest.raises(SpecError, match="suspend"):
             reader.read(body)
+
+
+def test_unknown_fields_are_left_out_and_named_at_any_depth() -> None:
+    reader, body = ServiceReader(), copy.deepcopy(OneService().raw)
+    known = ServiceReader().read(body)
+    body = copy.deepcopy(body)
+    body["spec"]["newer"] = 1
+    body["spec"]["target"]["model"]["newer"] = {"a": [1]}
+    before = copy.deepcopy(body)
+    for _ in range(2):
+        assert reader.read(body) == known
+        assert sorted(reader.unknown) == ["spec.newer", "spec.target.model.newer"]
+    assert body == before, "what watches tell is never changed"
+    body = copy.deepcopy(body)
+    body["spec"]["suspend"] = "Perhaps"
+    with pytest.raises(SpecError, match=r"\Aspec.suspend: .*\Z"):
+        reader.read(body)

@@ -27,7 +27,7 @@ from outrider.worker.api.prompt import Chat
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely, TokenLogprobs, float32
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
-from outrider.worker.messages import Finish, Timing, Usage
+from outrider.worker.messages import NO_KEY, Finish, Timing, Usage
 from outrider.worker.sampling.params import SamplingParams
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
@@ -465,14 +465,33 @@ def test_a_file_without_keys_is_refused(tmp_path: Any, text: str | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("authorization", "allowed"),
-    [("Bearer a", True), ("bearer  b ", True), ("Basic a", False), ("a", False), ("", False)],
+    ("authorization", "number"),
+    [
+        ("Bearer a", 0),
+        ("bearer  b ", 1),
+        (b"Bearer b", 1),
+        ("Basic a", NO_KEY),
+        ("a", NO_KEY),
+        ("", NO_KEY),
+    ],
 )
-def test_a_key_is_known_only_behind_bearer(
-    tmp_path: Any, authorization: str, allowed: bool
+def test_a_key_is_known_by_its_number_and_only_behind_bearer(
+    tmp_path: Any, authorization: str | bytes, number: int
 ) -> None:
     (tmp_path / "keys").write_text("a\n\nb\n")
-    assert ApiKeys(str(tmp_path / "keys")).allows(authorization) is allowed
+    keys = ApiKeys(str(tmp_path / "keys"))
+    keys.number("Bearer a")
+    assert keys.number(authorization) == number
+    assert keys.allows(authorization) is (number != NO_KEY)
+
+
+def test_a_number_stays_its_keys_whatever_the_file_holds_later(tmp_path: Any) -> None:
+    file = tmp_path / "keys"
+    file.write_text("a\nb\n")
+    keys = ApiKeys(str(file))
+    assert [keys.number(f"Bearer {key}") for key in "ab"] == [0, 1]
+    replace(file, "b\nc\n")
+    assert [keys.number(f"Bearer {key}") for key in "abc"] == [NO_KEY, 1, 2]
 
 
 def test_keys_are_those_that_their_file_has_now(

@@ -20,7 +20,8 @@ from outrider.contract.settings import (
 )
 from outrider.worker.errors import ModelError
 from outrider.worker.launch.prepare import prepare_models
-from outrider.worker.model.gguf_file import LLAMA3, llama3_divisors
+from outrider.worker.model.gguf_file import LLAMA3, GgufModel, llama3_divisors
+from outrider.worker.model.gguf_tokenizer import tokenizer_of
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import main, prepare
 from outrider.worker.model.prepared import PreparedModel
@@ -72,6 +73,21 @@ def test_quantised_blocks_are_dequantised_row_by_row(tmp_path: Path) -> None:
     for name, value in load_file(checkpoint / "model.safetensors").items():
         blocks = gguf.dequantize(gguf.quantize(value, kind), kind) if value.ndim > 1 else value
         np.testing.assert_array_equal(tensors[name], blocks, err_msg=name)
+
+
+@pytest.mark.parametrize("sentencepiece", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_tokenizer_in_a_gguf_file_is_transformers_own(
+    tmp_path: Path, family: str, sentencepiece: bool
+) -> None:
+    checkpoint = write_tiny(tmp_path / "hf", family)
+    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", sentencepiece=sentencepiece)
+    own = tokenizer_of(GgufModel(path))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    assert own.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    assert own.special_tokens_map == theirs.special_tokens_map
+    assert own.chat_template == theirs.chat_template
+    assert own("ab c")["input_ids"][:1] == ([1] if sentencepiece else [260])
 
 
 def test_the_tokenizer_in_a_gguf_file_comes_along(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from outrider.worker.server.control import Control, WorkerState
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.serve import control_server
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
-from tests.process.workers import free_port
+from tests.ports import free_port
 
 CONTROL = "outrider.protos.v1.Control"
 SECONDS = 60.0

@@ -29,7 +29,7 @@ from outrider.worker.server.shutdown import Shutdown
 from outrider.worker.server.stage_health import Answer, answer_of
 from outrider.worker.server.stage_node import StageNode
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
-from tests.process.workers import free_port
+from tests.ports import free_port
 from tests.unit.worker.pipeline.wire.pipeline_records import HIDDEN, LIMITS, begin, segment
 from tests.unit.worker.pipeline.wire.stage_servers import REVISION, group, shared_loop
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
+from outrider.contract.extras import missing_extra
 from outrider.contract.settings import Role
 from outrider.worker.messages import (
     Finish,
@@ -199,7 +200,7 @@ def test_traces_without_the_package_are_logged(
     monkeypatch.delitem(sys.modules, "outrider.worker.server.tracing.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
     assert start_traces(ENDPOINT, Role.TARGET, "tiny", "1") is None
-    assert "install outrider[tracing]" in caplog.text
+    assert missing_extra("tracing") in caplog.text
 
 
 def test_an_untraced_worker_imports_nothing_of_opentelemetry() -> None:

@@ -19,7 +19,6 @@ from outrider.worker.speculation.local_sources import (
 )
 
 SUFFIX = SOURCES.index(SourceKind.SUFFIX)
-HOST = HOST_SECONDS[SourceKind.SUFFIX]
 BOTH = PolicySettings(sources=(SourceKind.DRAFT, SourceKind.SUFFIX))
 
 
@@ -70,7 +69,7 @@ def spare_after(step: SourceRows, policy: PolicySettings) -> float:
 
 
 def test_a_source_costs_host_time_in_steps_in_which_it_may_propose_nodes() -> None:
-    assert spare_after(NO_ROWS, BOTH) == pytest.approx(ADVANCE_SECONDS - HOST)
+    assert spare_after(NO_ROWS, BOTH) == pytest.approx(ADVANCE_SECONDS - HOST_SECONDS)
     assert spare_after(NO_ROWS, PolicySettings()) == ADVANCE_SECONDS
 
 
@@ -78,7 +77,7 @@ def test_rows_cost_what_they_add_to_their_step_and_bring_plain_decoding_for_thei
     """One of three rows is the text's, and was accepted; half the costs' time is plain's."""
     step = SourceRows(rows_of(2, 1), rows_of(0, 1), total=3)
     assert spare_after(step, BOTH) == pytest.approx(
-        ADVANCE_SECONDS - HOST - 0.001 + min(0.5 * 0.004, 0.001 + HOST)
+        ADVANCE_SECONDS - HOST_SECONDS - 0.001 + min(0.5 * 0.004, 0.001 + HOST_SECONDS)
     )
     local = LocalSources()
     local.decide(BOTH, 0.0)

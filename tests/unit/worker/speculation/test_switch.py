@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.contract.planning import PlannerKind
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.guard import Guard
 from outrider.worker.speculation.planners import switch_for
@@ -132,6 +133,39 @@ def test_checks_of_drafting_that_pays_cost_under_one_percent() -> None:
     driven = Driven(Switch(0.0))
     driven.run(600.0, gain=2.0)
     assert driven.drafted > 0.99 * 600
+
+
+@pytest.mark.parametrize(
+    ("sequences", "state"), [(8, Drafting.OFF), (4, Drafting.OFF), (3, Drafting.ON)]
+)
+def test_plain_decoding_is_measured_anew_where_the_load_doubles(
+    sequences: int, state: Drafting
+) -> None:
+    driven = Driven(Switch(0.0))
+    driven.run(400.0, gain=2.0, sequences=2)
+    assert driven.switch.drafting  # and the next check is minutes away
+    for _ in range(
+        1000
+    ):  # ten seconds of steps that are 1.5 times as fast as their costs, drafts or not
+        driven.now += STEP
+        driven.switch.observe(driven.now, 1.5 * STEP, STEP, sequences)
+    assert driven.switch.state is state
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        PolicySettings(off_below_percent=0),
+        PolicySettings(planner=PlannerKind.STATIC),
+        PolicySettings(planner=PlannerKind.BANDIT),
+    ],
+    ids=["never off", "static", "bandit"],
+)
+def test_drafting_that_is_never_to_go_off_is_never_interrupted(policy: PolicySettings) -> None:
+    driven = Driven(switch_for(policy, 0.0))
+    for sequences in (1, 16, 2):
+        driven.run(100.0, gain=0.5, sequences=sequences)
+    assert driven.drafted == pytest.approx(driven.now)
 
 
 def off(gain: float = 0.8, sequences: int = 16) -> Driven:

@@ -13,13 +13,10 @@ from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.link.wire import Capacity, Close, CloseReason, Limits, Open
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, Room, Submit
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, MIN_BACK_OFF_SECONDS
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.sessions import (
-    BACK_OFF_SECONDS,
-    MIN_BACK_OFF_SECONDS,
-    TargetSessions,
-)
+from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.tree.mirror import Mirror
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, TokenPool
 

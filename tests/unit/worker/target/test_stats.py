@@ -9,7 +9,7 @@ from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.messages import SetPolicy
-from outrider.worker.speculation.local_sources import SourceRows
+from outrider.worker.speculation.local_sources import Lent, SourceRows
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.selection import RowSelector
@@ -163,6 +163,27 @@ def test_rows_of_a_step_that_failed_are_not_those_of_the_next(
     pair.submit(REPEATS, COUNT, request=2)
     pair.run(2)
     assert sum(rows[SUFFIX] for rows in found) == counters(pair).source_rows[SUFFIX] - lost > 0
+
+
+def test_what_local_sources_bring_and_take_is_told_apart_from_the_drafts_gain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lends(self: RowSelector, *_: Any) -> None:
+        self.local.lent = Lent(plain=0.03, spent=0.01)
+
+    pair = Pair()
+    pair.submit([1, 2, 3], COUNT)
+    pair.run()
+    assert counters(pair).local_plain_seconds == counters(pair).local_spent_seconds == 0
+    give_sources(pair, SourceKind.DRAFT, SourceKind.SUFFIX)
+    monkeypatch.setattr(RowSelector, "observe_sources", lends)
+    pair.target.row_selector.switch.scale = 0.5
+    before = counters(pair).steps
+    pair.submit([4, 5, 6], COUNT, request=2)
+    pair.run(2)
+    decoding = counters(pair).steps - before - 1  # the first one is of the prompt
+    assert counters(pair).local_plain_seconds == pytest.approx(decoding * 0.015)
+    assert counters(pair).local_spent_seconds == pytest.approx(decoding * 0.01)
 
 
 def test_a_policy_without_drafts_leaves_their_switch_and_its_guard_alone() -> None:

@@ -12,6 +12,7 @@ from outrider.worker.speculation.acceptance import (
     Calibration,
     first_child_surplus,
 )
+from outrider.worker.speculation.answer_index import NO_ANSWERS
 from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
@@ -56,6 +57,7 @@ class Side:
                 self.average.curves,
                 SuffixTables.empty(0),
                 RecycledTable.empty(0),
+                NO_ANSWERS,
                 ENDS,
                 arrays,
             )

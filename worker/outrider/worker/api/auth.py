@@ -16,9 +16,11 @@ import grpc
 
 from outrider.contract.api_keys import api_keys
 from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.worker.messages import NO_KEY
 
 logger = logging.getLogger(__name__)
 
+AUTHORIZATION = "authorization"
 SCHEME = "bearer "
 OPEN_SERVICE = "/grpc.health.v1.Health/"
 REFUSAL = "authorization: send one of this target's API keys as `Bearer KEY`"
@@ -34,14 +36,26 @@ class ApiKeys:
         self._digests = _digests(file)
         self._problem = ""
         """Why the file could not be read when it was last tried."""
+        self._numbers: dict[bytes, int] = {}
+        """Of the keys that requests came with, by their digests."""
 
-    def allows(self, authorization: str) -> bool:
+    def allows(self, authorization: str | bytes) -> bool:
         """True if this `Authorization` holds one of the keys that the file has now; takes the same
         time for any text."""
+        return self.number(authorization) != NO_KEY
+
+    def number(self, authorization: str | bytes) -> int:
+        """Return the number of the key that this `Authorization` holds, or `NO_KEY`.
+
+        A number is one key's for as long as this worker lives, whatever its file holds later.
+        """
         self._look()
-        given = _digest(authorization[len(SCHEME) :].strip())
+        text = _readable(authorization)
+        given = _digest(text[len(SCHEME) :].strip())
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
-        return any(matches) and authorization[: len(SCHEME)].lower() == SCHEME
+        if not any(matches) or text[: len(SCHEME)].lower() != SCHEME:
+            return NO_KEY
+        return self._numbers.setdefault(given, len(self._numbers))
 
     def _look(self) -> None:
         """Take the keys of a file that has changed: nobody's, where it cannot be read."""
@@ -69,8 +83,8 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ig
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
         """Return the method's handler, or one that refuses."""
-        given = dict(details.invocation_metadata).get("authorization", "")
-        if details.method.startswith(OPEN_SERVICE) or self._keys.allows(_readable(given)):
+        given = dict(details.invocation_metadata).get(AUTHORIZATION, "")
+        if details.method.startswith(OPEN_SERVICE) or self._keys.allows(given):
             return await continuation(details)
         return grpc.unary_stream_rpc_method_handler(_refuse)
 

@@ -5,6 +5,7 @@ Leaves the check of a request to `request` and its responses to `response`; know
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from outrider.worker.api.auth import AUTHORIZATION, ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import GenerateRequest, RequestParser, ServedModel
@@ -48,6 +50,8 @@ class Inference:
     availability: Availability
     trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
     """Begins the span of a request, given its metadata or headers; None: off."""
+    keys: ApiKeys | None = None
+    """Those that its callers need; None: none."""
     rejections: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)
@@ -59,6 +63,11 @@ class Inference:
         self._prompts = Prompts(self.text, model.context, model.vocabulary)
         self._parser = RequestParser(model, self._prompts, self.formats, seconds)
         self._responses = Responses(self.engine, self.text)
+
+    @property
+    def reads_carrier(self) -> bool:
+        """True if the metadata or headers of a request say something."""
+        return self.trace is not None or self.keys is not None
 
     @property
     def fingerprint(self) -> str:
@@ -115,7 +124,7 @@ class Inference:
     ) -> Admitted:
         """Hand a request to the engine, to be answered within `seconds`.
 
-        `carrier` is the client's metadata or headers, which may hold its span.
+        `carrier` is the client's metadata or headers, which may hold its span and its key.
 
         Raises `InvalidField`, `UnknownModel`, `QueueFull` or `Stopping`.
         """
@@ -132,6 +141,9 @@ class Inference:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()
+        if self.keys is not None:
+            key = self.keys.number(carrier.get(AUTHORIZATION, ""))
+            submit = dataclasses.replace(submit, key=key)
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         return Admitted(submit, self.engine.submit(submit), stops, deadline)

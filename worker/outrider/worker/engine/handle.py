@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.worker.engine.heartbeat import Heartbeat
 from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
+    Alive,
+    AskAlive,
     AskTimeline,
     Cancel,
     DirectLinkLost,
@@ -71,6 +74,7 @@ class EngineHandle(abc.ABC):
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(_retrieve)
         self.gone = asyncio.Event()
+        self.heartbeat = Heartbeat(lambda: self.send(AskAlive()))
         self.report = EngineReport()
         self.retry_after = RetryAfter()
         self.links: tuple[LinkStatus, ...] = ()
@@ -160,7 +164,10 @@ class EngineHandle(abc.ABC):
                 self.stages_changed.set()
             case Progress(stage=stage):
                 logger.info("engine: %s", stage)
+            case Alive():
+                self.heartbeat.beat()
             case Ready():
+                self.heartbeat.loaded(message.longest_pass)
                 self.ready.set_result(message)
             case Failed(detail=detail):
                 self.ready.set_exception(ModelError(detail))

@@ -16,7 +16,7 @@ from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.pass_timeline import NO_TIMELINE, PassTimeline
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
-from outrider.worker.messages import AskTimeline, EngineReport
+from outrider.worker.messages import Alive, AskAlive, AskTimeline, EngineReport
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Engine(Generic[Step, Output]):
             while True:
                 self.step()
         except ChannelClosed:
-            logger.info("the server is gone")
+            logger.info("the server has exited; the engine stops")
 
     def step(self) -> None:
         """Receive messages, then schedule, run and settle one step; wait if there is none.
@@ -171,6 +171,8 @@ class Engine(Generic[Step, Output]):
         for message in (*left, *self.transport.drain()):
             if isinstance(message, AskTimeline):
                 self.scheduler.outbox.append(self.timeline.asked())
+            elif isinstance(message, AskAlive):
+                self.scheduler.outbox.append(Alive())
             else:
                 self.scheduler.receive(message, time.monotonic())
                 self._changed = True

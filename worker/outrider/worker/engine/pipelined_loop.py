@@ -16,6 +16,8 @@ from outrider.worker.engine.stage_group import Facts, StageGroup
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.messages import (
+    Alive,
+    AskAlive,
     AskTimeline,
     EngineReport,
     StageGroupState,
@@ -104,7 +106,7 @@ class PipelinedEngine:
             while True:
                 self.step()
         except ChannelClosed:
-            logger.info("the server is gone")
+            logger.info("the server has exited; the engine stops")
         finally:
             self.group.close()
 
@@ -129,6 +131,8 @@ class PipelinedEngine:
         for message in (*early, *self.transport.drain()):
             if isinstance(message, AskTimeline):
                 self.scheduler.outbox.append(self.scheduler.timeline())
+            elif isinstance(message, AskAlive):
+                self.scheduler.outbox.append(Alive())
             elif not isinstance(message, StageNews):
                 self.scheduler.receive(message, time.monotonic())
                 self._changed = True

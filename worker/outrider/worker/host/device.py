@@ -12,6 +12,7 @@ from pathlib import Path
 
 from outrider.contract.settings import Device, Dtype
 from outrider.worker.errors import ModelError
+from outrider.worker.host import torch_extra
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ def lacking(driver: Path) -> str:
     """Name what a GPU runner needs and does not find; empty if nothing is missing."""
     if not driver.exists():
         return f"there is no {driver} and so no NVIDIA GPU"
+    if lack := torch_extra.missing():
+        return lack
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     if not os.environ.get("CC") and not any(map(shutil.which, COMPILERS)):

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
 from outrider.worker.engine.runner import LanguageModel
 from outrider.worker.errors import ModelError
+from outrider.worker.host.process import keep_apart
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import Measurable
@@ -55,10 +57,21 @@ class LoadedModel:
         """Numeric path of its weights."""
         return self.model.path
 
+    @property
+    def longest_pass(self) -> float:
+        """Seconds of the largest pass at the longest context, as measured."""
+        return self.costs.seconds(ROW_CAPACITY, self.context)
+
     def limit_passes(self) -> None:
         """Limit passes by the measured costs, once all is compiled: a longer one is stuck."""
         if isinstance(self.model, Leader):
-            self.model.watchdog.set_limit(self.costs.seconds(ROW_CAPACITY, self.context))
+            self.model.watchdog.set_limit(self.longest_pass)
+
+    def keep_threads_apart(self) -> None:
+        """Keep the threads of its passes to a processor each, where these are as many; the caller's
+        is one of them, and threads that it starts later stay on its processor."""
+        if isinstance(self.model, Llama):
+            keep_apart(self.model.pass_threads.helpers)
 
 
 def start_rank_group(

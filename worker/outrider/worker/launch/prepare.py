@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outrider.contract.settings import MIN_CONTEXT, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.model import vocabulary
+from outrider.worker.model.fingerprint import ignore_progress
 from outrider.worker.model.prepare import cache_folder, prepare
 from outrider.worker.model.prepared import PreparedModel
 
@@ -91,7 +92,3 @@ def context_of(settings: WorkerSettings, most: int) -> int:
     if most < MIN_CONTEXT:
         raise ModelError(f"the model's context of {most} tokens is less than {MIN_CONTEXT}")
     return min(settings.max_context or DEFAULT_CONTEXT, most)
-
-
-def ignore_progress(stage: str, done: int, total: int) -> None:
-    """Ignore the progress of a preparation: `prepare` has run before, so it is short."""

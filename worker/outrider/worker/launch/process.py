@@ -29,6 +29,7 @@ class EngineProcess(EngineHandle):
     def __init__(self, process: asyncio.subprocess.Process, listeners: Listeners) -> None:
         super().__init__(listeners)
         self.process = process
+        self.heartbeat.process = process.pid
         self._channel: socket_channel.AsyncChannel
         self._watcher: asyncio.Task[None]
 

@@ -90,11 +90,14 @@ def build_engine(
     else:
         engine, loaded = build_target(settings, models, transport)
     loaded.limit_passes()
+    if settings.role is Role.TARGET:  # a draft's links start threads later, from this one
+        loaded.keep_threads_apart()
     transport.send(
         Ready(
             dtype=str(loaded.path),
             step_seconds=loaded.costs.table(),
             path_seconds=dict(loaded.path_seconds),
+            longest_pass=loaded.longest_pass,
             sessions=settings.max_running,
             context=loaded.context,
             kv_bytes=loaded.kv_bytes,

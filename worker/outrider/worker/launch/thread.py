@@ -61,4 +61,4 @@ class EngineThread(EngineHandle):
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:  # the loop is closed: the process is about to end
-            logger.info("the server is gone before its engine")
+            logger.info("the server has exited before its engine; the engine stops")

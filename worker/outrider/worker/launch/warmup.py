@@ -17,6 +17,7 @@ from outrider.worker.engine.runner import TopChildren
 from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, Open
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.answer_index import NO_ANSWERS, write
 from outrider.worker.speculation.planner import Candidates, Goodput
 from outrider.worker.target.pass_run import RunOutput
 from outrider.worker.target.scheduler import TargetScheduler
@@ -53,6 +54,7 @@ def warm_up_target(scheduler: TargetScheduler, runner: Runner[Any, Any], vocabul
         scheduler.receive(LinkDown(LINK), time.monotonic())
     plain_host_seconds(scheduler, runner)  # the loop of plain passes
     plan_two_sequences()
+    write(NO_ANSWERS, PROMPT, 0, 1)
     forbid(np.zeros(8, np.float32), np.frombuffer(bytes(1), np.uint8))
 
 

@@ -32,6 +32,7 @@ from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.joining import Joining, Rendezvous
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
+from outrider.worker.link.retries import Retries
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAIR = "/outrider.protos.v1.Drafter/Pair"
-FIRST_RETRY_SECONDS = 0.1
-LAST_RETRY_SECONDS = 2.0
-REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
 LEFT_SECONDS = 1.0
 """Longest that a stream outlives what carries its link, which ends with the process."""
@@ -156,27 +154,24 @@ class DraftLinks:
         self.to_engine(LinkStates(tuple(link.status for link in self._links.values())))
 
     async def _keep(self, link: _Link) -> None:
-        """Connect again and again, with back-off, until cancelled."""
-        delay = FIRST_RETRY_SECONDS
+        """Connect again and again, with back-off, until cancelled; log each reason once."""
+        retries, logged = Retries(), ""
         while True:
             try:
                 await self._serve(link)
-                delay = FIRST_RETRY_SECONDS
-                link.set_state(LinkState.CONNECTING, "the stream ended")
+                why, is_refused = "the stream ended", False
             except (WorkerError, grpc.aio.AioRpcError, OSError) as error:
-                if link.status.state is LinkState.UP:
-                    delay = FIRST_RETRY_SECONDS
+                why, is_refused = reason(error), _refused(error)
                 if _broke(error):
                     link.fall_back(error)
-                state = LinkState.CONNECTING
-                if _refused(error):
-                    delay, state = REFUSED_RETRY_SECONDS, LinkState.REFUSED
-                link.set_state(state, reason(error))
+            if link.status.state is LinkState.UP:
+                retries, logged = Retries(), ""
+            link.set_state(LinkState.REFUSED if is_refused else LinkState.CONNECTING, why)
             self._report()
-            status = link.status
-            logger.warning("no link to the draft at %s: %s", status.address, status.detail)
-            await asyncio.sleep(delay)
-            delay = max(delay, min(2 * delay, LAST_RETRY_SECONDS))
+            if why != logged:
+                logger.warning("no link to the draft at %s: %s", link.status.address, why)
+                logged = why
+            await asyncio.sleep(retries.pause(is_refused))
 
     async def _serve(self, link: _Link) -> None:
         """Run one stream until it ends."""

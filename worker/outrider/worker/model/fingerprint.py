@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 Progress = Callable[[str, int, int], None]
-"""Told (stage, done, total); stages are "hash", "dequantise" and "tokenizer"."""
+"""Told (stage, done, total); stages are "download", "hash", "dequantise" and "tokenizer"."""
 _CHUNK = 1 << 22
 
 
@@ -76,3 +76,7 @@ def _recall(memo: Path) -> list[object] | None:
     except (OSError, ValueError):
         return None
     return known if isinstance(known, list) and len(known) == 4 else None
+
+
+def ignore_progress(stage: str, done: int, total: int) -> None:
+    """Ignore progress: of what is short, or was done before."""

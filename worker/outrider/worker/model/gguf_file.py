@@ -1,7 +1,7 @@
 """A GGUF file read as Hugging Face would have written it: config fields and float32 tensors.
 
 Leaves dequantising a block to the `gguf` package, checking names and shapes to `load`, and the
-tokenizer to `transformers`.
+tokenizer to `gguf_tokenizer`.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class GgufModel:
             size = f"its {path.stat().st_size} bytes end too early, or are damaged"
             raise ModelError(f"{path}: not a readable GGUF file: {size} ({error})") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-        self._architecture = str(self._value("general.architecture"))
+        self.architecture = str(self._value("general.architecture"))
         self._check_architecture()
 
     def __len__(self) -> int:
@@ -98,10 +98,14 @@ class GgufModel:
                 continue
             yield self._renamed(name), self._unpermuted(name, self._dequantised(tensor))
 
+    def metadata(self, key: str) -> Any:
+        """Return the value of a key; None if there is none."""
+        return self._value(key, None)
+
     def _check_architecture(self) -> None:
         experts = self._of("expert_count", 0)
-        if self._architecture not in _ALLOWED or experts:
-            what = f"{self._architecture!r}" + (f" with {experts} experts" if experts else "")
+        if self.architecture not in _ALLOWED or experts:
+            what = f"{self.architecture!r}" + (f" with {experts} experts" if experts else "")
             allowed = ", ".join(_ALLOWED)
             raise ModelError(
                 f"{self._path}: architecture {what} is not supported; allowed: dense {allowed}"
@@ -109,9 +113,9 @@ class GgufModel:
 
     def _family(self) -> Family:
         """Return the family; GGUF calls Mistral "llama", only its window tells them apart."""
-        if self._architecture == Family.LLAMA and self._of("attention.sliding_window", 0):
+        if self.architecture == Family.LLAMA and self._of("attention.sliding_window", 0):
             return Family.MISTRAL
-        return Family(self._architecture)
+        return Family(self.architecture)
 
     def _value(self, key: str, *default: Any) -> Any:
         field = self._reader.get_field(key)
@@ -123,7 +127,7 @@ class GgufModel:
 
     def _of(self, key: str, *default: Any) -> Any:
         """Return a value under the architecture's own prefix."""
-        return self._value(f"{self._architecture}.{key}", *default)
+        return self._value(f"{self.architecture}.{key}", *default)
 
     def _tensor(self, name: str) -> Any:
         if name not in self._tensors:
@@ -176,7 +180,7 @@ class GgufModel:
         """Undo the interleaving of rotary halves of q and k, which GGUF's "llama" has."""
         counts = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
         part = name.split(".")[2] if name.startswith("blk.") else ""
-        if self._architecture != Family.LLAMA or part not in counts:
+        if self.architecture != Family.LLAMA or part not in counts:
             return value
         heads = self._of(counts[part], self._of("attention.head_count"))
         pairs = value.reshape(heads, -1, 2, *value.shape[1:])  # [heads, head_dim / 2, 2, in]

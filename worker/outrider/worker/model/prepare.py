@@ -6,20 +6,25 @@ Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `l
 
 import importlib.metadata
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.worker.errors import ModelError, WorkerError
+from outrider.worker.host import torch_extra
 from outrider.worker.model.checkpoint import WEIGHTS, weight_files
 from outrider.worker.model.config_file import read_config, read_json
 from outrider.worker.model.fingerprint import Progress, combined, file_hashes
+from outrider.worker.model.kept_models import note_source
 from outrider.worker.model.locked_dir import made_once
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.source import Source
 
 FORMAT = "1"
 """Raised when what is written into the cache changes, so that older folders are left alone."""
+LENDER = "embeddingsFrom of a service, --embeddings-from of `outrider models pull`"
 _TOKENIZER_SOURCES = ("tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -37,8 +42,8 @@ class _Checkpoint:
 def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
     """Make everything that `load` and `Text` need; does nothing twice, in no number of processes.
 
-    `progress` is told (stage, done, total): "hash" in bytes, "dequantise" in tensors, "tokenizer"
-    in steps. Raises `ModelError`.
+    `progress` is told (stage, done, total): "download" and "hash" in bytes, "dequantise" in
+    tensors, "tokenizer" in steps. Raises `ModelError`.
     """
     try:
         return _prepare(model, cache, progress)
@@ -60,6 +65,7 @@ def main(settings_path: str) -> int:
     """
     try:
         settings = WorkerSettings.from_json(Path(settings_path).read_text(encoding="utf-8"))
+        torch_extra.check(settings)  # before anything is fetched
         cache = cache_folder(settings)
         report = _Report()
         own = prepare(settings.model, cache, report)
@@ -95,7 +101,10 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
         _check_lender(own.directory, lender, str(model.embeddings_from))
     tokenizer = own.tokenizer or (lender.tokenizer if lender else None)
     if tokenizer is None:
-        raise ModelError(f"model {model.uri}: {own.directory} holds no tokenizer")
+        raise ModelError(
+            f"model {model.uri}: {own.directory} holds no tokenizer; a draft that borrows its "
+            f"target's has to name that ({LENDER})"
+        )
     return PreparedModel(
         name=Source.parse(model.uri).name,
         directory=own.directory,
@@ -109,25 +118,26 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
 def _checkpoint(
     source: Source, cache: Path, progress: Progress, lender: _Checkpoint | None = None
 ) -> _Checkpoint:
-    path = source.resolve()
+    path = source.resolve(progress)
     if path.is_file():
-        return _from_gguf(path, cache, progress)
+        return _from_gguf(source, path, cache, progress)
     read_config(path, lender.directory if lender else None)  # refuses before hashing gigabytes
     hashes = tuple(file_hashes(weight_files(path), cache, progress))
-    folder = _facts(cache, *hashes, (path / "config.json").read_bytes())
+    folder = _facts(source, cache, *hashes, (path / "config.json").read_bytes())
     return _Checkpoint(path, _tokenizer(path, folder, progress), folder, hashes, None)
 
 
-def _from_gguf(path: Path, cache: Path, progress: Progress) -> _Checkpoint:
+def _from_gguf(source: Source, path: Path, cache: Path, progress: Progress) -> _Checkpoint:
     [sha256] = file_hashes([path], cache, progress)
-    folder = _facts(cache, sha256)
+    folder = _facts(source, cache, sha256)
     made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
     return _Checkpoint(made, made, folder, (sha256,), sha256)
 
 
-def _facts(cache: Path, *identity: str | bytes) -> Path:
+def _facts(source: Source, cache: Path, *identity: str | bytes) -> Path:
     folder = cache / "models" / combined(FORMAT, *identity)[:32]
     folder.mkdir(parents=True, exist_ok=True)
+    note_source(folder, source.uri)
     return folder
 
 
@@ -137,6 +147,7 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     from safetensors.numpy import save_file
 
     from outrider.worker.model.gguf_file import GgufModel
+    from outrider.worker.model.gguf_tokenizer import tokenizer_of
 
     model = GgufModel(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
@@ -149,7 +160,7 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # its own word for a full disk
         raise ModelError(f"{fresh / WEIGHTS}: {error}") from error
-    _write_tokenizer(fresh, progress, path.parent, gguf_file=path.name)
+    _write_tokenizer(fresh, progress, path, lambda: tokenizer_of(model))
 
 
 def _tokenizer(directory: Path, folder: Path, progress: Progress) -> Path | None:
@@ -158,24 +169,26 @@ def _tokenizer(directory: Path, folder: Path, progress: Progress) -> Path | None
         return directory
     if not any((directory / name).is_file() for name in _TOKENIZER_SOURCES):
         return None
+
+    def converted() -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(directory)
+
     return made_once(
-        folder / "tokenizer", lambda fresh: _write_tokenizer(fresh, progress, directory)
+        folder / "tokenizer", lambda fresh: _write_tokenizer(fresh, progress, directory, converted)
     )
 
 
 def _write_tokenizer(
-    fresh: Path, progress: Progress, directory: Path, gguf_file: str | None = None
+    fresh: Path, progress: Progress, source: Path, tokenizer: Callable[[], Any]
 ) -> None:
-    from transformers import AutoTokenizer
-
+    """Write tokenizer.json and its neighbours of transformers' tokenizer of `source`."""
     progress("tokenizer", 0, 1)
-    extra = {} if gguf_file is None else {"gguf_file": gguf_file}
     try:
-        AutoTokenizer.from_pretrained(directory, **extra).save_pretrained(fresh)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise ModelError(
-            f"{directory / (gguf_file or '')}: no usable tokenizer: {error}"
-        ) from error
+        tokenizer().save_pretrained(fresh)
+    except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
+        raise ModelError(f"{source}: no usable tokenizer: {error}") from error
     progress("tokenizer", 1, 1)
 
 

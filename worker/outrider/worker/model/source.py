@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from outrider.worker.errors import ModelError
+from outrider.worker.model.download import download
+from outrider.worker.model.fingerprint import Progress, ignore_progress
 
 NEEDED = [
     "config.json",
@@ -84,10 +86,10 @@ class Source:
         last = Path(self.detail or self.place)
         return last.stem if last.suffix == ".gguf" else last.name
 
-    def resolve(self) -> Path:
+    def resolve(self, progress: Progress = ignore_progress) -> Path:
         """Return the local folder (config.json and safetensors) or `.gguf` file; fetches `hf://`.
 
-        Raises `ModelError` when there is none.
+        `progress` is told of the bytes that come. Raises `ModelError` when there is none.
         """
         match self.scheme:
             case Scheme.FILE:
@@ -95,7 +97,7 @@ class Source:
             case Scheme.PACKAGE:
                 path = _package_folder(self.uri, self.place) / self.detail
             case Scheme.HF:
-                path = _download(self)
+                path = self._fetched(progress)
         if path.is_file() and path.suffix == ".gguf":
             return path
         if not path.exists():
@@ -106,6 +108,12 @@ class Source:
             )
         return path
 
+    def _fetched(self, progress: Progress) -> Path:
+        try:
+            return download(self.place, self.detail or None, NEEDED, progress)
+        except ModelError as error:
+            raise ModelError(f"model {self.uri}: {error}") from error
+
 
 def _package_folder(uri: str, module: str) -> Path:
     """Return the folder of an installed package, found without importing any of its code."""
@@ -114,19 +122,3 @@ def _package_folder(uri: str, module: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(f"model {uri}: Python package {top!r} is not installed")
     return Path(spec.submodule_search_locations[0]).joinpath(*inner)
-
-
-def _download(source: Source) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # this release's httpx
-
-    try:
-        folder = snapshot_download(
-            source.place,
-            revision=source.detail or None,
-            allow_patterns=NEEDED,
-            ignore_patterns=["*/*"],
-        )
-    except (HTTPError, OSError, ValueError) as error:
-        raise ModelError(f"model {source.uri}: {error}") from error
-    return Path(folder)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from outrider.worker.engine.heartbeat import MAX_SLOWDOWN
+
 FIRST_SECONDS = 600.0
 """Limit until all has run once: ranks may have to fetch the model, or to compile."""
 MIN_SECONDS = 20.0
 """Least limit of a pass after that: a machine may be busy with something else."""
-MAX_SLOWDOWN = 50.0
-"""Most time of a pass over the longest that was measured."""
 CHECK_SECONDS = 0.5
 
 

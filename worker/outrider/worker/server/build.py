@@ -24,6 +24,7 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
+from outrider.worker.api.http import page
 from outrider.worker.api.http.app import draft_application, target_application
 from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer
@@ -70,7 +71,7 @@ DISTANT = (LinkTransport.GRPC, LinkTransport.DISTRIBUTED)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Open ports of a worker, and the keys that its HTTP port wants."""
+    """Open ports of a worker, and the keys that they want."""
 
     grpc: Server
     control: Server | None
@@ -128,7 +129,7 @@ async def build_worker(
     inference: Inference | None = None
     meeting: Meeting | None = None
     if settings.role is Role.TARGET:
-        inference = build_inference(settings, models, facts, control, traces)
+        inference = build_inference(settings, models, facts, control, traces, ports.keys)
         exposition.count(metrics.REQUESTS_REFUSED, inference.rejections)
         InferenceService(inference).register(ports.grpc)
     else:
@@ -242,6 +243,7 @@ def build_inference(
     facts: ModelFacts,
     control: Control,
     traces: "Traces | None",
+    keys: ApiKeys | None,
 ) -> Inference:
     """Return the requests of a target."""
     served = ServedModel(
@@ -261,6 +263,7 @@ def build_inference(
         formats=response_formats(models, facts),
         availability=control.availability,
         trace=traces.begin if traces else None,
+        keys=keys,
     )
 
 
@@ -303,9 +306,9 @@ def build_http(
     assert ports.http is not None
     more = (exposition.route(),)
     if inference is None:
-        app = draft_application(lambda: control.ready, more)
+        app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
-        app = target_application(inference, ports.keys, more)
+        app = target_application(inference, ports.keys, (*more, *page.routes(os.environ)))
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)
     return HttpServer(StatusCounter(app, statuses), ports.http, settings)

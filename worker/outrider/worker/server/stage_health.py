@@ -4,23 +4,20 @@ Leaves ending it, and starting it again, to `stage_processes`.
 """
 
 import enum
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.contract.peers import PeerSettings
 from outrider.worker.host.peers import open_channel
+from outrider.worker.host.process_status import facts_of, is_stopped
 
 NO_PROXY = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 """Stages are on loopback: whatever the environment names, no proxy answers for them."""
 SERVING = health_pb2.HealthCheckResponse.SERVING
-STOPPED = "T"
-"""State of a process that a signal has stopped; one that a debugger holds has another."""
 
 
 class Answer(enum.StrEnum):
@@ -69,8 +66,8 @@ class StageHealth:
 
     async def look(self, address: str) -> str:
         """Ask and look; return why the process has to be ended, or nothing."""
-        was_stopped, self._stopped = self._stopped, state_of(self.process) == STOPPED
-        if self._stopped:  # by itself it never goes on; it may have been for a moment
+        was_stopped, self._stopped = self._stopped, is_stopped(self.process)
+        if self._stopped:  # it may have been for a moment
             return "is stopped" if was_stopped else ""
         served = self.answer is Answer.SERVES
         seconds = self.questions.answer if served else self.questions.loading_answer
@@ -101,33 +98,3 @@ async def answer_of(address: str, seconds: float, peers: PeerSettings | None = N
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             return Answer.SILENCE if late else Answer.LOADS
     return Answer.SERVES if found.status == SERVING else Answer.LOADS
-
-
-def state_of(process: int) -> str:
-    """Return the letter of a process's state, as Linux has it; nothing where it is not known."""
-    fields = _stat(process)
-    return fields[0] if fields else ""
-
-
-def facts_of(process: int) -> str:
-    """Return how a process is, for people."""
-    fields = _stat(process)
-    if not fields:
-        return f"of process {process} nothing is known"
-    seconds = _seconds(fields)
-    return f"process {process} is in state {fields[0]}, and has had {seconds:.1f} s of a processor"
-
-
-def _seconds(fields: list[str]) -> float:
-    """Seconds that a process and its threads have computed."""
-    user, system = int(fields[11]), int(fields[12])
-    return (user + system) / os.sysconf("SC_CLK_TCK")
-
-
-def _stat(process: int) -> list[str]:
-    """Return /proc's fields from the state on; none where there is no such file."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()

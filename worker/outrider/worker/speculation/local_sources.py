@@ -13,7 +13,7 @@ from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.tree.mirror_table import RECYCLED
 
-HOST_SECONDS = {SourceKind.SUFFIX: 0.0001, SourceKind.RECYCLED: 0.0001}
+HOST_SECONDS = 0.0001
 """Host time of a source in each step in which it may propose nodes: searching, ranking, and the
 calls around them on cold caches (Zen 5, a draft in its target's process: 0.57 ms a pass without,
 0.68 to 0.74 with)."""
@@ -131,7 +131,7 @@ class LocalSources:
         lent = [] if step is NO_ROWS else _lent_by(step, costs, each)
         for at in self._running:
             plain, cost = lent[at] if lent else NOTHING_LENT
-            cost += HOST_SECONDS[SOURCES[at]]
+            cost += HOST_SECONDS
             ends |= self.switches[at].observe(plain * scale, cost, spent, now)
         if lent:
             self.lent = Lent(*map(sum, zip(*lent, strict=True)))

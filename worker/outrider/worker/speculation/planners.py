@@ -3,8 +3,6 @@
 Leaves which policy is in force to the caller.
 """
 
-import math
-
 from outrider.contract.planning import PlannerKind
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.bandit import Bandit
@@ -33,7 +31,7 @@ def switch_settings(policy: PolicySettings) -> SwitchSettings:
     Only the goodput planner leaves that to the switch; beside the others it stays on.
     """
     if policy.planner is not PlannerKind.GOODPUT:
-        return SwitchSettings(off_below=0.0, check_every_seconds=math.inf)
+        return SwitchSettings(off_below=0.0)
     return SwitchSettings(
         off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
     )

@@ -38,6 +38,8 @@ class TargetSession:
     is."""
     asked: tuple[int, float] | None = None
     """Root position and time of a commit that no growth has acknowledged yet."""
+    grown: bool = False
+    """True once its draft has grown: it has computed the text up to there."""
 
 
 @dataclass(slots=True, eq=False)

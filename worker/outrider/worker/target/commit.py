@@ -18,6 +18,7 @@ from outrider.worker.messages import Finish, TokenLogprob
 from outrider.worker.speculation.suffix_automaton import MOST_READ
 from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.finished_answers import keep
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -119,6 +120,7 @@ class Committer:
         """End a running sequence and free its KV."""
         self.running.remove(sequence)
         self.kv_cache.free(sequence.kv)
+        keep(sequence, finish)
         self.close(sequence, finish, now, detail)
 
     def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:

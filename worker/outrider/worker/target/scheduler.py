@@ -26,9 +26,11 @@ from outrider.worker.messages import (
     Submit,
 )
 from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Booked, Committer
+from outrider.worker.target.finished_answers import FinishedAnswers
 from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
 from outrider.worker.target.selection import NO_NODES, RowSelector
@@ -37,6 +39,7 @@ from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
 from outrider.worker.target.tree_pass import found_rows_that_pay
 from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.mirror_table import ANSWERS
 
 T = TypeVar("T")
 
@@ -78,6 +81,7 @@ class TargetScheduler:
         self.committer = Committer(
             kv_cache, self.admission.running, sessions, row_selector, self.stats, outbox
         )
+        self.answers = FinishedAnswers()
         self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
         self.passes_a_run = 0
         """Most passes of a step of one sequence that decodes plainly; 0: every pass is a step."""
@@ -200,6 +204,7 @@ class TargetScheduler:
         """Make the sequence of a request, without KV."""
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[: len(submit.prompt)] = submit.prompt
+        wanted = self.row_selector.local.wanted
         sequence = Sequence(
             submit=submit,
             tokens=tokens,
@@ -207,10 +212,18 @@ class TargetScheduler:
             mirror=Mirror(len(submit.prompt) - 1, tokens=tokens),
             calibration=self.row_selector.new_calibration(),
             ends=np.array(submit.end_ids, np.int32),
-            sources=self.row_selector.local.wanted if submit.speculate else 0,
+            sources=wanted if submit.speculate else 0,
+            answers=self._answers(submit, wanted),
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
+
+    def _answers(self, submit: Submit, wanted: int) -> AnswerIndex:
+        """Return the finished answers that a request may see; forget all if none are wanted."""
+        if wanted >> ANSWERS & 1:
+            return self.answers.of(submit)
+        self.answers.forget()
+        return NO_ANSWERS
 
     def plan(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
         """Plan the sequence's part of a batch; if that fails, end its request first.

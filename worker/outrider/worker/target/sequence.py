@@ -13,6 +13,7 @@ from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.answer import Answer
@@ -37,6 +38,8 @@ class Sequence(Answer):
     """Local sources that have tables for it, a bit each."""
     searched: int = 0
     """Committed tokens when local sources last looked for draft tokens after them."""
+    answers: AnswerIndex = NO_ANSWERS
+    """Of finished answers that it may see, and to which its own is added."""
     recycles: bool = False
     """True if the likeliest tokens of its next pass's rows are wanted."""
     logits_processor: LogitsProcessor | None = None
@@ -65,7 +68,16 @@ class Sequence(Answer):
         suffix = self.suffix = SuffixTables.empty(room if self.sources >> SUFFIX & 1 else 0)
         answer = self.submit.max_tokens if self.sources >> RECYCLED & 1 else 0
         recycled = RecycledTable.empty(answer)
-        tables = TreeTables(self.mirror.tables, own, average, suffix, recycled, self.ends, arrays)
+        tables = TreeTables(
+            self.mirror.tables,
+            own,
+            average,
+            suffix,
+            recycled,
+            self.answers,
+            self.ends,
+            arrays,
+        )
         self.tree = handle(tables)
         self.views = PassViews(arrays)
 

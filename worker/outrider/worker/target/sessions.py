@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters
-from outrider.contract.settings import PolicySettings
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.wire import (
     Capacity,
@@ -28,24 +27,18 @@ from outrider.worker.link.wire import (
     Limits,
     Open,
 )
-from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy, Submit
-from outrider.worker.speculation.acceptance import ErrorScale
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy
 from outrider.worker.target.answer import TargetSession
+from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, SILENT_SECONDS, DraftPeer
+from outrider.worker.target.drafted import DraftControl, DraftedSequence
 from outrider.worker.target.stats import GrowthLatencies
-from outrider.worker.tree.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
-BACK_OFF_SECONDS = 0.5
-MIN_BACK_OFF_SECONDS = 0.05
-"""From a refusal for want of room to the next try, however soon the draft says that it has some."""
-MAX_BACK_OFF_SECONDS = 60.0
 CAUGHT_UP_TOKENS = 6
 """A draft further behind than this is in prefill: no measure of how fast it grows."""
 TOGETHER_SECONDS = 0.0001
 """Growth that comes within so long of other growth comes together with it."""
-LAG_MEMORY = 0.8
-"""Weight of the past in the running mean of the lag."""
 LAG_STEP = 1.5
 """The lag is sent again when it has moved by this factor, plus or minus `LAG_UNIT`."""
 LAG_UNIT = 0.002
@@ -53,116 +46,9 @@ LAG_UNIT = 0.002
 SCALE_STEP = 1.1
 """The error scale is sent again when it has moved by this factor."""
 
-
-class DraftedSequence(Protocol):
-    """What sessions need of a sequence, whatever runs its passes."""
-
-    session: TargetSession | None
-    not_before: dict[int, float]
-    """By link: earliest time to open another session on it, after its draft closed one."""
-    committed_at: float
-    growths: int
-    grew_at: float
-
-    @property
-    def submit(self) -> Submit: ...
-    @property
-    def mirror(self) -> Mirror: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def needs_prefill(self) -> bool: ...
-
-    def committed(self) -> NDArray[np.int32]:
-        """Return a copy of all committed tokens."""
-
-    def drop_session(self) -> None:
-        """Forget the session, and the ids of its nodes."""
-
-
-class DraftControl(Protocol):
-    """Decides what drafts may do, by what sessions see of them."""
-
-    @property
-    def policy(self) -> PolicySettings: ...
-    @property
-    def scale(self) -> ErrorScale: ...
-
-    def set_policy(self, policy: PolicySettings, now: float) -> None:
-        """Apply a policy."""
-
-    def restart(self, now: float) -> None:
-        """Forget the measured gain: a new draft has joined."""
-
-    def wants_drafts(self, submit: Submit) -> bool:
-        """True if drafts should grow for a request."""
-
-    def saw_latency(self, seconds: float) -> None:
-        """Learn how long after a commit the first growth that knows it comes."""
-
-    def saw_period(self, seconds: float) -> None:
-        """Learn how long after growth of a root the next comes."""
-
-    def saw_first_growth(self, sequence: Any) -> None:
-        """Learn what the first growth of a root is worth."""
-
-
 Control = TypeVar("Control", bound=DraftControl)
 DraftNews = FromPeer | SetPolicy | LinkUp | LinkDown
 """What the server tells an engine of its drafts, and what these send."""
-
-
-@dataclass(slots=True)
-class DraftPeer:
-    """One draft whose link is up: its sessions, and whether it takes more."""
-
-    allowed: NDArray[np.bool_]
-    """[vocabulary] token ids that its draft may propose."""
-    sequences: dict[int, DraftedSequence] = field(default_factory=dict)
-    """By session number."""
-    room: Room | None = None
-    """As its Hello announced; None: no bound is known."""
-    next_session: int = 1
-    opened_last: int = 0
-    """Which of all sessions of its target it got last; 0: it got none in this life."""
-    draining: bool = False
-    """It takes no more sessions in this life."""
-    overloaded_at: float = -math.inf
-    """Time of its last refusal for want of room."""
-    overloaded_until: float = 0.0
-    """Time up to which that refusal counts."""
-    overloaded_by: int = 0
-    """Tokens of the sequence that it refused."""
-    distrusted_until: float = 0.0
-    violations: int = 0
-
-    def takes(self, sequence: DraftedSequence, now: float) -> bool:
-        """True if a session for the sequence may be opened on it."""
-        if self.draining or now < max(self.overloaded_until, self.distrusted_until):
-            return False
-        room = self.room
-        return room is None or (
-            len(self.sequences) < room.sessions and sequence.length < room.context
-        )
-
-    def distrust(self, now: float) -> None:
-        """Open no session for a while; longer each time that the draft breaks the rules."""
-        self.distrusted_until = now + min(
-            BACK_OFF_SECONDS * 2 ** min(self.violations, 16), MAX_BACK_OFF_SECONDS
-        )
-        self.violations += 1
-
-    def back_off(self, tokens: int, now: float) -> None:
-        """Open no session for a while: one of so many tokens was refused for want of room."""
-        self.overloaded_at, self.overloaded_until = now, now + BACK_OFF_SECONDS
-        self.overloaded_by = tokens
-
-    def saw_capacity(self, capacity: Capacity) -> None:
-        """End a back-off for want of room, and no other, if the draft has room now."""
-        if capacity.sessions > 0 and capacity.tokens >= max(1, self.overloaded_by):
-            self.overloaded_until = self.overloaded_at + MIN_BACK_OFF_SECONDS
 
 
 @dataclass(slots=True)
@@ -176,10 +62,12 @@ class TargetSessions(Generic[Control]):
     """Sessions so far, on all drafts."""
     dropped: int = 0
     """Nodes that arrived dead."""
-    lag: float = 0.0
-    """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
     latencies: GrowthLatencies = field(default_factory=GrowthLatencies)
-    """Every one of these times."""
+    """From a commit to the first growth that knows it, as the target's steps see it."""
+    _stepped_at: float = -math.inf
+    """Time of the last step."""
+    _stepping_since: float = -math.inf
+    """Time of the first step since one took longer than a draft may say nothing."""
     _first_grown: list[DraftedSequence] = field(default_factory=list)
     """Whose roots got their first growth from the messages that are being received."""
 
@@ -214,7 +102,16 @@ class TargetSessions(Generic[Control]):
                 sequence.drop_session()
 
     def update(self, sequence: DraftedSequence, now: float) -> None:
-        """Open a session for a sequence that has none, or send limits that have changed."""
+        """Open a session for a sequence that has none, or send limits that have changed.
+
+        One whose draft is avoided moves to a draft that is not, where one takes it.
+        """
+        if now - self._stepped_at > SILENT_SECONDS:
+            self._stepping_since = now
+        self._stepped_at = now
+        session = sequence.session
+        if session is not None and len(self.peers) > 1 and self._moves(sequence, session, now):
+            self._close(sequence, session, CloseReason.FINISHED)
         if sequence.session is None:
             self._open(sequence, now)
         else:
@@ -247,7 +144,7 @@ class TargetSessions(Generic[Control]):
         session = sequence.session
         assert session is not None
         self._time_link(session, sequence.position, now)
-        self._count_growth(sequence, now, caught_up=True)
+        self._count_growth(sequence, now, tells=True)
         self._first_grown.clear()  # the wait that goes on shows what it is worth
 
     def finish(self, sequence: DraftedSequence) -> None:
@@ -321,6 +218,7 @@ class TargetSessions(Generic[Control]):
 
     def _grow(self, peer: DraftPeer, message: Grow, now: float) -> None:
         """Add growth to its mirror; raises `ProtocolViolation`, and then nothing has changed."""
+        peer.heard(now)
         sequence, growth = peer.sequences.get(message.session), message.growth
         if sequence is None or sequence.session is None:
             return
@@ -329,11 +227,15 @@ class TargetSessions(Generic[Control]):
         self.dropped += sequence.mirror.receive(growth, session.granted, peer.allowed)
         latency = self._time_link(session, growth.root_position, now)
         caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
+        if latency is not None and session.grown and session.level_at is None:
+            self._judge(peer, session.link, latency, now)
+        session.grown = True
+        tells = caught_up and not peer.is_avoided(now)  # of drafts that are used
         if session.level_at is not None and growth.root_position >= session.level_at:
             session.level_at = None
         if growth.root_position == sequence.position:
-            self._count_growth(sequence, now, caught_up)
-        elif latency is not None and caught_up:
+            self._count_growth(sequence, now, tells)
+        elif latency is not None and tells:
             self.control.saw_latency(latency)
 
     def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
@@ -349,19 +251,19 @@ class TargetSessions(Generic[Control]):
         if session.asked is None or root_position < session.asked[0]:
             return None
         latency = max(0.0, now - session.asked[1])  # it may know the commit before it was sent
-        self.lag += (1 - LAG_MEMORY) * (latency - self.lag)
+        self.peers[session.link].saw_lag(latency)
         self.latencies.add(latency)
         session.asked = None
         return latency
 
-    def _count_growth(self, sequence: DraftedSequence, now: float, caught_up: bool) -> None:
+    def _count_growth(self, sequence: DraftedSequence, now: float, tells: bool) -> None:
         """Count growth of the present root, and learn how long it took.
 
         Nothing waits for growth behind a prompt that is not computed: a serial draft grows there
         only while others are waited for.
         """
         control, first = self.control, sequence.growths == 0
-        timed = caught_up and not sequence.needs_prefill
+        timed = tells and not sequence.needs_prefill
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
             return
@@ -389,7 +291,7 @@ class TargetSessions(Generic[Control]):
             granted=policy.nodes_ahead,
             error_scale=self.control.scale.value,
             nodes_ahead=policy.nodes_ahead,
-            lag=self.lag,
+            lag=peer.lag,
             shape=(policy.depth, policy.width),
             told=sequence.position,
         )
@@ -409,31 +311,65 @@ class TargetSessions(Generic[Control]):
     def _ready_for(self, sequence: DraftedSequence, now: float) -> int | None:
         """Return the link with the fewest sessions of those that take this sequence; None: none.
 
-        Of equal ones that whose turn is longest ago: else targets that answer one request at a time
-        would all use the first draft (eight of them and eight drafts, simulated: 2.95 tokens a
-        pass, 3.90 with a draft each). Not that with the fewest so far: a draft that came back would
-        get every request until it had had as many as the others.
+        One whose draft is avoided comes last. Of equal ones that whose turn is longest ago: else
+        targets that answer one request at a time would all use the first draft (eight of them and
+        eight drafts, simulated: 2.95 tokens a pass, 3.90 with a draft each). Not that with the
+        fewest so far: a draft that came back would get every request until it had had as many as
+        the others.
         """
         ready = (
-            (len(peer.sequences), peer.opened_last, link)
+            (peer.is_last_choice(now), len(peer.sequences), peer.opened_last, link)
             for link, peer in self.peers.items()
             if peer.takes(sequence, now) and now >= sequence.not_before.get(link, 0.0)
         )
-        return min(ready, default=(0, 0, None))[2]
+        return min(ready, default=(False, 0, 0, None))[3]
+
+    def _moves(self, sequence: DraftedSequence, session: TargetSession, now: float) -> bool:
+        """True if a sequence is to leave its draft, which is late or silent, for another."""
+        peer = self.peers[session.link]
+        if not peer.is_avoided(now) and self._is_silent(session, now):
+            peer.avoid(now, silent=True)
+            logger.info(
+                "link %d: no growth for %.1f s; its draft is avoided for %.0f s",
+                *(session.link, SILENT_SECONDS, peer.avoided_until - now),
+            )
+        if not peer.is_avoided(now) or not self._wanted(sequence):
+            return False
+        other = self._ready_for(sequence, now)
+        return other is not None and not self.peers[other].is_last_choice(now)
+
+    def _is_silent(self, session: TargetSession, now: float) -> bool:
+        """True if a draft that has kept up with a sequence has long answered none of its commits.
+
+        After a step that took as long itself, growth may have come that is not read yet: its time
+        is counted from then on.
+        """
+        if session.asked is None or not session.grown or session.level_at is not None:
+            return False
+        return now - max(session.asked[1], self._stepping_since) > SILENT_SECONDS
+
+    def _judge(self, peer: DraftPeer, link: int, latency: float, now: float) -> None:
+        """Avoid a draft that has become slow beside another."""
+        if peer.judge(latency, self.peers.values(), now):
+            logger.info(
+                "link %d: growth comes %.0f ms after commits; its draft is avoided for %.0f s",
+                *(link, 1e3 * latency, peer.avoided_until - now),
+            )
 
     def _limit(self, sequence: DraftedSequence, session: TargetSession) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
         policy, scale = self.control.policy, self.control.scale.value
         nodes = policy.nodes_ahead if self._wanted(sequence) else 0
         ratio = scale / session.error_scale
-        drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
+        lag = self.peers[session.link].lag
+        drift = (lag + LAG_UNIT) / (session.lag + LAG_UNIT)
         steady = 1 / SCALE_STEP < ratio < SCALE_STEP and 1 / LAG_STEP < drift < LAG_STEP
         shape = (policy.depth, policy.width)
         if nodes == session.nodes_ahead and shape == session.shape and steady:
             return
         if nodes and not session.nodes_ahead:
             self._catch_up(sequence, session)
-        session.lag, session.shape = self.lag, shape
+        session.lag, session.shape = lag, shape
         session.nodes_ahead, session.error_scale = nodes, scale
         if nodes == 0:
             session.asked = None  # growth will come once it is wanted again: no measure of a lag
@@ -455,7 +391,7 @@ class TargetSessions(Generic[Control]):
             width=policy.width,
             nodes_ahead=session.nodes_ahead,
             error_scale=session.error_scale,
-            link_lag_micros=int(self.lag * 1e6),
+            link_lag_micros=int(session.lag * 1e6),
         )
 
     def _wanted(self, sequence: DraftedSequence) -> bool:

@@ -14,7 +14,7 @@ from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish
-from outrider.worker.speculation.local_sources import NO_ROWS, SourceRows
+from outrider.worker.speculation.local_sources import NO_ROWS, NOTHING_LENT, Lent, SourceRows
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
@@ -133,17 +133,23 @@ class Stats:
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
         each = step.plain.step / step.decoding_count
         plain = tokens * each + step.plain.prefill
+        if selector.local.wanted:
+            selector.observe_sources(sources, each, spent, now)
+            self._count_lent(selector.local.lent)
         if learns:
-            self._learn(step, sources, StepTimes(tokens, plain, spent, now))
+            self._learn(step, StepTimes(tokens, plain, spent, now))
         self.counters.plain_seconds += plain * selector.switch.scale
         self.counters.spent_seconds += spent
 
-    def _learn(self, step: TargetBatch, sources: SourceRows, times: StepTimes) -> None:
+    def _count_lent(self, lent: Lent) -> None:
+        """Count what is none of the draft's gain."""
+        if lent is not NOTHING_LENT:
+            self.counters.local_plain_seconds += lent.plain * self.row_selector.switch.scale
+            self.counters.local_spent_seconds += lent.spent
+
+    def _learn(self, step: TargetBatch, times: StepTimes) -> None:
         """Let the selector learn what a step brought and took."""
         selector, (tokens, plain, spent, now) = self.row_selector, times
-        if selector.local.wanted:
-            each = step.plain.step / step.decoding_count
-            selector.observe_sources(sources, each, spent, now)
         expected, forward = step.expected_seconds, now - step.started
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):

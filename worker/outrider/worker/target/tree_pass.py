@@ -19,6 +19,8 @@ from outrider.worker.speculation.acceptance import (
     outcomes,
     reach_of,
 )
+from outrider.worker.speculation.answer_index import AnswerIndex
+from outrider.worker.speculation.answer_source import answered
 from outrider.worker.speculation.planner import best_count, sorted_candidates
 from outrider.worker.speculation.recycled_source import RecycledTable, note, recycled
 from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
@@ -26,6 +28,7 @@ from outrider.worker.speculation.suffix_source import proposals
 from outrider.worker.target.pass_arrays import PassArrays
 from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror_table import (
+    ANSWERS,
     COUNT,
     RECYCLED,
     ROOT_POSITION,
@@ -49,6 +52,8 @@ class TreeTables(NamedTuple):
     """Of prompt and answer; without room where the text is no source."""
     recycled: RecycledTable
     """Of the rows so far; without room where they are no source."""
+    answers: AnswerIndex
+    """Of finished answers to the same key; without room where they are no source."""
     ends: Ints
     """Tokens that end the answer."""
     out: PassArrays
@@ -91,6 +96,11 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     if sources >> SUFFIX & 1 and read(tree.value.suffix, mirror.tokens, root + 1, MOST_READ):
         parents, tokens, logprobs = proposals(tree.value.suffix, nodes, depth)
         added += _add(mirror, parents, tokens, logprobs, SUFFIX)
+    if sources >> ANSWERS & 1:
+        parents, tokens, logprobs = answered(
+            tree.value.answers, mirror.tokens, root + 1, nodes, depth
+        )
+        added += _add(mirror, parents, tokens, logprobs, ANSWERS)
     if sources >> RECYCLED & 1:
         parents, tokens, logprobs = recycled(tree.value.recycled, mirror.tokens[root], nodes, depth)
         added += _add(mirror, parents, tokens, logprobs, RECYCLED)

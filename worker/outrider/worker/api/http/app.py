@@ -11,14 +11,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from outrider.worker.api.auth import ApiKeys
-from outrider.worker.api.http import errors, from_openai
+from outrider.worker.api.http import errors, from_openai, health
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
+from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.middleware import DrainMiddleware, KeyMiddleware
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
@@ -26,6 +27,7 @@ from outrider.worker.api.http.to_openai import CHAT, COMPLETION
 from outrider.worker.api.inference import Inference
 from outrider.worker.errors import UnknownModel, WorkerError
 
+NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
 """Status of a response that no client reads; logs of other servers use it too."""
 
@@ -36,8 +38,7 @@ def target_application(
     """Return the application of a target; `more` are routes that need no key."""
     api = Api(inference)
     routes = [
-        Route("/healthz", healthz),
-        Route("/readyz", api.readyz),
+        *health.routes(lambda: health.waiting_of(inference), inference.engine.heartbeat.trouble),
         *more,
         Route("/v1/models", api.models),
         Route("/v1/models/{name:path}", api.model),
@@ -58,15 +59,16 @@ def target_application(
     return application
 
 
-def draft_application(is_ready: Callable[[], bool], more: tuple[BaseRoute, ...]) -> Starlette:
-    """Return the application of a draft, or of ranks that follow; `more` are further routes."""
+def draft_application(
+    is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = health.no_trouble
+) -> Starlette:
+    """Return the application of a draft, of a stage, or of ranks that follow; `more` are further
+    routes."""
 
-    async def readyz(request: Request) -> Response:
-        if is_ready():
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse("not ready\n", 503)
+    def waiting() -> str:
+        return "" if is_ready() else NOT_READY
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), *more])
+    return Starlette(routes=[*health.routes(waiting, trouble), *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,6 @@ class Api:
     """The endpoints of one target."""
 
     inference: Inference
-
-    async def readyz(self, request: Request) -> Response:
-        """Report whether new requests should be sent here."""
-        ready, availability = self.inference.ready, self.inference.availability
-        if ready and not availability.linking:
-            return PlainTextResponse("ready\n")
-        loading = "it waits for its first draft" if ready else "the model is being loaded"
-        why = "draining" if availability.draining else loading
-        return PlainTextResponse(f"not ready: {why}\n", 503)
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._model()]})
@@ -115,11 +108,6 @@ class Api:
             "max_model_len": model.context,
             "revision": model.revision,
         }
-
-
-async def healthz(request: Request) -> Response:
-    """Report that the process lives."""
-    return PlainTextResponse("alive\n")
 
 
 async def handle_client_gone(request: Request, error: Exception) -> Response:

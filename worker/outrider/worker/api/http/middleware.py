@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from outrider.worker.api.auth import REFUSAL, ApiKeys
+from outrider.worker.api.auth import AUTHORIZATION, REFUSAL, ApiKeys
 from outrider.worker.api.http import errors
 
 CLOSED = "/v1/"
@@ -38,7 +38,7 @@ class KeyMiddleware:
         return scope["type"] == "http" and f"{scope['path']}/".startswith(CLOSED)
 
     def _is_allowed(self, scope: Scope) -> bool:
-        return self._keys.allows(Headers(scope=scope).get("authorization", ""))
+        return self._keys.allows(Headers(scope=scope).get(AUTHORIZATION, ""))
 
 
 class StatusCounter:

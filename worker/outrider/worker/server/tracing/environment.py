@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from outrider.contract.extras import missing_extra
 from outrider.contract.settings import Role
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def start_traces(
 
         traces = Traces(tracer_provider(role, instance), model)
     except ImportError as error:
-        logger.error("no traces: install outrider[tracing]: %s", error)
+        logger.error("no traces: %s; %s", error, missing_extra("tracing"))
         return None
     except ValueError as error:
         logger.error("no traces: OpenTelemetry refuses a variable of the environment: %s", error)

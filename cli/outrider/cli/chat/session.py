@@ -1,0 +1,148 @@
+"""The loop of a chat: a line in, an answer or a command's words out.
+
+Answers go to stdout, all else to stderr, so that a chat can be piped. Leaves what lines mean to
+`commands`.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from outrider.cli.chat.commands import Step, Talk, take
+from outrider.cli.chat.conversation import Conversation
+from outrider.cli.failures import BadInput
+from outrider.client import (
+    Client,
+    ClientError,
+    FinishReason,
+    Model,
+    Options,
+    Result,
+    Sampling,
+    Unauthenticated,
+)
+
+HELP = "/help shows the commands, Ctrl-D ends the chat."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How every question is asked."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    """None: as many as the context has room for."""
+    stop: tuple[str, ...] = ()
+
+
+def chat(client: Client, manner: Manner, talk: Talk, lines: Iterable[str]) -> None:
+    """Answer `lines` until they end or one ends the chat; raises `ClientError` if nobody answers
+    at first, and `BadInput` for a model that holds no conversations."""
+    model = client.models()[0]
+    if not model.has_chat_template:
+        raise BadInput(
+            f"{model.name} has no chat template, so it holds no conversations; "
+            "`outrider generate` completes text"
+        )
+    say(f"{model.name}, {model.context_length} tokens. {HELP}")
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            step = take(line.strip(), talk)
+            if step.words:
+                say(step.words)
+            if step.ends:
+                return
+            talk = answered(client, manner, model, step)
+        except Unauthenticated:
+            raise
+        except (BadInput, ClientError) as error:
+            say(str(error))
+
+
+def answered(client: Client, manner: Manner, model: Model, step: Step) -> Talk:
+    """Return the talk after a step, its question answered if it has one; raises `ClientError`, and
+    `BadInput` where the conversation fills the context."""
+    talk = step.talk
+    if step.question is None:
+        return talk
+    asked = talk.conversation.asked(step.question)
+    room = model.context_length - len(client.tokenize(asked.messages))
+    if room <= 0:
+        raise BadInput(
+            f"the conversation fills the context of {model.context_length} tokens; "
+            "/reset begins anew"
+        )
+    options = Options(
+        sampling=manner.sampling,
+        stop=manner.stop,
+        max_tokens=min(manner.max_tokens or room, room),
+    )
+    if not talk.speculate:
+        options["speculate"] = False
+    return replace(talk, conversation=asked.answered(stream(client, asked, options)))
+
+
+def stream(client: Client, conversation: Conversation, options: Options) -> str:
+    """Show an answer while it comes, then its figures; Ctrl-C ends it early. Return its text."""
+    pieces: list[str] = []
+    with client.generate(conversation.messages, **options) as answer:
+        try:
+            for chunk in answer:
+                pieces.append(chunk.text)
+                write(chunk.text)
+            write("\n")
+            say(status(answer.result))
+        except KeyboardInterrupt:
+            write("\n")
+            say("stopped")
+    return "".join(pieces)
+
+
+def status(result: Result) -> str:
+    """Return the figures of an answer on one line."""
+    figures = [
+        f"{result.usage.completion_tokens} tokens",
+        _figure(result.tokens_per_second, "{:.1f} tokens/s"),
+        _figure(result.acceptance, "acceptance {:.0%}"),
+        _figure(result.tokens_per_pass, "{:.2f} tokens a pass") if result.usage.draft_rows else "",
+        f"first token after {1000 * result.timing.first_token_seconds:.0f} ms",
+        "cut: --max-tokens or the context" if result.finish_reason is FinishReason.LENGTH else "",
+    ]
+    return f"[{' · '.join(filter(None, figures))}]"
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def typed() -> Iterator[str]:
+    """Yield the lines that are typed, with editing and history where there is a terminal."""
+    if not sys.stdin.isatty():
+        yield from (line.rstrip("\n") for line in sys.stdin)
+        return
+    with contextlib.suppress(ImportError):  # not on every system
+        import readline  # noqa: F401  # `input` edits lines with it
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            write("\n")
+            return
+        except KeyboardInterrupt:
+            write("\n")
+            say(HELP)
+
+
+def write(text: str) -> None:
+    """Write a piece of an answer."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def say(words: str) -> None:
+    """Say something that is no answer; dim on a terminal."""
+    dim = sys.stderr.isatty()
+    print(f"\033[2m{words}\033[0m" if dim else words, file=sys.stderr, flush=True)

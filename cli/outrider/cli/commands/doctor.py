@@ -1,0 +1,41 @@
+"""`outrider doctor`: its options; looking and judging are `outrider.cli.doctor`'s."""
+
+import typer
+
+from outrider.cli.options import Json
+
+
+def doctor(json: Json = False) -> None:
+    """Say whether this machine can run a service, and how: packages, processor, GPUs, disk, ports.
+
+    Probes the numeric paths of the processor and times them, as `dtype: auto` does; the first time
+    kernels are compiled for that, which takes minutes. The exit status is 1 where something stops
+    a run.
+
+    Examples:
+
+    ```
+    outrider doctor
+    outrider doctor --json
+    ```
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from outrider.cli import interrupts
+    from outrider.cli.doctor import show
+    from outrider.cli.doctor.checks import Grade, judged
+    from outrider.cli.doctor.findings import look
+    from outrider.cli.failures import Failure
+    from outrider.cli.json_output import print_json
+    from outrider.cli.progress import reporter
+
+    found = interrupts.run(look(Path.home() / ".cache" / "outrider", reporter()))
+    checks = judged(found)
+    if json:
+        print_json(show.as_json(checks, found))
+    else:
+        show.show(checks, Console())
+    if any(one.grade is Grade.STOPS for one in checks):
+        raise typer.Exit(Failure.status)

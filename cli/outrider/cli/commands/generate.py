@@ -1,0 +1,82 @@
+"""`outrider generate`: its options; asking is `outrider.cli.run`'s, imported when it is needed."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from outrider.cli.commands.sampling import sampling
+from outrider.cli.options import (
+    Address,
+    Json,
+    KeyVariable,
+    MaxTokens,
+    MinP,
+    NoDraft,
+    Raw,
+    Seed,
+    Stop,
+    System,
+    Temperature,
+    Tls,
+    TlsName,
+    TlsRoots,
+    TopK,
+    TopP,
+)
+from outrider.contract import process
+
+
+def generate(
+    prompt: Annotated[
+        list[str],
+        typer.Argument(metavar="PROMPT...", help="One answer for each; - is standard input."),
+    ],
+    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    no_draft: NoDraft = False,
+    raw: Raw = False,
+    json: Json = False,
+    api_key_env: KeyVariable = None,
+    tls: Tls = False,
+    tls_ca: TlsRoots = None,
+    tls_name: TlsName = None,
+) -> None:
+    """Ask a service that runs already; text streams to stdout, figures go to stderr.
+
+    Examples:
+
+    ```
+    outrider generate "Why is the sky blue?"
+    outrider generate - < question.txt
+    outrider generate --system "Answer in one sentence." --no-draft "What is a tree?"
+    outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
+    outrider generate --address llm.example.com:50051 --tls --api-key-env KEY "Hello!"
+    ```
+    """
+    from rich.console import Console
+
+    from outrider.cli import interrupts
+    from outrider.cli import run as running
+    from outrider.cli.access import access_from
+    from outrider.cli.prompts import Questions, with_stdin
+
+    questions = Questions(
+        prompts=with_stdin(prompt, sys.stdin.buffer),
+        system=system,
+        sampling=sampling(temperature, top_p, top_k, min_p, seed),
+        stop=tuple(stop or ()),
+        speculate=not no_draft,
+        max_tokens=max_tokens,
+        raw=raw,
+    )
+    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    answers = interrupts.run(running.answer(address, questions, json, access))
+    running.show(answers, json, Console(stderr=True))

@@ -1,0 +1,113 @@
+"""`outrider models`: its commands and options; the work is `outrider.cli.kept_models`'s."""
+
+from typing import Annotated
+
+import typer
+
+from outrider.cli.options import Json
+
+models = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="The models that are kept on this machine: what was prepared and downloaded.",
+)
+FORMS = "a folder, a .gguf file, ORGANISATION/NAME at Hugging Face, or a URI as in the YAML"
+
+
+@models.command(name="list")
+def list_models(json: Json = False) -> None:
+    """List the models that were prepared, with their sizes.
+
+    *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's.
+
+    Examples:
+
+    ```
+    outrider models list
+    outrider models list --json
+    ```
+    """
+    from rich.console import Console
+
+    from outrider.cli import interrupts, kept_models
+    from outrider.cli.json_output import print_json
+
+    found = interrupts.run(kept_models.own_shelf().models())
+    if json:
+        print_json({"models": found})
+    elif found:
+        kept_models.show(found, Console())
+    else:
+        print("No model is kept here: `outrider models pull` and `outrider serve` prepare them.")
+
+
+@models.command()
+def pull(
+    model: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help=f"What to fetch: {FORMS}.")
+    ],
+    embeddings_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The target of a draft that borrows its embedding, as one of `outrider distil`.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fetch models and prepare them, so that they are served at once.
+
+    Examples:
+
+    ```
+    outrider models pull HuggingFaceTB/SmolLM2-135M-Instruct
+    outrider models pull Qwen/Qwen3-4B Qwen/Qwen3-0.6B@main
+    outrider models pull ./model.gguf
+    outrider models pull ./draft --embeddings-from ./model.gguf
+    ```
+    """
+    from rich.console import Console
+
+    from outrider.cli import interrupts, kept_models
+    from outrider.cli.json_output import print_json
+    from outrider.cli.model_argument import model_uri
+
+    uris = [model_uri("MODEL", one) for one in model]
+    lender = None if embeddings_from is None else model_uri(kept_models.LENDER, embeddings_from)
+    found = interrupts.run(kept_models.pulled(uris, kept_models.own_shelf(), lender))
+    if json:
+        print_json({"models": found})
+    else:
+        kept_models.show(found, Console())
+
+
+@models.command()
+def remove(
+    model: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="URI, name or id, as listed.")
+    ],
+    json: Json = False,
+) -> None:
+    """Remove models: what was prepared, and what was downloaded of them.
+
+    Downloads are deleted from Hugging Face's cache, shared with other programs: the revision of
+    each model, unless another one that is kept was made of it. A model in a folder or a file of its
+    own is left there. Do not remove one that is served just now.
+
+    Examples:
+
+    ```
+    outrider models remove hf://HuggingFaceTB/SmolLM2-135M-Instruct
+    outrider models remove SmolLM2-135M-Instruct.Q4_1 3f2a9c
+    ```
+    """
+    from outrider.cli import interrupts, kept_models
+    from outrider.cli.json_output import print_json
+
+    removed = interrupts.run(kept_models.own_shelf().models(model))
+    if json:
+        print_json({"models": removed})
+        return
+    for one in removed:
+        total = kept_models.size(one["prepared_bytes"] + one["download_bytes"])
+        print(f"{one['uri'] or one['id']} is removed: {total}")

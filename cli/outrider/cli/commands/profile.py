@@ -1,0 +1,95 @@
+"""`outrider profile`: its options; measuring is `outrider.cli.profile`'s and `split`'s."""
+
+from pathlib import Path
+
+import typer
+
+from outrider.cli.options import (
+    DtypeOption,
+    File,
+    Json,
+    Plot,
+    Quick,
+    SplitGpus,
+    SplitRanks,
+    SplitService,
+    SplitTable,
+)
+
+
+def profile(
+    file: File,
+    dtype: DtypeOption = None,
+    quick: Quick = False,
+    plot: Plot = None,
+    json: Json = False,
+    gpus: SplitGpus = None,
+    ranks: SplitRanks = None,
+    table: SplitTable = None,
+    write: SplitService = None,
+) -> None:
+    """Measure what one pass costs on this machine, and recommend how to arrange the workers.
+
+    Runs the service in each arrangement for some seconds and times it; draft.placement Auto goes by
+    what was measured. With --gpus or --ranks it times passes of target and draft with every number
+    of them instead, and says how to share them out, as SwiftSpec does.
+
+    Examples:
+
+    ```
+    outrider profile -f examples/smollm2.yaml
+    outrider profile -f examples/smollm2.yaml --quick
+    outrider profile -f examples/smollm2.yaml --quick --plot costs.png
+    outrider profile -f examples/smollm2.yaml --json > costs.json
+    outrider profile -f examples/llama-70b.yaml --gpus 8 --write split.yaml
+    outrider profile -f examples/llama-70b.yaml --gpus 8 --table h100.json
+    ```
+    """
+    if gpus is not None or ranks is not None:
+        _split(file, gpus, ranks, table, write, json)
+        return
+    for name, given in (("--table", table), ("--write", write)):
+        if given is not None:
+            raise typer.BadParameter(f"{name} needs --gpus or --ranks.")
+    from outrider.cli import interrupts
+    from outrider.cli import profile as profiling
+    from outrider.cli.json_output import print_json
+    from outrider.cli.plotting import ensure_possible
+    from outrider.operator.plan import PlanOptions
+
+    if plot is not None:
+        ensure_possible(plot)
+    measured = interrupts.run(profiling.profile(file, PlanOptions(dtype=dtype), quick=quick))
+    if plot is not None:
+        profiling.plot(measured, plot)
+    if json:
+        print_json(measured)
+    else:
+        profiling.show(measured)
+
+
+def _split(
+    file: Path,
+    gpus: int | None,
+    ranks: int | None,
+    table: Path | None,
+    write: Path | None,
+    json: bool,
+) -> None:
+    if gpus is not None and ranks is not None:
+        raise typer.BadParameter("--gpus and --ranks do not go together.")
+    from outrider.cli import interrupts, split_table
+    from outrider.cli import split as splitting
+    from outrider.cli.json_output import print_json
+    from outrider.cli.split_service import write_service
+
+    devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
+    if table is None:
+        devices.check_here()
+    found = interrupts.run(splitting.split(file, devices, table))
+    if write is not None:
+        write_service(file, found, write)
+    if json:
+        print_json(found)
+    else:
+        split_table.show(found)

@@ -1,0 +1,107 @@
+"""`outrider serve`: its options; what they describe is served as `outrider run` serves a file."""
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from outrider.cli.options import (
+    ApiKeys,
+    BorrowEmbedding,
+    Context,
+    DeviceOption,
+    GrpcPort,
+    Host,
+    HttpPort,
+    KvMemory,
+    MaxRunning,
+    NoPage,
+    PlacementOption,
+    PrintYaml,
+    ServedDraft,
+    ServedName,
+    ServeDtype,
+    ServeThreads,
+    TlsCert,
+    TlsKey,
+    absolute,
+)
+
+
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="The target: a folder of safetensors, a .gguf file, ORGANISATION/NAME at Hugging "
+            "Face, or a URI as in the YAML.",
+        ),
+    ],
+    draft: ServedDraft = None,
+    borrow_embedding: BorrowEmbedding = False,
+    served_name: ServedName = None,
+    context: Context = None,
+    max_running: MaxRunning = None,
+    dtype: ServeDtype = None,
+    threads: ServeThreads = None,
+    device: DeviceOption = None,
+    kv_memory: KvMemory = None,
+    placement: PlacementOption = None,
+    host: Host = None,
+    port: HttpPort = None,
+    grpc_port: GrpcPort = None,
+    no_page: NoPage = False,
+    api_keys: ApiKeys = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    print_yaml: PrintYaml = False,
+) -> None:
+    """Serve a model, with a draft or without, until Ctrl-C: `outrider run` without a YAML file.
+
+    The options stand for a YAML that `outrider run -f` and `kubectl apply -f` take; --print-yaml
+    prints it instead.
+
+    Examples:
+
+    ```
+    outrider serve HuggingFaceTB/SmolLM2-135M-Instruct
+    outrider serve ./my-model --draft ./my-draft --context 8192 --max-running 16
+    outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --dtype int8 --port 9000
+    outrider serve Qwen/Qwen3-4B --host 0.0.0.0 --api-keys keys --tls-cert c.pem --tls-key k.pem
+    outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --print-yaml > service.yaml
+    ```
+    """
+    from outrider.cli import interrupts
+    from outrider.cli.model_argument import model_uri
+    from outrider.cli.processors import count
+    from outrider.cli.run import RunOptions, run
+    from outrider.cli.served import Served, service_of, yaml_of
+    from outrider.operator.plan import PlanOptions
+
+    if threads is None and draft is None:
+        threads = count()  # nothing beside the target wants a processor
+    served = Served(
+        target=model_uri("MODEL", model),
+        draft=None if draft is None else model_uri("--draft", draft),
+        borrow_embedding=borrow_embedding,
+        name=served_name,
+        context=context,
+        max_running=max_running,
+        dtype=dtype,
+        threads=threads,
+        device=device,
+        kv_memory=kv_memory,
+        placement=placement,
+    )
+    service = service_of(served)
+    if print_yaml:
+        sys.stdout.write(yaml_of(served, shlex.join(["outrider", *sys.argv[1:]])))
+        return
+    plan = PlanOptions(
+        api_keys_file=absolute(api_keys), tls_cert=absolute(tls_cert), tls_key=absolute(tls_key)
+    )
+    options = RunOptions(
+        service=service, plan=plan, host=host, page=not no_page, http_port=port, grpc_port=grpc_port
+    )
+    interrupts.run(run(options))

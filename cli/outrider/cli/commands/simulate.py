@@ -1,0 +1,45 @@
+"""`outrider simulate`: its options; the work is `outrider.cli.simulate`'s."""
+
+from outrider.cli.options import (
+    Json,
+    Processes,
+    SimulationFile,
+    SimulationPlot,
+    SimulationSeed,
+)
+
+
+def simulate(
+    file: SimulationFile,
+    seed: SimulationSeed = None,
+    processes: Processes = None,
+    plot: SimulationPlot = None,
+    json: Json = False,
+) -> None:
+    """Simulate a service in virtual time, with the real schedulers, KV accounting and operator.
+
+    Passes take what step costs say, measured by `outrider profile` or written down; requests come
+    from a trace, or are made. Same seed, same figures.
+
+    Examples:
+
+    ```
+    outrider simulate examples/simulate/llama-70b.yaml
+    outrider simulate examples/simulate/fleet.yaml --plot fleet.png
+    outrider simulate examples/simulate/llama-70b.yaml --seed 2 --json > figures.json
+    ```
+    """
+    from outrider.cli import interrupts, simulation_plot
+    from outrider.cli import simulate as simulating
+    from outrider.cli.json_output import print_json
+    from outrider.cli.plotting import ensure_possible
+
+    if plot is not None:
+        ensure_possible(plot)
+    found = interrupts.run(simulating.simulate(file, seed, processes))
+    if plot is not None:
+        simulation_plot.plot(found, plot)
+    if json:
+        print_json(found)
+    else:
+        simulating.show(found)

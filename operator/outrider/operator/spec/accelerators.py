@@ -1,0 +1,87 @@
+"""GPUs and shared memory of a role's pods: as the role names them, else as its ranks need them.
+
+Pure. Leaves containers and volumes to `manifests`. They have no effect on `outrider run`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from outrider.operator.naming import CONTAINER
+from outrider.operator.spec.engine import DeviceKind
+from outrider.operator.spec.roles import RoleSpec
+
+GPU = "nvidia.com/gpu"
+"""Resource of whole GPUs."""
+DEVICES = (GPU, "nvidia.com/mig-")
+"""Beginnings of the resources that bring a GPU, or a part of one."""
+
+
+def limits(
+    role: RoleSpec, template: Mapping[str, Any] | None = None, container: str = CONTAINER
+) -> dict[str, int | str]:
+    """Return the limits of a role's container: where it wants GPUs and nothing names any, one a
+    rank.
+
+    `template` is all that is laid over its pod; None: only the role's own `podTemplate` is known.
+    """
+    given = dict((role.resources and role.resources.limits) or {})
+    over = (role.pod_template or {}) if template is None else template
+    if role.engine.device is not DeviceKind.GPU or _names_gpus(given) or _brings(over, container):
+        return given
+    return {**given, GPU: role.parallelism.ranks}
+
+
+def asks_for_gpus(role: RoleSpec) -> bool:
+    """True if a role's container gets GPUs by its limits."""
+    return any(key.startswith(DEVICES) and str(n) != "0" for key, n in limits(role).items())
+
+
+def in_template(role: RoleSpec) -> bool:
+    """True if the role's podTemplate brings devices of its own, as resource claims do."""
+    return _brings(role.pod_template or {}, CONTAINER)
+
+
+def _brings(template: Mapping[str, Any], container: str) -> bool:
+    return any(
+        bool(found.get("claims")) or _names_gpus(_mapping(found.get("limits")))
+        for found in _template_resources(template, container)
+    )
+
+
+def device(role: RoleSpec) -> DeviceKind:
+    """Return the device of a role's models in a cluster: a pod that was given GPUs computes on
+    them, or says why it cannot. Stages compute on processors."""
+    engine, stages = role.engine, role.parallelism.stages
+    if engine.device is DeviceKind.AUTO and stages == 1 and asks_for_gpus(role):
+        return DeviceKind.GPU
+    return engine.device
+
+
+def shared_memory(role: RoleSpec) -> int | str | None:
+    """Return the size of /dev/shm; None: the container runtime's 64Mi, which one rank never fills.
+
+    A gibibyte a rank is what NCCL's guide gives containers. Ranks on processors use none of it:
+    theirs is memory without a name.
+    """
+    if role.shared_memory_size is not None:
+        return role.shared_memory_size
+    ranks = role.parallelism.ranks
+    return f"{ranks}Gi" if ranks > 1 else None
+
+
+def _names_gpus(amounts: Mapping[Any, Any]) -> bool:
+    """True if amounts speak of GPUs, even of none."""
+    return any(str(key).startswith(DEVICES) for key in amounts)
+
+
+def _template_resources(template: Mapping[str, Any], container: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the resources of a worker's container; what is no container is the API server's to
+    refuse."""
+    containers = _mapping(template.get("spec")).get("containers")
+    for one in containers if isinstance(containers, list) else []:
+        if _mapping(one).get("name") == container:
+            yield _mapping(one.get("resources"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,46 @@
+"""`outrider models` and the worker that it asks, here a script that says what it was told."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.failures import BadInput
+from outrider.cli.kept_models import Shelf, pulled
+
+TARGET, DRAFT, OTHER = "hf://org/target", "hf://org/draft", "hf://org/other"
+WORKER = f"""
+import json, pathlib, sys
+told, verb = pathlib.Path(sys.argv[1]), sys.argv[2]
+if verb == "models":
+    print(json.dumps({{"models": [{{"uri": uri}} for uri in {[TARGET, DRAFT, OTHER]}]}}))
+else:
+    settings = json.loads(pathlib.Path(sys.argv[sys.argv.index("--settings") + 1]).read_text())
+    told.write_text(json.dumps(settings["model"]))
+"""
+
+
+def shelf(folder: Path) -> Shelf:
+    command = (sys.executable, "-c", WORKER, str(folder / "told"))
+    return Shelf(folder / "cache", command, folder / "runs")
+
+
+def test_a_draft_is_prepared_with_the_model_that_lends_its_embedding(tmp_path: Path) -> None:
+    found = asyncio.run(pulled([DRAFT], shelf(tmp_path), TARGET))
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["uri"], told["embeddings_from"]) == (DRAFT, TARGET)
+    assert [one["uri"] for one in found] == [TARGET, DRAFT]
+
+
+def test_a_draft_that_borrows_is_refused_without_its_lender(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"target": {"uri": TARGET}}))
+    with pytest.raises(BadInput, match=r"borrows the embedding .* name that: --embeddings-from$"):
+        asyncio.run(pulled([OTHER, f"file://{tmp_path}"], shelf(tmp_path)))
+    assert not (tmp_path / "told").exists(), "nothing is fetched before"
+
+
+def test_a_lender_is_of_one_draft(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^--embeddings-from is of one draft"):
+        asyncio.run(pulled([DRAFT, OTHER], shelf(tmp_path), TARGET))

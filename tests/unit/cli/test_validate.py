@@ -1,0 +1,102 @@
+"""What `outrider validate` says of good and of wrong descriptions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from outrider.cli.app import app
+from outrider.cli.failures import BadInput
+from outrider.cli.validation import Problem, check
+
+HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
+GOOD = HEAD + "spec: {target: {model: {uri: 'hf://a/b'}}}\n"
+WRONG = HEAD + (
+    "spec: {target: {model: {uri: 'ftp://a'}, engine: {threads: 0}}, speculation: {depht: 3}}\n"
+)
+IN_A_CLUSTER = HEAD + (
+    "spec: {suspend: Suspended, target: {model: {uri: 'hf://a/b'}, image: 'a/b:1',"
+    " resources: {limits: {nvidia.com/gpu: 2}}}, monitoring: {mode: Disabled}}\n"
+)
+
+
+def validated(text: str, *options: str) -> Any:
+    return CliRunner().invoke(app, ["validate", "-", *options], input=text)
+
+
+def test_a_good_file_is_valid(tmp_path: Path) -> None:
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD)
+    result = CliRunner().invoke(app, ["validate", str(file)])
+    assert (result.exit_code, result.stdout) == (0, f"{file}: the service mine is valid\n")
+
+
+@pytest.mark.parametrize("file", sorted(Path("examples").glob("*.yaml")), ids=lambda f: f.name)
+def test_every_example_is_valid(file: Path) -> None:
+    assert check(file.read_text()).errors == ()
+
+
+def test_all_errors_come_at_once_with_their_paths() -> None:
+    result = validated(WRONG)
+    assert isinstance(result.exception, BadInput)
+    lines = str(result.exception).splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "spec.target.model.uri",
+        "spec.target.engine.threads",
+        "spec.speculation.depht",
+    ]
+    assert all("allowed: " in line for line in lines)
+
+
+def test_errors_as_json_have_paths_and_the_status_2() -> None:
+    result = validated(WRONG, "--json")
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert (found["file"], found["valid"], len(found["errors"])) == ("-", False, 3)
+    assert found["errors"][1] == {
+        "path": "spec.target.engine.threads",
+        "message": "0 is not allowed; allowed: an integer from 1 to 1024",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "line 1, column 5: not YAML"),
+        ("kind: Other", "apiVersion None and kind 'Other' are not served; allowed: outrider.dev"),
+        ("5", "expected a mapping of keys to values, found int"),
+    ],
+)
+def test_what_is_wrong_with_the_whole_document_has_no_path(text: str, message: str) -> None:
+    (problem,) = check(text).errors
+    assert problem.path == ""
+    assert str(problem).startswith(message)
+
+
+def test_a_problem_is_split_at_its_path() -> None:
+    assert Problem.of("spec.a.0.b: 5: wrong") == Problem("spec.a.0.b", "5: wrong")
+
+
+def test_what_is_for_a_cluster_is_valid_and_said() -> None:
+    found = check(IN_A_CLUSTER)
+    assert found.errors == ()
+    assert [problem.path for problem in found.refused] == ["spec.suspend"]
+    assert set(found.ignored) >= {"spec.target.image", "spec.target.resources", "spec.monitoring"}
+    result = validated(IN_A_CLUSTER)
+    assert result.exit_code == 0
+    assert "`outrider run` refuses it: spec.suspend: the service is Suspended" in result.stdout
+    assert "`outrider run` ignores spec.target.image, " in result.stdout
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    result = CliRunner().invoke(app, ["validate", "nowhere.yaml"])
+    assert isinstance(result.exception, BadInput)
+    assert str(result.exception) == "nowhere.yaml: No such file or directory"
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "no text"), (b"\xff", "not UTF-8 text")])
+def test_standard_input_that_cannot_be_read_is_named(text: str | bytes, words: str) -> None:
+    result = CliRunner().invoke(app, ["validate", "-"], input=text)
+    assert str(result.exception) == f"standard input: {words}"

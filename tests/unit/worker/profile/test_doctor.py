@@ -1,0 +1,52 @@
+"""What a worker says of its machine's processor."""
+
+import json
+
+import pytest
+
+from outrider.kernels import isa
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.model.config import Family, ModelConfig
+from outrider.worker.model.numeric_path import CHOSEN
+from outrider.worker.profile import doctor
+
+TINY = ModelConfig(
+    family=Family.LLAMA,
+    hidden=64,
+    ffn=128,
+    layers=6,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    vocab=512,
+    context=256,
+    norm_eps=1e-5,
+    rope_theta=10_000.0,
+)
+
+
+def test_every_path_is_probed_and_auto_chooses_among_the_admitted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert doctor.main(TINY) == 0
+    *stages, found = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [line["done"] for line in stages] == [0, 1]
+    assert found["instruction_set"] == isa.current()
+    assert [one["path"] for one in found["paths"]] == [str(path) for path in NumericPath]
+    admitted = {one["path"] for one in found["paths"] if one["admitted"]}
+    assert set(found["seconds"]) == admitted & set(CHOSEN)
+    assert found["dtype"] in found["seconds"]
+    assert all(seconds > 0 for seconds in found["seconds"].values())
+
+
+def test_an_instruction_set_that_is_none_is_an_error_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(isa.VARIABLE, "mmx")
+    isa.current.cache_clear()
+    try:
+        assert doctor.main(TINY) == 1
+    finally:
+        isa.current.cache_clear()
+    error = json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
+    assert error.startswith("OUTRIDER_ISA: 'mmx' is not allowed; it must be ")

@@ -1,0 +1,60 @@
+"""Download of a Hugging Face repository, told in bytes.
+
+Leaves what is fetched, and from where, to `source`.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from outrider.worker.errors import ModelError
+from outrider.worker.model.fingerprint import Progress
+
+STAGE = "download"
+
+
+def download(
+    repository: str, revision: str | None, needed: Sequence[str], progress: Progress
+) -> Path:
+    """Return the folder of a repository's needed files, fetched if they are not there; raises
+    `ModelError`."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # this release's httpx
+
+    try:
+        folder = snapshot_download(
+            repository,
+            revision=revision,
+            allow_patterns=list(needed),
+            ignore_patterns=["*/*"],
+            tqdm_class=progress_bars(progress),
+        )
+    except (HTTPError, OSError, ValueError) as error:
+        raise ModelError(str(error)) from error
+    return Path(folder)
+
+
+def progress_bars(progress: Progress) -> Any:
+    """Return a class of progress bars that tell `progress` of bytes instead of drawing them.
+
+    The library has one bar for bytes from the network and one for bytes in files, of which either
+    may stand still: what is told is the further one.
+    """
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    most = 0
+
+    class Bars(tqdm):
+        monitor_interval = 0
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **(options | {"file": io.StringIO()}))
+
+        def display(self, *args: Any, **options: Any) -> None:
+            nonlocal most
+            if self.unit == "B" and self.total:
+                most = max(most, int(self.n))
+                progress(STAGE, min(most, int(self.total)), int(self.total))
+
+    return Bars
