@@ -3,20 +3,21 @@
 In rounds: measures the pair's step costs, then keeps 1, 4 and 16 requests running on the real
 service, one process with one thread. The simulator gets the step costs of each round, host and
 server time as the service counts them, and, at one request at a time, the pair's acceptance, how
-much answers differ, and how much slower passes are than those that were timed alone; it has to
-foretell tokens per second and the 99th percentile of latency at all three. What else the machine
-does changes from minute to minute, so each round is compared with its own step costs. Draft tokens
-are the draft's alone on both sides: the simulator's language has no text that repeats. A round
-takes about two minutes, and the simulations as much again.
+much answers differ, and how much plain decoding does: that is the machine. What passes take beyond
+step costs is taken from one and from 16 requests, as host time is. It has to foretell tokens per
+second and the 99th percentile of latency at all three. What else the machine does changes from
+minute to minute, so each round is compared with its own figures. Draft tokens are the draft's alone
+on both sides: the simulator's language has no text that repeats. A round takes three to five
+minutes, and the simulations as much again.
 """
 
 import argparse
 import asyncio
 import contextlib
-import itertools
 import json
 import math
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -29,11 +30,11 @@ from typing import Any
 from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.simulate_model import (
-    NO_SLOWDOWN,
+    NO_MORE,
     THREADS,
+    MoreSeconds,
     Observed,
     RowTimes,
-    Slowdown,
     StepSeconds,
     described,
     fitted,
@@ -55,13 +56,17 @@ REQUESTS = {1: 200, 4: 200, 16: 256}
 """By the number at once: those that end in one round; enough that the 99th percentile is not the
 slowest of all, which on a shared machine is luck."""
 AT_ONCE = tuple(REQUESTS)
+PLAIN = 60
+"""Requests without drafts, one at a time, by which the machine's own variation is known."""
 ARRANGEMENT = Arrangement(Placement.COLOCATED, THREADS)
 VOCABULARY, OUTPUTS = 49_152, 8_192
 """Of SmolLM2, and of its draft."""
+SEED = 1
+"""Of the prompts that are drawn."""
 BOUND = 0.1
 """Share by which a figure may miss the measured one."""
 CORRECTIONS = 6
-"""Runs by which slowdowns are found."""
+"""Runs by which it is found what passes take beyond step costs."""
 SIMULATED = 2
 """Simulated requests for each measured one, so that the slowest one's luck counts less."""
 SLICE_SECONDS = 0.002
@@ -86,6 +91,8 @@ class Round:
     """Step costs as `outrider profile` prints them, and what was measured right after."""
 
     costs: dict[str, Any]
+    plain: Observed
+    """Without drafts, one request at a time."""
     observed: dict[int, Observed]
 
 
@@ -96,13 +103,11 @@ def main() -> int:
     began = time.monotonic()
     rounds = asyncio.run(observe(options))
     rows = row_times(VOCABULARY, OUTPUTS)
-    say("looking for the pair's acceptance in simulation")
     measured = [{n: figures_of(one.observed[n]) for n in AT_ONCE} for one in rounds]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_costs(rounds[0], folder)
-        pair = fitted(rounds[0].observed, rows, folder)
-        simulated = [simulate(one, pair, rows, folder) for one in rounds]
+        pairs = [pair_of(one, rows, folder) for one in rounds]
+        simulated = [simulate(*both, rows, folder) for both in zip(rounds, pairs, strict=True)]
     errors = [compared(*both) for both in zip(measured, simulated, strict=True)]
     ratios = {name: statistics.median(one[name] for one in errors) for name in errors[0]}
     write_report(
@@ -115,7 +120,8 @@ def main() -> int:
             "server_seconds": [
                 {n: one.observed[n].server_seconds for n in AT_ONCE} for one in rounds
             ],
-            "pair": pair,
+            "plain_decoding_variation": [one.plain.decoding_variation for one in rounds],
+            "pairs": pairs,
             "row_seconds": asdict(rows),
             "seconds": time.monotonic() - began,
         },
@@ -145,11 +151,13 @@ async def observe(options: argparse.Namespace) -> list[Round]:
     async with contextlib.AsyncExitStack() as stack:
         say("starting the service")
         side = await started(stack, service, "serial", ARRANGEMENT)
-        await drive(side, AT_ONCE[-1], 2 * AT_ONCE[-1], options.max_tokens)
+        await drive(side, AT_ONCE[-1], AT_ONCE[-1], options)
         for number in range(1, options.rounds + 1):
             say(f"round {number} of {options.rounds}: step costs")
             costs = await profiling.profile(options.file, PlanOptions(), quick=True)
-            rounds.append(Round(costs, await observe_all(side, options)))
+            say(f"{PLAIN} requests without drafts, 1 at once")
+            plain = await drive(side, 1, round(PLAIN * options.share), options, speculate=False)
+            rounds.append(Round(costs, plain, await observe_all(side, options)))
     return rounds
 
 
@@ -159,7 +167,7 @@ async def observe_all(side: Service, options: argparse.Namespace) -> dict[int, O
     for at_once, count in REQUESTS.items():
         count = max(at_once, round(count * options.share))
         say(f"{count} requests, {at_once} at once")
-        observed[at_once] = await drive(side, at_once, count, options.max_tokens)
+        observed[at_once] = await drive(side, at_once, count, options)
     return observed
 
 
@@ -168,21 +176,31 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-async def drive(side: Service, at_once: int, requests: int, tokens: int) -> Observed:
-    """Keep `at_once` requests running until so many have ended; those that run then end, too."""
+async def drive(
+    side: Service,
+    at_once: int,
+    requests: int,
+    options: argparse.Namespace,
+    speculate: bool = True,
+) -> Observed:
+    """Keep `at_once` requests running until so many have ended that did not begin together.
+
+    Prompts are drawn, the same ones each time: in their order, long ones come together.
+    """
     before = (await side.counts()).target
-    chosen = itertools.cycle(prompts())
+    draw, known = random.Random(SEED), prompts()
     ended: list[tuple[float, float, float, float, int]] = []
     began = time.monotonic()
 
     async def client() -> None:
-        while len(ended) < requests:
+        while len(ended) < at_once + requests:
             asked = time.monotonic()
             result = await side.client.complete(
-                [Message("user", next(chosen).text)],
-                max_tokens=tokens,
+                [Message("user", draw.choice(known).text)],
+                max_tokens=options.max_tokens,
                 sampling=MODES["greedy"],
                 ignore_end=True,
+                speculate=speculate,
             )
             now, timing = time.monotonic(), result.timing
             inside = timing.total_seconds, timing.first_token_seconds
@@ -190,8 +208,12 @@ async def drive(side: Service, at_once: int, requests: int, tokens: int) -> Obse
 
     await asyncio.gather(*(client() for _ in range(at_once)))
     counted = difference(before, (await side.counts()).target)
-    times, latencies, insides, firsts, sizes = zip(*ended[:requests], strict=True)
-    return Observed(times[-1], latencies, insides, firsts, sizes, tokens, counted)
+    together = ended[at_once - 1][0]
+    times, latencies, insides, firsts, sizes = zip(
+        *ended[at_once : at_once + requests], strict=True
+    )
+    seconds = times[-1] - together
+    return Observed(seconds, latencies, insides, firsts, sizes, options.max_tokens, counted)
 
 
 def figures_of(observed: Observed) -> Figures:
@@ -224,16 +246,27 @@ def write_costs(one: Round, folder: Path) -> None:
     (folder / "costs.json").write_text(json.dumps(one.costs))
 
 
+def pair_of(one: Round, rows: RowTimes, folder: Path) -> dict[str, float]:
+    """Return the pair that does as the real one did in a round."""
+    say("looking for the pair's acceptance in simulation")
+    write_costs(one, folder)
+    return fitted(one.observed, rows, folder, one.plain.decoding_variation)
+
+
 def simulate(
     one: Round, pair: Mapping[str, float], rows: RowTimes, folder: Path
 ) -> dict[int, Figures]:
     """Return the figures of simulated runs of as many requests as in a round."""
     write_costs(one, folder)
-    slowdown, few = NO_SLOWDOWN, AT_ONCE[0]
+    machine, ends = one.plain.decoding_variation, (AT_ONCE[0], AT_ONCE[-1])
+
+    def run(at_once: int, more: MoreSeconds) -> Figures:
+        return simulated(at_once, pair, one.observed, rows, folder, more, machine)
+
+    measured, more = {n: one.observed[n].step for n in ends}, NO_MORE
     for _ in range(CORRECTIONS):
-        alone = simulated(few, pair, one.observed, rows, folder, slowdown)
-        slowdown = slowdown.corrected(one.observed[few].step, alone.step)
-    return {n: simulated(n, pair, one.observed, rows, folder, slowdown) for n in AT_ONCE}
+        more = more.corrected(measured, {n: run(n, more).step for n in ends})
+    return {n: run(n, more) for n in AT_ONCE}
 
 
 def simulated(
@@ -242,23 +275,24 @@ def simulated(
     observed: Mapping[int, Observed],
     rows: RowTimes,
     folder: Path,
-    slowdown: Slowdown = NO_SLOWDOWN,
+    more: MoreSeconds = NO_MORE,
+    machine: float = 0.0,
 ) -> Figures:
     """Return the figures of a simulated run that ends when `SIMULATED` times as many requests
-    have ended as in the measured one."""
-    wanted = described(at_once, pair, observed, rows, 1.0, slowdown)
+    have ended as in the measured one; `machine`: variation of equal passes."""
+    wanted = described(at_once, pair, observed, rows, 1.0, more, machine)
     clients, requests = Clients(wanted, folder), SIMULATED * len(observed[at_once].latencies)
     cell = Cell(wanted, policy_of(wanted), folder, clients.receive)
     clients.begin(cell)
-    while len(clients.answers) < requests:
+    while len(clients.answers) < at_once + requests:
         cell.clock.run(cell.clock.now + SLICE_SECONDS)
-    answers = clients.answers[:requests]
+    together, answers = clients.answers[at_once - 1], clients.answers[at_once:][:requests]
     (target,) = cell.targets
     counters = target.scheduler.report().counters
     seconds = StepSeconds.of(counters, target.engine.host_spent_seconds)
     latencies = [one.seconds for one in answers]
     firsts = [one.message.timing.first_token_seconds for one in answers]
-    rate = observed[at_once].tokens * requests / answers[-1].ended
+    rate = observed[at_once].tokens * requests / (answers[-1].ended - together.ended)
     return figures(latencies, firsts, rate, counters.tokens / counters.passes, seconds)
 
 

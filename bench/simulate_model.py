@@ -20,7 +20,7 @@ from outrider.worker.sampling.params import SamplingParams
 
 GREEDY = SamplingParams()
 
-SECONDS = 30.0
+SECONDS = 60.0
 """Virtual seconds of a try of an acceptance."""
 SWEEPS = 2
 """Times that each of a pair's figures is looked for; each depends a little on the other."""
@@ -28,13 +28,17 @@ TRIES = 5
 """Steps of a bisection."""
 SECONDS_CHILDREN = (0.02, 0.45)
 """Least and largest `second` that is tried."""
-SPREADS = (0.0, 4.0)
-"""Least and largest `spread` that is tried."""
+SHARES = (0.0, 1.0)
+"""Least and largest `passageShare` that is tried."""
+SPREAD = 4.0
+"""With less, answers of 64 tokens do not differ as much as the real pair's."""
 ROWS = 16
 REPEATS = 40
 THREADS = 1
 """Of a pass: the other processor is the server's and the client's, whose share the simulator does
 not know."""
+WHOLE_TEXT = 1024
+"""Tokens that no prompt and answer have together: some requests are easier than others."""
 NODES_AHEAD = 24
 """As in examples/smollm2.yaml."""
 
@@ -62,7 +66,7 @@ class Observed:
     """One measured run."""
 
     seconds: float
-    """Until the last of the requests that are counted had ended."""
+    """From the end of the requests that began together to that of the last one counted."""
     latencies: tuple[float, ...]
     """As clients saw them."""
     insides: tuple[float, ...]
@@ -106,6 +110,11 @@ class Observed:
         """Of the seconds in the engine: some prompts are easier for the draft than others."""
         return variation(self.insides)
 
+    @property
+    def decoding_variation(self) -> float:
+        """Of these after the first token: without drafts, the machine's alone."""
+        return variation([a - b for a, b in zip(self.insides, self.firsts, strict=True)])
+
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
@@ -118,29 +127,36 @@ class RowTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Slowdown:
-    """What passes of both models take in the service, over the least that each took alone: there
-    they share caches and processors with each other, with the server and with the client."""
+class MoreSeconds:
+    """What passes take in the service beyond the least that each took alone: there they share
+    caches and processors with each other, with the server and with the client."""
 
-    target: float = 1.0
-    draft: float = 1.0
+    target: float = 0.0
+    """Of a pass of the target;"""
+    sequence: float = 0.0
+    """of it, for each sequence."""
+    draft: float = 0.0
+    """Of a pass of the draft."""
 
-    def corrected(self, measured: StepSeconds, simulated: StepSeconds) -> "Slowdown":
-        """Return what makes a simulated run as slow as the measured one, as far as that goes."""
-        drafting = measured.drafting / simulated.drafting if simulated.drafting > 0 else 1.0
-        return Slowdown(
-            _bounded(self.target * measured.passes / simulated.passes),
-            _bounded(self.draft * drafting),
+    def corrected(
+        self, measured: Mapping[int, StepSeconds], simulated: Mapping[int, StepSeconds]
+    ) -> "MoreSeconds":
+        """Return what makes simulated runs as slow as measured ones, as far as that goes: by the
+        fewest and the most requests at once."""
+        few, many = min(measured), max(measured)
+        missing = {n: measured[n].passes - simulated[n].passes for n in (few, many)}
+        each = (missing[many] - missing[few]) / (many - few)
+        drafting = measured[few].drafting - simulated[few].drafting
+        return MoreSeconds(
+            self.target + missing[few] - few * each,
+            self.sequence + each,
+            self.draft + DRAFT_DAMPING * drafting,
         )
 
 
-NO_SLOWDOWN = Slowdown()
-LEAST_SLOWDOWN, MOST_SLOWDOWN = 0.1, 100.0
-"""That a description may say."""
-
-
-def _bounded(slowdown: float) -> float:
-    return min(max(slowdown, LEAST_SLOWDOWN), MOST_SLOWDOWN)
+NO_MORE = MoreSeconds()
+DRAFT_DAMPING = 0.5
+"""A step has one pass of the draft or a few; how many is not known."""
 
 
 def host_time(observed: Mapping[int, Observed]) -> tuple[float, float]:
@@ -160,14 +176,27 @@ def described(
     observed: Mapping[int, Observed],
     rows: RowTimes,
     seconds: float,
-    slowdown: Slowdown = NO_SLOWDOWN,
+    more: MoreSeconds = NO_MORE,
+    variation: float = 0.0,
 ) -> Simulation:
-    """Return the simulation of so many requests at once; step costs are in `costs.json`."""
+    """Return the simulation of so many requests at once; step costs are in `costs.json`.
+
+    `variation`: of equal passes, from a few seconds to the next.
+    """
     host, each = host_time(observed)
-    sizes = [size for one in observed.values() for size in one.prompts]
-    mean = sum(sizes) / len(sizes)
-    deviation = (sum((size - mean) ** 2 for size in sizes) / len(sizes)) ** 0.5
-    costs: dict[str, Any] = {"profile": "costs.json", "threads": THREADS}
+    costs: dict[str, Any] = {
+        "profile": "costs.json",
+        "threads": THREADS,
+        "variation": variation,
+        "rowMicroseconds": 1e6 * rows.sampled,
+        "passMicroseconds": 1e6 * more.target,
+        "passMicrosecondsPerSequence": 1e6 * more.sequence,
+    }
+    draft_costs = costs | {
+        "rowMicroseconds": 1e6 * rows.children,
+        "passMicroseconds": 1e6 * more.draft,
+        "passMicrosecondsPerSequence": 0.0,
+    }
     beside = {"hostMicroseconds": host, "hostMicrosecondsPerSequence": each}
     worker = {"maxRunning": max(observed), "maxContext": 2048, "gpus": 0, "kvTokens": 65_536}
     return Simulation.model_validate(
@@ -177,16 +206,13 @@ def described(
             "pair": dict(pair),
             "target": worker
             | {
-                "costs": costs
-                | beside
-                | {"rowMicroseconds": 1e6 * rows.sampled, "slowdown": slowdown.target},
+                "costs": costs | beside,
                 "serverMicroseconds": 1e6 * observed[min(observed)].server_seconds,
             },
             "draft": worker
             | {
                 "placement": "Colocated",
-                "costs": costs
-                | {"rowMicroseconds": 1e6 * rows.children, "slowdown": slowdown.draft},
+                "costs": draft_costs,
             },
             "speculation": {
                 "mode": "Static",
@@ -195,24 +221,31 @@ def described(
             },
             "traffic": {
                 "concurrency": at_once,
-                "promptTokens": {"mean": mean, "variation": deviation / mean, "most": 1024},
+                "promptTokens": {"values": observed[at_once].prompts},
                 "answerTokens": {"mean": observed[at_once].tokens},
             },
         }
     )
 
 
-def fitted(observed: Mapping[int, Observed], rows: RowTimes, folder: Path) -> dict[str, float]:
+def fitted(
+    observed: Mapping[int, Observed], rows: RowTimes, folder: Path, machine: float
+) -> dict[str, float]:
     """Return the pair whose hit rate is the measured one, whose further children are right so
-    often that a pass with nodes accepts as many, and whose contexts differ so much that answers
-    do; all at the fewest requests at once."""
+    often that a pass with nodes accepts as many, and whose requests differ so much that answers
+    do; all at the fewest requests at once. `machine`: variation of equal passes."""
     alone = observed[min(observed)]
-    pair = {"hitRate": alone.hit_rate, "spread": 1.0, "second": sum(SECONDS_CHILDREN) / 2}
+    pair = {
+        "hitRate": alone.hit_rate,
+        "spread": SPREAD,
+        "passageShare": sum(SHARES) / 2,
+        "second": sum(SECONDS_CHILDREN) / 2,
+        "passageTokens": WHOLE_TEXT,
+    }
 
     def tried() -> CellFigures:
-        return cell_figures(
-            run_cell(described(min(observed), pair, observed, rows, SECONDS), folder)
-        )
+        wanted = described(min(observed), pair, observed, rows, SECONDS, variation=machine)
+        return cell_figures(run_cell(wanted, folder))
 
     def too_few_accepted() -> bool:
         sums = tried().counters
@@ -223,7 +256,7 @@ def fitted(observed: Mapping[int, Observed], rows: RowTimes, folder: Path) -> di
 
     for _ in range(SWEEPS):
         _bisect(pair, "second", SECONDS_CHILDREN, too_few_accepted)
-        _bisect(pair, "spread", SPREADS, too_much_alike)
+        _bisect(pair, "passageShare", SHARES, too_much_alike)
     return pair
 
 

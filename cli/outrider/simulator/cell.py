@@ -52,6 +52,7 @@ class Cell:
             draft=draft,
             draft_times=None if draft is None else pass_times(draft, Role.DRAFT, folder),
             policy=policy,
+            seed=simulation.seed,
         )
         first = number * simulation.cell_targets
         self.targets = [

@@ -1,7 +1,6 @@
 """Step costs of a description: measured by `outrider profile`, or a few numbers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,12 @@ def pass_times(worker: Worker, role: Role, folder: Path) -> PassTimes:
     costs = worker.costs
     known = table(costs) if costs.profile is None else profiled(costs, role, folder)
     return PassTimes(
-        replace(known, measured=costs.slowdown * known.measured),
+        known,
         costs.host_microseconds / 1e6,
         costs.host_microseconds_per_sequence / 1e6,
         costs.row_microseconds / 1e6,
+        costs.pass_microseconds / 1e6,
+        costs.pass_microseconds_per_sequence / 1e6,
     )
 
 

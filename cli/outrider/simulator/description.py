@@ -22,6 +22,7 @@ from outrider.simulator.traffic_description import Traffic, refuse
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Micros = Annotated[float, Field(ge=0, le=10_000_000)]
+MoreMicros = Annotated[float, Field(ge=-10_000_000, le=10_000_000)]
 Millis = Annotated[float, Field(ge=0.0001, le=1_000_000)]
 Replicas = Annotated[Count, Field(ge=1, le=100_000)]
 
@@ -43,9 +44,14 @@ class Costs(SpecPart):
     """More for each sequence of a pass and 1,000 tokens of its context."""
     prefill_share: Annotated[float, Field(ge=0.01, le=1)] = 1.0
     """Of the time that a further row adds, what one of a prompt adds."""
-    slowdown: Annotated[float, Field(ge=0.1, le=100)] = 1.0
-    """What passes take in a service, over these costs: `outrider profile` times a model alone, and
-    takes the least."""
+    pass_microseconds: MoreMicros = 0.0
+    """What a pass takes in a service beyond these costs: `outrider profile` times a model alone,
+    and takes the least. May be negative; a pass takes a tenth of its cost at least."""
+    pass_microseconds_per_sequence: MoreMicros = 0.0
+    """More of it for each sequence of a pass."""
+    variation: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Deviation of the seconds of equal passes by their mean, from one stretch of 4 s to the next,
+    as on a shared host. A Colocated draft has its target's."""
     host_microseconds: Micros = 0.0
     """Host time between two passes."""
     host_microseconds_per_sequence: Micros = 0.0
@@ -176,7 +182,9 @@ class PairModel(SpecPart):
     spread: Annotated[float, Field(ge=0, le=6)] = 1.5
     """Deviation of the first child's probability between contexts, in logits."""
     passage_share: Share = 0.5
-    """Of that variance, what 32 tokens in a row have in common: easy and hard passages."""
+    """Of that variance, what a passage has in common: there are easy and hard ones."""
+    passage_tokens: Annotated[Count, Field(ge=1, le=1 << 20)] = 32
+    """Tokens of a passage. More than prompt and answer have: there are easy and hard requests."""
     vocabulary: Annotated[Count, Field(ge=8192, le=1 << 24)] = 32_768
     """Token ids."""
 

@@ -37,6 +37,8 @@ class SimulatedEngine:
     """Beside it."""
     take: Callable[[list[Any]], None] = list.clear
     """Takes what the scheduler has for its server, and empties it."""
+    pace: Callable[[float], float] = lambda now: 1.0
+    """Factor of a pass's seconds, by when it begins."""
     busy_seconds: float = 0.0
     """Of passes so far."""
     host_spent_seconds: float = 0.0
@@ -98,7 +100,7 @@ class SimulatedEngine:
             return
         self._stepping = True
         output = self.runner.run(step)
-        seconds = self.pass_seconds(step)
+        seconds = self.pass_seconds(step) * self.pace(now)
         self.busy_seconds += seconds
         self.passes += 1
         self.clock.after(seconds, self._settle, step, output)

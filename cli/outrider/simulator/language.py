@@ -25,8 +25,6 @@ Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
-PASSAGE = 32
-"""Tokens of a passage that is as easy or as hard as a whole."""
 STRIDE = 97
 """Between the token ids of two children of one context; no vocabulary is smaller than all."""
 QUADRATURE = 64
@@ -67,10 +65,12 @@ class Pair(NamedTuple):
     """Of its variance, what a whole passage has in common; 0 to 1."""
     second: float
     """Share of what the first child leaves that the second one gets; 0 to 1."""
+    passage_tokens: int
+    """Tokens of a passage that is as easy or as hard as a whole."""
 
     @classmethod
     def of(cls, vocabulary: int, hit_rate: float, spread: float, second: float,
-           passage_share: float = 0.5) -> "Pair":  # fmt: skip
+           passage_share: float = 0.5, passage_tokens: int = 32) -> "Pair":  # fmt: skip
         """Return a pair whose likeliest child is right with the mean probability `hit_rate`.
 
         Raises `ValueError` where the second child alone is right more often.
@@ -86,7 +86,7 @@ class Pair(NamedTuple):
             middle = (low + high) / 2
             below = mean_hit_rate(middle, spread, second) < hit_rate
             low, high = (middle, high) if below else (low, middle)
-        return cls(vocabulary, (low + high) / 2, spread, passage_share, second)
+        return cls(vocabulary, (low + high) / 2, spread, passage_share, second, passage_tokens)
 
 
 POINTS, WEIGHTS = np.polynomial.hermite_e.hermegauss(QUADRATURE)
@@ -138,7 +138,7 @@ def child_token(context: Hash, rank: int, vocabulary: int) -> int:
 
 
 @njit()
-def extend(contexts: Contexts, rows: RowArrays) -> None:
+def extend(contexts: Contexts, rows: RowArrays, passage_tokens: int) -> None:
     """Write the contexts that end with each row's token to its slot.
 
     The one before is older, or that of a row before.
@@ -157,7 +157,7 @@ def extend(contexts: Contexts, rows: RowArrays) -> None:
             before, passage = hashes[slot], passages[slot]
         after = mixed(before ^ (np.uint64(rows.tokens[row]) * np.uint64(0xA24BAED4963EE407)))
         hashes[rows.slots[row]] = after
-        begins = rows.positions[row] % PASSAGE == 0
+        begins = rows.positions[row] % passage_tokens == 0
         passages[rows.slots[row]] = after if begins else passage
 
 

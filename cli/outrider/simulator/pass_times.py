@@ -13,6 +13,8 @@ CONTEXT_STEP = 32
 """Tokens of context over which a pass takes as long."""
 MAX_KNOWN = 1 << 16
 """Passes whose seconds are kept."""
+LEAST_SHARE = 0.1
+"""Of a pass's cost, what it takes however much less a description says."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,10 @@ class PassTimes:
     """More of it for each sequence of a pass."""
     row_seconds: float = 0.0
     """Of a pass, for each row with output: sampling, or picking children."""
+    more_seconds: float = 0.0
+    """Of a pass, beyond step costs;"""
+    more_sequence_seconds: float = 0.0
+    """of it, for each sequence."""
     _known: dict[tuple[int, int, int, int], float] = field(default_factory=dict)
 
     def target(self, step: TargetBatch) -> float:
@@ -33,18 +39,23 @@ class PassTimes:
         rows, prefill = step.rows.count, step.prefill_rows
         context = int(step.rows.positions.sum()) // rows
         seconds = self._seconds(rows - prefill, prefill, step.decoding_count, context)
-        return seconds + self.row_seconds * len(step.rows.outputs)
+        return self._in_service(seconds, len(step.parts), len(step.rows.outputs))
 
     def draft(self, step: DraftBatch) -> float:
         """Return the seconds of a draft's pass."""
         rows = step.rows.count
         context = int(step.rows.positions.sum()) // rows
         seconds = self._seconds(rows, 0, len(step.parts), context)
-        return seconds + self.row_seconds * len(step.rows.outputs)
+        return self._in_service(seconds, len(step.parts), len(step.rows.outputs))
 
     def host(self, sequences: int) -> float:
         """Return the host time beside a pass of so many sequences."""
         return self.host_seconds + sequences * self.sequence_seconds
+
+    def _in_service(self, seconds: float, sequences: int, outputs: int) -> float:
+        """Return what a pass takes in a service that takes so long alone."""
+        more = self.more_seconds + sequences * self.more_sequence_seconds
+        return max(LEAST_SHARE * seconds, seconds + more) + self.row_seconds * outputs
 
     def _seconds(self, rows: int, prefill: int, sequences: int, context: int) -> float:
         """Look up a pass of `rows` with logits and `prefill` rows without; kept once computed."""

@@ -37,7 +37,7 @@ class SimulatedTargetRunner:
 
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
-        slots = _run(self._kv, step.rows)
+        slots = _run(self._kv, step.rows, self._pair)
         tokens = target_tokens(self._kv.contexts, slots, self._pair)
         return [
             SampledTokens(tokens[begin:end], NO_LOGITS) if end > begin else NOTHING_SAMPLED
@@ -53,7 +53,7 @@ class SimulatedDraftRunner:
 
     def run(self, step: QueryBatch) -> list[TopChildren]:
         """Return the top children of each part."""
-        slots, parts = _run(self._kv, step.rows), step.parts
+        slots, parts = _run(self._kv, step.rows, self._pair), step.parts
         branch = max((part.query.rules.branch for part in parts), default=0)
         tokens, logprobs = draft_children(self._kv.contexts, slots, self._pair, branch)
         return [
@@ -62,7 +62,7 @@ class SimulatedDraftRunner:
         ]
 
 
-def _run(kv_cache: SimulatedKV, rows: Rows) -> Int32:
+def _run(kv_cache: SimulatedKV, rows: Rows, pair: Pair) -> Int32:
     """Write the contexts of all rows; return the slots of those with output."""
     extend(
         kv_cache.contexts,
@@ -76,6 +76,7 @@ def _run(kv_cache: SimulatedKV, rows: Rows) -> Int32:
             depth=rows.depth,
             tables=rows.tables,
         ),
+        pair.passage_tokens,
     )
     outputs: Int32 = rows.slots[rows.outputs]
     return outputs

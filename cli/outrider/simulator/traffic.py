@@ -88,13 +88,19 @@ def _gaps(rate: float, rng: np.random.Generator) -> Iterator[float]:
 
 def lengths(distribution: Lengths, rng: np.random.Generator) -> Iterator[int]:
     """Yield numbers of tokens, at least one each, without end."""
-    mean, variation = distribution.mean, distribution.variation
     while True:
-        if variation < LEAST_VARIATION:
-            drawn: NDArray[np.float64] = np.full(CHUNK, mean)
-        else:
-            drawn = rng.gamma(variation**-2, mean * variation**2, CHUNK)
+        drawn = _drawn(distribution, rng)
         yield from np.clip(np.rint(drawn), 1, distribution.most).astype(int).tolist()
+
+
+def _drawn(distribution: Lengths, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the next numbers of a distribution, before they are cut."""
+    mean, variation = distribution.mean, distribution.variation
+    if mean is None:
+        return rng.choice(np.array(distribution.values, np.float64), CHUNK)
+    if variation < LEAST_VARIATION:
+        return np.full(CHUNK, mean)
+    return rng.gamma(variation**-2, mean * variation**2, CHUNK)
 
 
 def shared_out(

@@ -64,14 +64,24 @@ class Trace(SpecPart):
 
 
 class Lengths(SpecPart):
-    """Distribution of numbers of tokens: gamma, cut at `most`."""
+    """Distribution of numbers of tokens: gamma, cut at `most`, or any of `values`."""
 
-    mean: Annotated[float, Field(ge=1, le=1 << 20)]
+    mean: Annotated[float, Field(ge=1, le=1 << 20)] | None = None
     """Mean before it is cut."""
+    values: Annotated[list[Tokens], Field(min_length=1, max_length=10_000)] | None = None
+    """Instead of `mean` and `variation`: numbers as they were measured, each drawn as often."""
     variation: Annotated[float, Field(ge=0, le=4)] = 0.0
     """Deviation by mean; 0, or less than 1e-6: all are equal, 1: exponential."""
     most: Tokens = 1 << 20
     """The longest."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.mean is None) == (self.values is None):
+            refuse("", "allowed: either mean, or values")
+        if self.values is not None and self.variation:
+            refuse("variation", "not allowed beside values")
+        return self
 
 
 class Traffic(SpecPart):

@@ -16,6 +16,7 @@ from outrider.simulator.description import LinkKind, SimulatedDraft, SimulatedTa
 from outrider.simulator.engine import SimulatedEngine
 from outrider.simulator.kv import SimulatedKV
 from outrider.simulator.language import Pair
+from outrider.simulator.pace import Pace
 from outrider.simulator.pass_times import PassTimes
 from outrider.simulator.runners import SimulatedDraftRunner, SimulatedTargetRunner
 from outrider.worker.draft.batch import PassRows
@@ -77,6 +78,7 @@ class Blueprint:
     draft: SimulatedDraft | None
     draft_times: PassTimes | None
     policy: PolicySettings
+    seed: int
 
     def target_worker(
         self, number: int, send: SendToDraft, hear: Callable[[Any], None]
@@ -105,6 +107,7 @@ class Blueprint:
             engine = SimulatedEngine(self.clock, serial, serial, seconds, beside, take)
         else:
             engine = SimulatedEngine(self.clock, scheduler, runner, times.target, host, take)
+        engine.pace = Pace(self.target.costs.variation, self.seed, 7, number).at
         return TargetWorker(number, scheduler, engine)
 
     def draft_worker(self, number: int, send: SendToTarget) -> DraftWorker:
@@ -121,6 +124,7 @@ class Blueprint:
             times.draft,
             lambda step: times.host(len(step.parts)),
         )
+        engine.pace = Pace(self.draft.costs.variation, self.seed, 8, number).at
         room = Room(self.draft.max_running, self.draft.max_context)
         return DraftWorker(number, scheduler, engine, self.clock.now, room)
 

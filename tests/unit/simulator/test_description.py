@@ -35,6 +35,17 @@ def test_examples_can_be_read(file: Path) -> None:
             "target.costs: allowed: either profile, or rows and milliseconds",
         ),
         (
+            WHOLE.replace("promptTokens: {", "promptTokens: {values: [5], "),
+            "traffic.promptTokens: allowed: either mean, or values",
+        ),
+        (
+            WHOLE.replace(
+                "promptTokens: {mean: 60, variation: 0.5, most: 200}",
+                "promptTokens: {values: [5], variation: 1}",
+            ),
+            "traffic.promptTokens.variation: not allowed beside values",
+        ),
+        (
             WHOLE + "pair: {hitRate: 1.5}",
             "pair.hitRate: 1.5 is not allowed; allowed: a number from",
         ),

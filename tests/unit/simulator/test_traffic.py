@@ -54,6 +54,13 @@ def test_lengths_have_the_mean_and_the_variation_that_are_given() -> None:
     assert min(drawn) >= 1
 
 
+def test_lengths_as_they_were_measured_are_drawn_as_often_as_they_stand_there() -> None:
+    distribution = Lengths(values=[10, 10, 10, 500], most=400)
+    drawn = list(itertools.islice(lengths(distribution, np.random.default_rng(1)), 20_000))
+    assert set(drawn) == {10, 400}  # cut, as all lengths are
+    assert drawn.count(400) / len(drawn) == pytest.approx(0.25, rel=0.05)
+
+
 def test_lengths_that_hardly_vary_are_equal() -> None:
     distribution = Lengths(mean=200.0, variation=1e-200)
     drawn = itertools.islice(lengths(distribution, np.random.default_rng(1)), 100)
