@@ -12,7 +12,7 @@ ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync run-sync demo check test e2e lint proto bench gpu images
+.PHONY: help sync run-sync demo check test e2e lint docs proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,10 @@ lint: sync ## style, formatting, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: ## build the site of all pages in site/; a link that leads nowhere is an error
+	@$(call SYNC,--inexact --no-default-groups --group docs --no-install-project)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 proto: sync ## write the stubs beside their .proto files
 	$(BIN)/python protos/generate.py
