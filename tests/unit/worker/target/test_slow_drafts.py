@@ -178,6 +178,19 @@ def test_growth_that_is_late_now_and_then_makes_no_slow_draft() -> None:
     assert target.answer(sequence, *late) == SECOND
 
 
+def test_one_pause_of_a_draft_with_many_sessions_makes_no_slow_draft() -> None:
+    target = Drafted(None, None)
+    sequences = target.many()
+    for sequence in sequences:
+        target.answer(sequence, *[QUICK] * ENOUGH)
+    for sequence in sequences:
+        target.commit(sequence)
+    grown = [target.growth(sequence) for sequence in sequences]
+    target.now += 3 * MANY * SLOW  # the draft stands still, and answers all together
+    target.sessions.receive(SECOND, grown, target.now)
+    assert [target.update(sequence) for sequence in sequences] == [SECOND] * MANY
+
+
 def test_a_slow_draft_is_tried_again_with_one_session() -> None:
     target = Drafted(None, None)
     target.slowed()

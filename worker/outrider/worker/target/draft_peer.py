@@ -29,6 +29,9 @@ SLOW_FACTOR, SLOW_SECONDS = 3.0, 0.01
 """A draft is slow whose growth takes longer than the quickest draft's, times that and 10 ms more.
 Drafts beside each other on one machine differ by less than twice; a link that is 5 ms longer each
 way costs a target about one pass."""
+LASTING_SECONDS = 0.1
+"""From the first to the last of these latencies at least: those of all sequences end together after
+one pause of a draft, which is slow no more."""
 COMPARED_SECONDS = 10.0
 """So long after the last of them, a draft's latencies tell nothing any more."""
 SILENT_SECONDS = 1.0
@@ -44,6 +47,8 @@ class Latency(NamedTuple):
     seconds: float
     sessions: int
     """That its draft carried for this target then: it may have grown them one after the other."""
+    at: float
+    """When that growth came."""
 
 
 @dataclass(slots=True)
@@ -127,18 +132,20 @@ class DraftPeer:
         beside those of all drafts."""
         if self.is_avoided(now):
             return False
-        self._add(Latency(seconds, len(self.sequences)), now)
+        self._add(Latency(seconds, len(self.sequences), now), now)
         if self.least is None:
             return False
         others = (one for one in drafts if one is not self)
         usual = min([one.seconds_for(self.least.sessions, now) for one in others], default=math.inf)
         if usual == math.inf:
             return False
-        if self.least.seconds > SLOW_FACTOR * usual + SLOW_SECONDS:
-            self.avoid(now)
-            return True
-        self.avoidances = 0
-        return False
+        if self.least.seconds <= SLOW_FACTOR * usual + SLOW_SECONDS:
+            self.avoidances = 0
+            return False
+        if now - self.latencies[0].at < LASTING_SECONDS:
+            return False
+        self.avoid(now)
+        return True
 
     def _was_avoided(self, now: float) -> bool:
         """True if it was, not long ago, and has not shown since that it should not be."""
