@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.pictures import put_title
 from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
 from bench.serial import InTurn, timed
 from outrider.cli import processors
@@ -56,6 +57,7 @@ def main() -> int:
         load_average=load,
     )
     plot(measured, options.out.with_suffix(".png"))
+    put_title(options.out)
     for name, value in ratios.items():
         print(f"{name:40} {value:.3f}")
     return 0

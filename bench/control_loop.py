@@ -21,6 +21,7 @@ import numpy as np
 
 from bench.loop_plants import PLANTS, Plant
 from bench.loop_plants import live as plants_live
+from bench.pictures import put_title
 from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
 from outrider.operator.control.break_even import break_even
@@ -103,6 +104,7 @@ def main() -> int:
         load_average=load,
     )
     plot(days, options.out.with_suffix(".png"), options)
+    put_title(options.out)
     for name, value in ratios.items():
         print(f"{name:46} {value:.3f}")
     for name, found in plants.items():

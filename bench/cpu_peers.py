@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import peer
+from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine
 from outrider.cli import processors
@@ -102,6 +103,7 @@ def main() -> int:
         load_average=load,
     )
     plot(measured["by_threads"], options.out.with_suffix(".png"))
+    put_title(options.out)
     for name, value in ratios.items():
         print(f"{name:40} {value:.3f}")
     return 0

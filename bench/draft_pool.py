@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.pictures import put_title
 from bench.report import RESULTS, write_report
 from outrider.simulator.description import Simulation, read_simulation
 from outrider.simulator.figures import cell_figures, summary
@@ -89,6 +90,7 @@ def main() -> int:
         load_average=load,
     )
     plot(found, options.out.with_suffix(".png"))
+    put_title(options.out)
     show(found, fleets)
     return 0
 

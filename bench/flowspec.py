@@ -24,6 +24,7 @@ from bench.flow.plots import plot
 from bench.flow.real_cases import CASES
 from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
 from bench.flow.sides import TENSOR, Cell, Figures, continuous, figures, measure, rounds
+from bench.pictures import put_title
 from bench.report import RESULTS, write_report
 from outrider.cli.lanes import draw
 
@@ -210,7 +211,6 @@ def main() -> int:
             print(line_of(one), flush=True)
     busy = busy_at_acceptance_3(options.tokens, PAPER_TEXTS * options.texts)
     lanes(options.out.parent)
-    plot(cells, paper, options.out.with_suffix(".png"))
     found = ratios(cells, paper, busy)
     for name, value in found.items():
         print(f"{name}: {value:.3f}")
@@ -225,6 +225,8 @@ def main() -> int:
         ratios=found,
         load_average=load,
     )
+    plot(cells, paper, options.out.with_suffix(".png"))
+    put_title(options.out)
     return 0 if same_texts([*paper.values(), *cells]) else 1
 
 

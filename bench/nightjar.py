@@ -34,6 +34,7 @@ from bench.nightjar_loads import (
     static,
 )
 from bench.nightjar_run import Outcome, rate_at_once, until_answered
+from bench.pictures import put_title
 from bench.report import RESULTS, write_report
 
 Key = TypeVar("Key")
@@ -84,6 +85,7 @@ def main() -> int:
         load_average=load_average,
     )
     plot(outcomes, options.out.with_suffix(".png"))
+    put_title(options.out)
     print(table(outcomes))
     for name, value in claimed.items():
         print(f"{name:44} {value:.3f}")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench.nightjar_loads import Side, bandit, goodput, static
+from bench.pictures import put_title
 from bench.report import Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, with_engine, with_speculation
 from outrider.cli.placement.arrangement import Arrangement
@@ -113,6 +114,7 @@ def main(options: argparse.Namespace, load_average: Sequence[float]) -> int:
         load_average=load_average,
     )
     plot(found, options)
+    put_title(options.out)
     for n, by in found.items():
         for name, one in by.items():
             low, middle, high = one.over_plain.low, one.over_plain.median, one.over_plain.high

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import operator_page
 from bench.operator_phases import run
 from bench.operator_plot import plot
+from bench.pictures import put_title
 from bench.report import RESULTS, write_report
 from tests.kube import pod_network
 
@@ -36,6 +37,7 @@ def main() -> int:
         measure(options)
     report = json.loads(options.out.read_text(encoding="utf-8"))
     plot(report["results"], options.out.with_suffix(".png"))
+    put_title(options.out)
     if options.out == DEFAULT:
         operator_page.rewrite(options.out)
     for name, value in report["ratios"].items():

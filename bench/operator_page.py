@@ -11,8 +11,8 @@ from typing import Any
 PAGE = Path(__file__).parent.parent / "docs" / "concepts" / "operator-scale.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 SENTENCE = """\
-{services} services on {cpu}, {cores} cores, {system}, on {date}, commit {commit}; load average when
-it began: {load}."""
+{services} services on {cpu}, {cores} cores ({flags}), {system}, on {date}, commit {commit};
+load average when it began: {load}."""
 ROWS = {
     "from the first creation until all are ready": "{all_ready_seconds:.0f} s",
     "until all are linked; until all have settled": (
@@ -64,6 +64,7 @@ def quoted(page: str, report: Mapping[str, Any]) -> str:
 def figures(report: Mapping[str, Any]) -> str:
     """The sentence and the table of one report."""
     facts = {key: report["machine"][key] for key in ("cpu", "cores", "system")}
+    facts["flags"] = ", ".join(report["machine"]["flags"])
     facts |= {key: report["results"][key] for key in ("services", "commit")}
     sentence = SENTENCE.format(**facts, date=report["date"][:10], load=report["load_average"][0])
     ratios = _Beyond(report["ratios"])

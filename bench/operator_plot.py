@@ -40,7 +40,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     rows = {
         "rss_mib": "resident memory, MiB",
         "cpu_share": "share of one processor",
-        "passes_per_second": "passes a second",
+        "passes_per_second": "reconciles a second",
         "requests_per_second": "API requests a second",
     }
     figure, axes = pyplot.subplots(len(rows), 1, figsize=(10, 9), sharex=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.batching import SERVICE
+from bench.pictures import put_title
 from bench.report import RESULTS, median_and_range, prompts, write_report
 from bench.serial import InTurn
 from outrider.cli import processors
@@ -34,6 +35,7 @@ def main() -> int:
         measure(options)
     report = json.loads(options.out.read_text(encoding="utf-8"))
     plot(report["results"], options.out.with_suffix(".png"))
+    put_title(options.out)
     for name, value in report["ratios"].items():
         print(f"{name:46} {value:.3f}")
     return 0

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.inert_layers import deepen, freed_draft, prepared_target
+from bench.pictures import put_title
 from bench.proportion_figures import PLAIN, all_ratios, mean_of, of_depth
 from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
@@ -51,6 +52,7 @@ def main() -> int:
         load_average=load,
     )
     plot(modes, options.out.with_suffix(".png"))
+    put_title(options.out)
     Console().print(table(modes))
     for name, value in ratios.items():
         print(f"{name:40} {value:.3f}")

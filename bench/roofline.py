@@ -186,6 +186,7 @@ def plot(path: Path = PLOT) -> None:
         axis.set_xticks(CONTEXTS, [str(c) for c in CONTEXTS])
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter("{x:g}")
+    figure.suptitle("Roofline of a decode step on H100 or H200: arithmetic, nothing is measured")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8)
     figure.tight_layout(rect=(0, 0.12, 1, 1))
     figure.savefig(path, dpi=110, metadata={"Software": None})

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.pictures import put_title
 from bench.report import RESULTS, prompts, write_report
 from outrider.cli.load import memory
 from outrider.cli.load.arrivals import Arrivals
@@ -72,6 +73,7 @@ def main() -> int:
         load_average=load,
     )
     plot(watch.samples, service.processes, options.out.with_suffix(".png"))
+    put_title(options.out)
     for line in wrong:
         print(f"bench.soak: {line}", file=sys.stderr)
     return 1 if wrong else 0

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import cpu_peers, peer, source_prompts
+from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
 from bench.sides import MODES, SERVICE, Answer, Counts, Service, started, with_speculation
 from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
@@ -88,6 +89,7 @@ def main() -> int:
         load_average=load,
     )
     plot(results["sets"], options.out.with_suffix(".png"))
+    put_title(options.out)
     for name, found in results["sets"].items():
         Console().print(table(name, found))
     return 0

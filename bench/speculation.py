@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.pictures import put_title
 from bench.pinned import EXAMPLES, Pinned, checkout, pinned_service
 from bench.report import RESULTS, Prompt, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, Side, fastest, started
@@ -84,6 +85,7 @@ def main() -> int:
         load_average=load,
     )
     plot(measured, options.out.with_suffix(".png"))
+    put_title(options.out)
     for mode, values in measured["modes"].items():
         Console().print(table(mode, values))
     for name, value in ratios.items():
@@ -225,7 +227,7 @@ def cells(values: dict[str, Any], name: str) -> dict[str, str]:
     latency = counted.get("growth_latency") or {}
     return {
         "over plain": f"{values['geometric_mean_over_plain'][name]:.2f}",
-        "tokens a pass": f"{one['tokens_per_pass']:.2f}",
+        "tokens per pass": f"{one['tokens_per_pass']:.2f}",
         "ms a pass": f"{one['milliseconds_per_pass']:.2f}",
         "waits, ms a pass": f"{one['wait_milliseconds_per_pass']:.2f}",
         "blind": _shown(counted.get("blind_share"), "{:.0%}"),

@@ -23,8 +23,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.pictures import PAIR, put_title
 from bench.proportion import MAX_CONTEXT, NODES_AHEAD, deeper
-from bench.report import RESULTS, Prompt, prompts, write_report
+from bench.provenance import on
+from bench.report import RESULTS, Prompt, machine, prompts, write_report
 from bench.sides import SERVICE, with_engine, with_speculation
 from bench.swift.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swift.figures import Figures, Verdict, by_side, differing, ratios, verdicts
@@ -93,8 +95,9 @@ def main() -> int:
     for depth, one in found.items():
         show(depth, one, claims[depth])
         lanes = options.out.with_name(f"{options.out.stem}_lanes_{depth}.svg")
-        draw_lanes(one.samples, f"{depth} x the demo's depth, links through shared memory", lanes)
+        draw_lanes(one.samples, lanes_title(depth, machine()), lanes)
     plot_delays({depth: one.far for depth, one in found.items()}, options.out.with_suffix(".png"))
+    put_title(options.out)
     return 1 if any(differing(one.texts) for one in found.values()) else 0
 
 
@@ -226,6 +229,11 @@ def show(depth: int, found: Found, claims: Sequence[Verdict]) -> None:
     print(f"{depth} x: {len(found.texts)} answers, {same}")
 
 
+def lanes_title(depth: int, facts: Mapping[str, Any]) -> str:
+    """Return what a drawing of all sides' lanes is of."""
+    return f"{PAIR}, {depth} x the demo's depth, links through shared memory; {on(facts)}"
+
+
 def table(title: str, sides: Mapping[str, Figures]) -> Table:
     """Return figures, a column for each side."""
     made = Table(title, *sides)
@@ -242,7 +250,7 @@ def cells(one: Figures) -> dict[str, str]:
     return {
         "tokens a second": f"{one.tokens_per_second:.0f}",
         "over mirrored (range)": f"{over.median:.2f} ({over.low:.2f} to {over.high:.2f})",
-        "tokens a pass": f"{one.tokens_per_pass:.2f}",
+        "tokens per pass": f"{one.tokens_per_pass:.2f}",
         "ms a step": f"{one.milliseconds_per_step:.2f}",
         "fall-ins, target's copy": f"{one.fall_ins:.0%}",
         "fall-ins, draft's tree": own,

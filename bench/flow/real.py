@@ -38,6 +38,7 @@ from bench.flow.recording import Recording
 from bench.flow.setting import MAX_ROWS, Setting
 from bench.flow.sides import reach_of
 from bench.flow.stages import SimulatedStages, Stages
+from bench.pictures import put_title
 from bench.report import Spread, median_and_range, write_report
 from outrider.cli.lanes import draw
 from outrider.worker.pipeline.segment_size import SegmentPlan, plan_segments
@@ -308,7 +309,6 @@ def main(options: argparse.Namespace) -> int:
         found |= ratios(name, [one for one in cells if one.case == name])
     for name, value in found.items():
         print(f"{name}: {value:.3f}")
-    plot(cells, out.with_suffix(".png"))
     write_report(
         out,
         command=" ".join(["python -m bench.flowspec", *sys.argv[1:]]),
@@ -316,6 +316,8 @@ def main(options: argparse.Namespace) -> int:
         ratios=found,
         load_average=load,
     )
+    plot(cells, out.with_suffix(".png"))
+    put_title(out)
     same = all(side.same_text for one in cells for side in one.sides.values())
     return 0 if same else 1
 

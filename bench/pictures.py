@@ -1,0 +1,106 @@
+"""Titles of the plots in bench/results/: `python -m bench.pictures`.
+
+What is shown, on which machine, with which instruction sets and when stands in a band above each
+plot, written from the report beside it, so that a picture that is shown elsewhere still says it. A
+title that is there already is replaced; a test compares. Benchmarks call `put_title` after
+plotting.
+"""
+
+import json
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.provenance import SIMULATED, on
+from bench.report import RESULTS
+
+PAIR = "SmolLM2-135M and the demo's draft, int8"
+CAPTIONS = {
+    "batching": f"{PAIR}: many requests at once, one process with one thread",
+    "control_loop": "A day of the operator's control loop, a target and two drafts",
+    "cpu_peers": "SmolLM2-135M beside llama.cpp, one thread; ours int8, or int4 where it says so. "
+    "llama.cpp decodes plainly; serial: with a draft",
+    "cpu_peers_2_threads": "SmolLM2-135M beside llama.cpp, two threads; ours int8, or int4 where "
+    "it says so. llama.cpp decodes plainly; serial: with a draft",
+    "draft_pool": "Price of tokens by the drafts that eight targets of four GPUs share",
+    "flowspec": "A pipelined target beside other ways, above as in FlowSpec's paper, below by "
+    "stages and links",
+    "flowspec_real": "A pipelined target over real stage processes and shaped links, stages padded "
+    "to a slower device; dots: simulated",
+    "flowspec_own_real": "A pipelined target over real stage processes and shaped links, stages at "
+    "their own speed; dots: simulated",
+    "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
+    "nightjar_real": f"Planners by requests at once, {PAIR}",
+    "operator": "The operator with 200 services; a pass is a reconcile",
+    "prefix": f"{PAIR}: chats with and without kept prefixes, one process",
+    "proportion": f"{PAIR}, and targets of more layers. "
+    "serial: one process, async: two; two processors",
+    "soak": "Memory of each process under load",
+    "sources": f"{PAIR}: sources of draft tokens by kind of prompt, serial",
+    "speculation": f"{PAIR}. serial: one process with two threads, async: two processes with one "
+    "each, plain 2: plain decoding with two threads, pinned: of an earlier commit, ceiling: by "
+    "step costs alone",
+    "swiftspec": f"{PAIR}: SwiftSpec taken apart, by the delay of the link. Dotted: what is "
+    "claimed of mirrored and lock step",
+}
+TITLE, BAND = "Title", "Outrider-Band"
+"""Keys of a picture's own text: its title, and the height of the band that holds it, in pixels."""
+
+
+def main() -> None:
+    """Write the titles of all plots that have a report."""
+    for report in titled_reports():
+        put_title(report)
+
+
+def titled_reports(folder: Path = RESULTS) -> list[Path]:
+    """Reports with a plot beside them, and a caption for it."""
+    return [
+        path
+        for path in sorted(folder.glob("*.json"))
+        if path.stem in CAPTIONS and path.with_suffix(".png").exists()
+    ]
+
+
+def title(name: str, report: Mapping[str, Any]) -> str:
+    """Caption, and what the figures are of; a report of another name is called by that name."""
+    caption, date = CAPTIONS.get(name, name), report["date"][:10]
+    if name in SIMULATED:
+        return f"{caption}. Simulated, {date}"
+    return f"{caption}. {on(report['machine'])}, {date}"
+
+
+def put_title(report: Path) -> None:
+    """Put the title of a report's plot above it."""
+    from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
+
+    words = title(report.stem, json.loads(report.read_text(encoding="utf-8")))
+    path = report.with_suffix(".png")
+    with Image.open(path) as image:
+        above = int(image.text.get(BAND, 0))
+        plot = image.convert("RGB").crop((0, above, image.width, image.height))
+    size = max(11, plot.width // 75)
+    font = ImageFont.truetype(str(font_file()), size)
+    letters = int(plot.width * 0.97 / font.getlength("n" * 20) * 21)
+    lines = textwrap.wrap(words, letters)
+    band = round(size * (1.3 * len(lines) + 0.8))
+    done = Image.new("RGB", (plot.width, plot.height + band), "white")
+    done.paste(plot, (0, band))
+    drawing = ImageDraw.Draw(done)
+    drawing.multiline_text((size, size // 2), "\n".join(lines), "black", font, spacing=size // 4)
+    facts = PngImagePlugin.PngInfo()
+    facts.add_text(TITLE, words)
+    facts.add_text(BAND, str(band))
+    done.save(path, pnginfo=facts, optimize=True)
+
+
+def font_file() -> Path:
+    """The font that matplotlib brings."""
+    import matplotlib
+
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+
+
+if __name__ == "__main__":
+    main()
