@@ -96,5 +96,5 @@ def allowed_rate(near: Figures, far: Figures, round_trip: float) -> float:
 
 def lock_step_rate(near: Figures, far: Figures, round_trip: float) -> float:
     """Return the tokens a second of steps that take the round trip longer, with the far run's
-    tokens a pass."""
+    tokens per pass."""
     return 1e3 * far.tokens_per_pass / (near.milliseconds_per_step + round_trip)

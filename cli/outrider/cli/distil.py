@@ -87,5 +87,5 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("outputs", f"{words['outputs']:,}"),
         ("answers that they cover", f"{words['coverage']:.1%}"),
         ("top-1 on answers held out", f"{held_out['top']['1']:.3f}"),
-        *((f"tokens a pass, {nodes} nodes", f"{mean:.2f}") for nodes, mean in trees.items()),
+        *((f"tokens per pass, {nodes} nodes", f"{mean:.2f}") for nodes, mean in trees.items()),
     ]

@@ -23,7 +23,7 @@ OTHERWISE = (
 _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
     ("tokens per second", lambda f: _number(f.tokens_per_second, "{:.1f}")),
-    ("tokens per verify pass", lambda f: _number(f.tokens_per_pass, "{:.2f}")),
+    ("tokens per pass", lambda f: _number(f.tokens_per_pass, "{:.2f}")),
     ("hit rate (first guesses)", lambda f: _number(f.hit_rate, "{:.0%}")),
     ("gain", lambda f: _number(f.gain, "{:.2f}x")),
     ("passes with draft tokens", lambda f: _number(f.draft_share, "{:.0%}")),

@@ -64,10 +64,10 @@ on, without sampling, as served in int8:
 |---|---|
 | the target's token is the draft's likeliest | {held_out["top"]["1"]:.3f} |
 | it is among the likeliest 2, 4, 8 | {", ".join(f"{held_out['top'][n]:.3f}" for n in "248")} |
-| tokens a pass of the target, trees of {", ".join(trees)} nodes | {means} |
+| tokens per pass of the target, trees of {", ".join(trees)} nodes | {means} |
 | divergence from the target, nats | {held_out["divergence"]:.3f} |
 
-![learning, tokens a pass, cost of a pass]({PICTURE})
+![learning, tokens per pass, cost of a pass]({PICTURE})
 
 All figures, and what passes cost on the machine that made them: `{REPORT}`. What lies in `work/` is
 only needed to go on; the draft is complete without it.

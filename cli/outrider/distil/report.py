@@ -49,7 +49,7 @@ def training_fields(recipe: TrainingRecipe, curve: Sequence[Mapping[str, float]]
 
 
 def plot(fields: Mapping[str, Any]) -> bytes:
-    """Return the picture of a report, as PNG: learning, tokens a pass, cost of a pass."""
+    """Return the picture of a report, as PNG: learning, tokens per pass, cost of a pass."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -59,7 +59,7 @@ def plot(fields: Mapping[str, Any]) -> bytes:
     _learning(axes[0], fields["training"])
     trees = {int(n): mean for n, mean in fields["held_out"]["tokens_per_pass"].items()}
     axes[1].plot(list(trees), list(trees.values()), marker="o")
-    axes[1].set(xlabel="nodes of a tree", ylabel="tokens a pass of the target", ylim=(1, None))
+    axes[1].set(xlabel="nodes of a tree", ylabel="tokens per pass of the target", ylim=(1, None))
     for name, seconds in fields["held_out"]["pass_seconds"].items():
         rows = [int(n) for n in seconds]
         axes[2].plot(rows, [1e3 * s for s in seconds.values()], marker="o", label=name)

@@ -107,7 +107,9 @@ def status(result: Result) -> str:
         f"{result.usage.completion_tokens} tokens",
         _figure(result.tokens_per_second, "{:.1f} tokens/s"),
         _figure(result.acceptance, "acceptance {:.0%}"),
-        _figure(result.tokens_per_pass, "{:.2f} tokens a pass") if result.usage.draft_rows else "",
+        _figure(result.tokens_per_pass, "{:.2f} tokens per pass")
+        if result.usage.draft_rows
+        else "",
         f"first token after {1000 * result.timing.first_token_seconds:.0f} ms",
         "cut: --max-tokens or the context" if result.finish_reason is FinishReason.LENGTH else "",
     ]

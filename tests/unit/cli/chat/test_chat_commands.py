@@ -142,7 +142,7 @@ def test_a_file_without_a_conversation_is_refused(tmp_path: Path, text: str) -> 
 
 def test_the_status_has_speed_and_acceptance() -> None:
     assert status(RESULT) == (
-        "[101 tokens · 200.0 tokens/s · acceptance 62% · 2.00 tokens a pass · "
+        "[101 tokens · 200.0 tokens/s · acceptance 62% · 2.00 tokens per pass · "
         "first token after 41 ms]"
     )
 

@@ -26,7 +26,7 @@ SHORT_PREFILL = 8
 """Rows of prefill that take no longer than a pass over leaves."""
 FIRST_GROWTHS = 2
 """Growths of a new tree after which the buffer is sent: the root's children, and theirs. Without
-the second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass,
+the second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens per pass,
 1.32 with it); without the first nothing is lost, as long as passes are short."""
 
 

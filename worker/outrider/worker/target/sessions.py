@@ -313,7 +313,7 @@ class TargetSessions(Generic[Control]):
 
         One whose draft is avoided comes last. Of equal ones that whose turn is longest ago: else
         targets that answer one request at a time would all use the first draft (eight of them and
-        eight drafts, simulated: 2.95 tokens a pass, 3.90 with a draft each). Not that with the
+        eight drafts, simulated: 2.95 tokens per pass, 3.90 with a draft each). Not that with the
         fewest so far: a draft that came back would get every request until it had had as many as
         the others.
         """

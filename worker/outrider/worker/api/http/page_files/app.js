@@ -54,7 +54,7 @@ export function words(figures) {
   if (figures.decode_seconds > 0) said.push(`${(after / figures.decode_seconds).toFixed(1)} tokens/s`);
   if (figures.draft_rows > 0) {
     said.push(`acceptance ${((100 * figures.accepted_rows) / figures.draft_rows).toFixed(0)} %`);
-    said.push(`${(after / figures.passes).toFixed(2)} tokens a pass`);
+    said.push(`${(after / figures.passes).toFixed(2)} tokens per pass`);
   }
   return said.join(" · ");
 }
