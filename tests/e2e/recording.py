@@ -32,6 +32,10 @@ class Recording:
     file: Path
     folder: Path
     environment: Mapping[str, str]
+    shown_as: Mapping[str, str] = field(default_factory=dict)
+    """What is written in place of texts such as paths of the machine."""
+    timed: bool = False
+    """Say below each command how long it took."""
     _began: float = field(default_factory=time.monotonic)
 
     def begin(self, title: str, about: Iterable[str]) -> None:
@@ -48,18 +52,20 @@ class Recording:
     def run(self, command: str) -> str:
         """Runs lines of bash; their output. Raises `CommandFailed`."""
         self._write(f"\n```console\n{_prompted(command)}\n")
-        lines = []
+        lines, began = [], time.monotonic()
         with self._start(command) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                self._write(line)
+                self._write(self._shown(line))
             status = process.wait(MAX_SECONDS)
         if lines and not lines[-1].endswith("\n"):
             self._write("\n")
         self._write("```\n" if status == 0 else f"(status {status})\n```\n")
         if status:
             raise CommandFailed(f"{command!r} ended with {status}")
+        if self.timed:
+            self._write(f"\n*{time.monotonic() - began:.1f} s.*\n")
         return "".join(lines)
 
     def background(self, command: str) -> "Background":
@@ -69,9 +75,15 @@ class Recording:
 
     def ended(self, command: str, printed: str, status: int) -> None:
         """What a command of the background printed until it ended."""
-        self._write(f"\n```console\n{_prompted(command)}\n{printed.rstrip()}\n```\n")
+        shown = self._shown(printed).rstrip()
+        self._write(f"\n```console\n{_prompted(command)}\n{shown}\n```\n")
         if status not in (0, INTERRUPTED):
             raise CommandFailed(f"{command!r} ended with {status}")
+
+    def _shown(self, text: str) -> str:
+        for found, shown in self.shown_as.items():
+            text = text.replace(found, shown)
+        return text
 
     def _start(self, command: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

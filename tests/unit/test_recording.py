@@ -32,6 +32,18 @@ def test_errors_are_printed_too_and_further_lines_are_marked(recording: Recordin
     assert "$ echo one\n> echo two >&2\none\ntwo\n" in recording.file.read_text()
 
 
+def test_paths_of_the_machine_are_written_as_they_are_to_be_shown(recording: Recording) -> None:
+    recording.shown_as = {str(recording.folder): "~"}
+    assert recording.run("pwd") == f"{recording.folder}\n"
+    assert "$ pwd\n~\n```\n" in recording.file.read_text()
+
+
+def test_a_timed_command_says_how_long_it_took(recording: Recording) -> None:
+    recording.timed = True
+    recording.run("true")
+    assert recording.file.read_text().endswith(" s.*\n")
+
+
 def test_a_failed_command_is_recorded_and_raised(recording: Recording) -> None:
     with pytest.raises(CommandFailed, match="ended with 3"):
         recording.run("printf almost; exit 3")
