@@ -8,8 +8,8 @@ from xml.sax.saxutils import escape
 
 from tools.mirrored_tree.example import Copy, Moment, Node
 
-WIDTH, PANEL, MARGIN = 800, 384, 12
-COLUMN, LINE, BOX_WIDTH, BOX_HEIGHT = 72, 46, 62, 26
+WIDTH, PANEL, MARGIN = 876, 420, 12
+COLUMN, LINE, BOX_WIDTH, BOX_HEIGHT = 82, 46, 72, 26
 PANEL_TOP, TREE_TOP, LINES = 40, 98, 3
 STRIP = TREE_TOP + LINES * LINE + 8
 """Where what is on its way begins."""
