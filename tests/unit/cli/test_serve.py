@@ -12,7 +12,7 @@ from outrider.cli.app import app
 from outrider.cli.failures import BadInput
 from outrider.cli.model_argument import model_name, model_uri, service_name
 from outrider.cli.processors import count
-from outrider.cli.served import Served, document, service_of, yaml_of
+from outrider.cli.serve_options import ServeOptions, document, service_of, yaml_of
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import Device, Dtype
 from outrider.operator.plan import PlanOptions, plan
@@ -84,7 +84,7 @@ def test_a_service_has_its_model_s_name_as_far_as_kubernetes_takes_it(
     uri: str, name: str, service: str
 ) -> None:
     assert (model_name(uri), service_name(name)) == (name, service)
-    assert service_of(Served(target=uri)).served_name == name
+    assert service_of(ServeOptions(target=uri)).served_name == name
 
 
 def test_every_option_is_in_the_yaml(models: Path) -> None:
@@ -119,7 +119,7 @@ def test_every_option_is_in_the_yaml(models: Path) -> None:
 
 
 def test_the_yaml_runs_as_the_options_do(models: Path) -> None:
-    served = Served(
+    served = ServeOptions(
         target=f"file://{models}/target",
         draft="hf://org/draft",
         dtype=Dtype.INT8,
@@ -151,7 +151,7 @@ def test_without_a_draft_the_target_has_all_processors(models: Path) -> None:
 
 def test_a_draft_borrows_an_embedding_if_its_config_or_an_option_says_so(models: Path) -> None:
     def lender(draft: str, borrow: bool) -> Any:
-        served = Served(target="hf://a/b", draft=draft, borrow_embedding=borrow)
+        served = ServeOptions(target="hf://a/b", draft=draft, borrow_embedding=borrow)
         return document(served)["spec"]["draft"]["model"].get("embeddingsFrom")
 
     assert lender(f"file://{models}/draft", False) == "Target"
@@ -163,19 +163,22 @@ def test_a_draft_borrows_an_embedding_if_its_config_or_an_option_says_so(models:
 @pytest.mark.parametrize(
     ("served", "words"),
     [
-        (Served(target="hf://a/b", placement="Auto"), r"^--placement needs --draft MODEL\.$"),
-        (Served(target="hf://a/b", borrow_embedding=True), r"^--borrow-embedding needs --draft"),
+        (ServeOptions(target="hf://a/b", placement="Auto"), r"^--placement needs --draft MODEL\.$"),
         (
-            Served(target="hf://a/b", draft="hf://a/c", placement="Near"),
+            ServeOptions(target="hf://a/b", borrow_embedding=True),
+            r"^--borrow-embedding needs --draft",
+        ),
+        (
+            ServeOptions(target="hf://a/b", draft="hf://a/c", placement="Near"),
             r"^outrider serve: spec\.draft\.placement: 'Near' is not allowed; allowed: Auto, Sep",
         ),
         (
-            Served(target="hf://a/b", kv_memory="4"),
+            ServeOptions(target="hf://a/b", kv_memory="4"),
             r"^outrider serve: spec\.target\.engine\.kvMemory: '4' is not allowed; allowed: a num",
         ),
     ],
 )
-def test_options_that_do_not_fit_are_refused(served: Served, words: str) -> None:
+def test_options_that_do_not_fit_are_refused(served: ServeOptions, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         service_of(served)
 

@@ -76,12 +76,12 @@ def serve(
     from outrider.cli.model_argument import model_uri
     from outrider.cli.processors import count
     from outrider.cli.run import RunOptions, run
-    from outrider.cli.served import Served, service_of, yaml_of
+    from outrider.cli.serve_options import ServeOptions, service_of, yaml_of
     from outrider.operator.plan import PlanOptions
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor
-    served = Served(
+    served = ServeOptions(
         target=model_uri("MODEL", model),
         draft=None if draft is None else model_uri("--draft", draft),
         borrow_embedding=borrow_embedding,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.worker.link.wire import Capacity
 from outrider.worker.messages import Room
-from outrider.worker.target.drafted import DraftedSequence
+from outrider.worker.target.drafted_sequence import DraftedSequence
 
 BACK_OFF_SECONDS = 0.5
 MIN_BACK_OFF_SECONDS = 0.05

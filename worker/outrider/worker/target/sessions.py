@@ -30,7 +30,7 @@ from outrider.worker.link.wire import (
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy
 from outrider.worker.target.answer import TargetSession
 from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, SILENT_SECONDS, DraftPeer
-from outrider.worker.target.drafted import DraftControl, DraftedSequence
+from outrider.worker.target.drafted_sequence import DraftControl, DraftedSequence
 from outrider.worker.target.stats import GrowthLatencies
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from outrider.operator.spec import DeviceKind, EmbeddingsFrom, SpeculativeServic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServeOptions:
     """What `outrider serve` was asked for; None leaves the YAML's default."""
 
     target: str
@@ -41,58 +41,58 @@ class Served:
     placement: str | None = None
 
 
-def document(served: Served) -> dict[str, Any]:
+def document(options: ServeOptions) -> dict[str, Any]:
     """Return the fields of the YAML; raises `BadInput` for an option that needs --draft."""
     own = _given(
-        threads=served.threads,
-        maxContext=served.context,
-        maxRunning=served.max_running,
-        kvMemory=served.kv_memory,
+        threads=options.threads,
+        maxContext=options.context,
+        maxRunning=options.max_running,
+        kvMemory=options.kv_memory,
     )
-    known = served.name or model_name(served.target)
+    known = options.name or model_name(options.target)
     name = service_name(known)
-    model = {"uri": served.target} | _given(servedName=None if known == name else known)
-    spec = {"target": {"model": model} | _given(engine=_of_both(served) | own or None)}
-    if served.draft is not None:
-        spec["draft"] = _draft(served, served.draft)
-    elif served.placement is not None or served.borrow_embedding:
-        option = "--placement" if served.placement is not None else "--borrow-embedding"
+    model = {"uri": options.target} | _given(servedName=None if known == name else known)
+    spec = {"target": {"model": model} | _given(engine=_of_both(options) | own or None)}
+    if options.draft is not None:
+        spec["draft"] = _draft(options, options.draft)
+    elif options.placement is not None or options.borrow_embedding:
+        option = "--placement" if options.placement is not None else "--borrow-embedding"
         raise BadInput(f"{option} needs --draft MODEL.")
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
 
-def service_of(served: Served) -> SpeculativeService:
+def service_of(options: ServeOptions) -> SpeculativeService:
     """Return the service; raises `BadInput` with every problem."""
-    return parse_service(_yaml(served), "outrider serve")
+    return parse_service(_yaml(options), "outrider serve")
 
 
-def yaml_of(served: Served, command: str) -> str:
+def yaml_of(options: ServeOptions, command: str) -> str:
     """Return the YAML that the options stand for, below the command that it is from."""
     return (
         f"# {' '.join(command.split())}\n"
         "# Addresses, ports, API keys and TLS are options of `outrider run -f`, not part of it.\n"
         "# Before `kubectl apply -f`: threads are those of this machine, and a file:// model is a "
         "path on it, which pods lack; hf:// is fetched there.\n"
-        f"{_yaml(served)}"
+        f"{_yaml(options)}"
     )
 
 
-def _yaml(served: Served) -> str:
-    return yaml.safe_dump(document(served), sort_keys=False, allow_unicode=True)
+def _yaml(options: ServeOptions) -> str:
+    return yaml.safe_dump(document(options), sort_keys=False, allow_unicode=True)
 
 
-def _draft(served: Served, uri: str) -> dict[str, Any]:
-    borrows = served.borrow_embedding or borrows_embedding(uri)
+def _draft(options: ServeOptions, uri: str) -> dict[str, Any]:
+    borrows = options.borrow_embedding or borrows_embedding(uri)
     lender = str(EmbeddingsFrom.TARGET) if borrows else None
     model = {"uri": uri} | _given(embeddingsFrom=lender)
-    return {"model": model} | _given(engine=_of_both(served) or None, placement=served.placement)
+    return {"model": model} | _given(engine=_of_both(options) or None, placement=options.placement)
 
 
-def _of_both(served: Served) -> dict[str, str]:
+def _of_both(options: ServeOptions) -> dict[str, str]:
     """Return the engine settings that both models have."""
     return _given(
-        device=None if served.device is None else str(DeviceKind[served.device.name]),
-        dtype=None if served.dtype is None else str(served.dtype),
+        device=None if options.device is None else str(DeviceKind[options.device.name]),
+        dtype=None if options.dtype is None else str(options.dtype),
     )
 
 
