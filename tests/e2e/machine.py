@@ -9,6 +9,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from bench.provenance import on
+from outrider.cli.machine_info import machine
+
 PROGRAMS = {
     "containerd": "containerd",
     "runc": "runc",
@@ -58,12 +61,6 @@ def program(name: str) -> Path:
 
 
 def description() -> str:
-    """The machine in one line."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    model = models[0] if models else platform.machine()
-    return (
-        f"{model}, {os.cpu_count()} processors, {memory:.0f} GiB, Linux {platform.release()},"
-        f" Python {platform.python_version()}"
-    )
+    """The machine in one line, its instruction sets among it."""
+    facts = machine()
+    return f"{on(facts)}, Linux {platform.release()}, Python {facts['python']}"
