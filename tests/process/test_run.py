@@ -58,6 +58,9 @@ class Notes:
     def clear(self) -> None:
         """Nothing moves."""
 
+    def started(self) -> None:
+        """Not of interest."""
+
     def note(self, text: str) -> None:
         self.notes.append(text)
         self._news.set()

@@ -55,6 +55,9 @@ class Quiet:
     def clear(self) -> None:
         """Nothing moves."""
 
+    def started(self) -> None:
+        """Not of interest."""
+
 
 class Load:
     """Threads that ask one client over and over; `seen` holds the process ids that answered."""

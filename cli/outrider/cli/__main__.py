@@ -5,9 +5,12 @@ Leaves all else to `app`.
 
 import sys
 
+from outrider.cli import bytecode
+
 
 def main() -> None:
     """Run the command; a Ctrl-C before it has begun is one line."""
+    bytecode.keep()
     try:
         from outrider.cli.app import main as run
     except KeyboardInterrupt:

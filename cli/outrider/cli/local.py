@@ -132,7 +132,7 @@ class LocalWorkers:
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))
-        self._progress.clear()
+        self._progress.started()
         return await work()
 
     async def _link(self, target: Supervisor) -> None:

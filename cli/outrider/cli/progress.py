@@ -1,6 +1,6 @@
 """Progress of preparation and start-up on stderr: bars on a terminal, plain lines elsewhere.
 
-Knows nothing of workers: a name, a stage, and how much of it is done.
+Knows nothing of workers: a name, a stage, how much of it is done, and how long it took last time.
 """
 
 import sys
@@ -11,7 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
 
+from outrider.cli.stopwatch import Stopwatch
+
 CLOCK = "%H:%M:%S"
+WORTH_TELLING = 1.0
+"""Seconds from which on it is told how long a stage took."""
 
 
 class Reporter(Protocol):
@@ -29,27 +33,55 @@ class Reporter(Protocol):
     def clear(self) -> None:
         """Remove what still moves."""
 
-
-def reporter() -> Reporter:
-    """The fitting reporter for this stderr."""
-    return Bars() if sys.stderr.isatty() else Lines()
+    def started(self) -> None:
+        """Remove what still moves, and remember how long each stage took: all went well."""
 
 
-class Lines:
-    """One line for each new stage, none for its parts."""
+def reporter(watch: Stopwatch | None = None) -> Reporter:
+    """The fitting reporter for this stderr; by a watch it says how long stages took last time."""
+    return Bars(watch) if sys.stderr.isatty() else Lines(watch)
 
-    def __init__(self) -> None:
+
+class Stages:
+    """The stage of each name, and how long it took last time."""
+
+    def __init__(self, watch: Stopwatch | None = None) -> None:
+        """`watch`: None where nothing is remembered."""
         self._stages: dict[str, str] = {}
+        self._watch = watch
+
+    def _begins(self, name: str, stage: str) -> str | None:
+        """Return how long a stage took last time, in words, if it begins; None if it goes on."""
+        if self._stages.get(name) == stage:
+            return None
+        self._stages[name] = stage
+        last = self._watch.begin(name, stage) if self._watch else 0.0
+        return f"{last:.0f} s last time" if last >= WORTH_TELLING else ""
+
+    def _ends(self, name: str) -> None:
+        """End the stage, so that a repeated one begins again."""
+        self._stages.pop(name, None)
+        if self._watch is not None:
+            self._watch.end(name)
+
+    def _remember(self) -> None:
+        if self._watch is not None:
+            self._watch.write()
+
+
+class Lines(Stages):
+    """One line for each new stage, none for its parts."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
         """Print a stage when it begins."""
-        if self._stages.get(name) != stage:
-            self._stages[name] = stage
-            print(f"{name}: {stage}", file=sys.stderr, flush=True)
+        last = self._begins(name, stage)
+        if last is not None:
+            words = f" ({last})" if last else ""
+            print(f"{name}: {stage}{words}", file=sys.stderr, flush=True)
 
     def finish(self, name: str) -> None:
         """Forget the stage, so that a repeated one is printed again."""
-        self._stages.pop(name, None)
+        self._ends(name)
 
     def note(self, text: str) -> None:
         """Print one line and when."""
@@ -58,11 +90,16 @@ class Lines:
     def clear(self) -> None:
         """Do nothing: lines do not move."""
 
+    def started(self) -> None:
+        """Remember how long each stage took."""
+        self._remember()
 
-class Bars:
+
+class Bars(Stages):
     """A spinner and a bar for each name at work; they vanish when it is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Stopwatch | None = None) -> None:
+        super().__init__(watch)
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
@@ -70,11 +107,16 @@ class Bars:
         """Move the bar of `name`."""
         progress = self._shown()
         if name not in self._tasks:
-            self._tasks[name] = progress.add_task(name, total=None, stage="")
-        progress.update(self._tasks[name], completed=done, total=total or None, stage=stage)
+            self._tasks[name] = progress.add_task(name, total=None, stage="", last="")
+        task = self._tasks[name]
+        last = self._begins(name, stage)
+        if last is not None:  # its seconds are those of the stage
+            progress.reset(task, stage=stage, last=last)
+        progress.update(task, completed=done, total=total or None)
 
     def finish(self, name: str) -> None:
         """Remove the bar of `name`."""
+        self._ends(name)
         if self._progress is not None and name in self._tasks:
             self._progress.remove_task(self._tasks.pop(name))
         if not self._tasks:
@@ -91,7 +133,14 @@ class Bars:
         if self._progress is not None:
             self._progress.stop()
         self._progress = None
+        for name in [*self._tasks]:
+            self._ends(name)
         self._tasks.clear()
+
+    def started(self) -> None:
+        """Take all bars down, and remember how long each stage took."""
+        self.clear()
+        self._remember()
 
     def _shown(self) -> Progress:
         if self._progress is None:
@@ -101,6 +150,7 @@ class Bars:
                 TextColumn("{task.fields[stage]}", style="dim"),
                 BarColumn(bar_width=24),
                 Elapsed(),
+                TextColumn("{task.fields[last]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,
             )

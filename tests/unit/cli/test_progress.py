@@ -1,10 +1,12 @@
 """What a run says on stderr."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from outrider.cli.progress import Bars, Lines, Reporter
+from outrider.cli.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize("reporter", [Lines(), Bars()])
@@ -23,3 +25,27 @@ def test_lines_show_each_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
         lines.stage("target-0", "loading", done, 3)
     lines.stage("target-0", "linking")
     assert capsys.readouterr().err == "target-0: loading\ntarget-0: linking\n"
+
+
+@pytest.mark.parametrize("kind", [Lines, Bars])
+def test_a_stage_says_how_long_it_took_last_time(
+    kind: type[Lines | Bars],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # else bars show nothing that moves
+    seconds = iter([0.0, 7.4, 7.4, 7.9, 100.0, 101.0])
+
+    def reporter() -> Lines | Bars:
+        return kind(Stopwatch("smollm2", tmp_path, lambda: next(seconds)))
+
+    first = reporter()
+    first.stage("target", "loading")
+    first.stage("target", "linking")
+    first.started()
+    assert "last time" not in capsys.readouterr().err
+    second = reporter()
+    second.stage("target", "loading")
+    second.clear()
+    assert "7 s last time" in capsys.readouterr().err
