@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from bench import peer
 from bench.pictures import put_title
@@ -43,6 +43,9 @@ OURS, THEIRS = (
 PREFILL_TOKENS = 512
 DECODE, PREFILL = "decode", "prefill"
 """What is timed."""
+
+
+Name = TypeVar("Name")
 
 
 class Timed(Protocol):
@@ -231,7 +234,7 @@ async def one_repetition(
     return {name: len(chosen) / total for name, total in seconds.items()}
 
 
-def turns(names: list[str], number: int) -> list[str]:
+def turns(names: list[Name], number: int) -> list[Name]:
     """Return the names from another first one at each number."""
     first = number % len(names)
     return [*names[first:], *names[:first]]

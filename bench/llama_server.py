@@ -1,0 +1,123 @@
+"""llama.cpp's server as a side of `bench.peers`, built from its source the first time.
+
+The sources are those that llama-cpp-python brings; the server is kept in `~/.cache/outrider/bench`.
+Rates are the server's own count of its passes.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from outrider.cli import processors
+from outrider.cli.ports import free_port
+
+VERSION = "0.3.36"
+"""Of llama-cpp-python."""
+TOOLS = ("cmake==4.2.1", "ninja==1.13.0", "pip==26.0")
+BUILD = (
+    "GGML_NATIVE=ON",
+    "LLAMA_CURL=OFF",
+    "LLAMA_OPENSSL=OFF",
+    "LLAMA_BUILD_TESTS=OFF",
+    "LLAMA_BUILD_UI=OFF",
+)
+KEPT = Path.home() / ".cache" / "outrider" / "bench" / f"llama.cpp-{VERSION}"
+CONTEXT = 2048
+READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaServer:
+    """A server that runs."""
+
+    client: httpx.AsyncClient
+
+    async def complete(self, prompt: Sequence[int], tokens: int) -> dict[str, Any]:
+        """Return tokens, seconds and ids of one greedy answer to a prompt that is not cached."""
+        asked = {
+            "prompt": list(prompt),
+            "n_predict": tokens,
+            "temperature": 0.0,
+            "cache_prompt": False,
+            "return_tokens": True,
+        }
+        response = await self.client.post("/completion", json=asked)
+        response.raise_for_status()
+        said = response.json()
+        passes = said["timings"]
+        return {
+            "tokens": passes["predicted_n"] - 1,  # the prompt's pass gives the first
+            "seconds": passes["predicted_ms"] / 1e3,
+            "ids": said["tokens"],
+        }
+
+
+@contextlib.asynccontextmanager
+async def started(
+    server: Path, model: Path, threads: int, *more: str | Path
+) -> AsyncIterator[LlamaServer]:
+    """Run a server with a model; raises `SystemExit` if it does not come up."""
+    port = free_port()
+    command = [server, "-m", model, "--port", str(port), "-c", str(CONTEXT), "-np", "1"]
+    command += ["-t", str(threads), "-tb", str(threads), "--no-webui", *more]
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        base = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=base, timeout=600.0, trust_env=False) as client:
+            await _until_ready(client, process)
+            yield LlamaServer(client)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _until_ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(READY_SECONDS):
+        while process.returncode is None:
+            with contextlib.suppress(httpx.TransportError):  # it does not listen yet
+                if (await client.get("/health")).is_success:
+                    return
+            await asyncio.sleep(0.1)
+    raise SystemExit(f"llama-server ended with exit status {process.returncode}")
+
+
+def built(uv: str) -> Path:
+    """Return the server's file; builds it if it is not kept."""
+    file = KEPT / "bin" / "llama-server"
+    if file.exists():
+        return file
+    print(f"building llama.cpp's server in {KEPT}, which takes minutes", file=sys.stderr)
+    tools = [part for tool in TOOLS for part in ("--with", tool)]
+    run = [uv, "run", "--no-project", "--isolated", *tools]
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT.parent) as name:
+        folder = Path(name)
+        of_source = ["--no-deps", "--no-binary", ":all:", f"llama-cpp-python=={VERSION}"]
+        _do([*run, "python", "-m", "pip", "download", "--quiet", *of_source, "-d", folder])
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        (source,) = folder.glob("*/vendor/llama.cpp")
+        options = [f"-D{option}" for option in ("CMAKE_BUILD_TYPE=Release", *BUILD)]
+        _do([*run, "cmake", "-S", source, "-B", KEPT, "-G", "Ninja", *options])
+        jobs = str(processors.count())
+        _do([*run, "cmake", "--build", KEPT, "--target", "llama-server", "-j", jobs])
+    return file
+
+
+def _do(command: Sequence[str | Path]) -> None:
+    """Run a command, its output on this one's standard error; raises `CalledProcessError`."""
+    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
