@@ -1,4 +1,4 @@
-"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [compare [TIMELINE]]]."""
+"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [MANNER [TIMELINE]]]."""
 
 import sys
 from pathlib import Path
@@ -13,9 +13,13 @@ from outrider.operator.plan import PlanOptions
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 
 
-def main(file: str, cache: str, prompt: str = "", compare: str = "", timeline: str = "") -> None:
-    """Runs; a prompt answers as JSON and exits, none serves on a free port."""
-    questions = Questions(prompts=[prompt], compare=bool(compare)) if prompt else None
+def main(file: str, cache: str, prompt: str = "", manner: str = "", timeline: str = "") -> None:
+    """Runs; a prompt answers as JSON and exits, none serves on a free port.
+
+    The manner has the words `compare` and `no-draft`, or one, or none.
+    """
+    words = manner.split()
+    questions = Questions(prompts=[prompt], compare="compare" in words) if prompt else None
 
     def options() -> RunOptions:
         return RunOptions(
@@ -24,6 +28,7 @@ def main(file: str, cache: str, prompt: str = "", compare: str = "", timeline: s
             questions=questions,
             as_json=bool(prompt),
             timeline=TimelineFile.checked(Path(timeline), 1.0, ("run",)) if timeline else None,
+            draft="no-draft" not in words,
             grpc_port=0,
             http_port=None if prompt else 0,
             worker_command=WORKER,

@@ -91,7 +91,9 @@ PATHS = [
     *("/v1/models?x=%", "/v1/chat/completions#x", "/v1/embeddings", "/v1/models/" + "a" * 3000),
     *(COMPLETIONS, CHATS),
 ]
+JSON = {"Content-Type": "application/json"}
 HEADERS = {
+    "Origin": ["null", "", "https://evil.example", "http://localhost:3000", "\xff"],
     "Content-Type": ["text/plain", "application/json; charset=utf-16", "\xff", "multipart/x", ""],
     "Content-Encoding": ["gzip", "br"],
     "X-Request-Timeout": ["", "0", "-1", "nan", "inf", "1e400", "x", "30", "²", "9" * 5000],
@@ -100,6 +102,9 @@ HEADERS = {
     "Host": ["[", "", "a b", "[::1", "\xff", "x:99999999"],
     "Expect": ["100-continue", "x"],
 }
+KIND = b"Host: localhost\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\n" + KIND
+POST_CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n" + KIND
 RAW = [
     b"\x00" * 100,
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -108,17 +113,17 @@ RAW = [
     b"GET / HTTP/9.9\r\n\r\n",
     b"GET / HTTP/1.1\r\n\r\n",
     b"GET /v1/models HTTP/1.1\r\nHost: [\r\n\r\n",
-    b"GET http://[/v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 400 + b"\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"PUT /v1/models HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n",
-    b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00",
+    b"GET http://[/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    POST + b"Content-Length: -1\r\n\r\n",
+    POST + b"Content-Length: " + b"9" * 400 + b"\r\n\r\n",
+    POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+    POST + b"Content-Length: 50\r\n\r\n{",
+    POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"PUT /v1/models HTTP/1.1\r\n" + KIND + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n",
+    b"CONNECT x:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + KIND + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00",
 ]
 
 
@@ -206,7 +211,7 @@ def test_a_changed_body_is_answered_or_refused(
     path, body = request_
     if not stream and isinstance(body, dict):
         body = {k: v for k, v in body.items() if k not in ("stream", "stream_options")}
-    answer = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    answer = http.post(path, content=json.dumps(body), headers=JSON)
     check(answer)
 
 
@@ -217,7 +222,8 @@ def test_any_schema_is_followed_or_refused(
 ) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
     body = {"messages": CHAT["messages"], "response_format": form, "stream": stream}
-    answer = http.post(CHATS, content=json.dumps(body | {"temperature": 1.0, "seed": 2}))
+    text = json.dumps(body | {"temperature": 1.0, "seed": 2})
+    answer = http.post(CHATS, content=text, headers=JSON)
     check(answer)
 
 
@@ -227,7 +233,7 @@ def test_bytes_that_are_no_body_are_refused(
     target: Fuzzed, http: httpx.Client, request_: tuple[str, Any], data: st.DataObject
 ) -> None:
     path, valid = request_
-    check(http.post(path, content=data.draw(broken(json.dumps(valid)))))
+    check(http.post(path, content=data.draw(broken(json.dumps(valid))), headers=JSON))
 
 
 @st.composite
@@ -279,7 +285,7 @@ def test_any_method_path_and_header_is_answered(
     valid: bool,
 ) -> None:
     body = json.dumps(COMPLETION | {"messages": CHAT["messages"]}) if valid else ""
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    raw = [(k.encode(), v.encode("latin-1")) for k, v in (JSON | headers).items()]
     url = httpx.URL(target.worker.url, raw_path=b"/" + quoted(path).lstrip(b"/"))
     try:
         answer = http.request(method, url, content=body, headers=raw)
@@ -302,11 +308,9 @@ def test_what_is_no_http_ends_its_connection_alone(target: Fuzzed, sent: bytes) 
 
 @seldom(40)
 @given(st.binary(max_size=60), st.booleans())
-@example(
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n" + b"\xff" * 9, True
-)
+@example(POST + b"Content-Length: 9\r\n\r\n" + b"\xff" * 9, True)
 def test_garbage_on_the_socket_is_no_bug(target: Fuzzed, sent: bytes, begins: bool) -> None:
-    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" if begins else b""
+    start = POST_CHAT if begins else b""
     code = raw_status(target, start + sent)
     assert code is None or 200 <= code < 500
 

@@ -34,6 +34,9 @@ CHAT: list[Any] = [{"role": "user", "content": "Hello"}]
 LONG = 1900
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 @pytest.fixture
 def client(target: Worker) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(
@@ -341,9 +344,26 @@ def test_prompts_and_parameters_of_completions_are_checked(
 )
 def test_a_body_that_is_no_request_is_refused(http: httpx.Client, body: bytes) -> None:
     for path in ("/v1/completions", "/v1/chat/completions"):
-        answer = http.post(path, content=body)
+        answer = http.post(path, content=body, headers=JSON)
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["message"]
+
+
+def test_no_web_page_of_a_stranger_makes_a_target_compute(http: httpx.Client) -> None:
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 2})
+    asked: list[tuple[dict[str, str], int]] = [
+        ({}, 415),  # what a page may send to anybody: no kind, a form's, plain text
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        (JSON | {"Origin": "https://evil.example"}, 403),
+        (JSON | {"Host": "evil.example:8000", "Origin": "http://evil.example:8000"}, 403),
+        (JSON | {"Origin": str(http.base_url).removesuffix("/")}, 200),
+    ]
+    for headers, status in asked:
+        answer = http.post("/v1/completions", content=body, headers=headers)
+        assert answer.status_code == status, (headers, answer.text)
+    before_sending = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    assert http.options("/v1/completions", headers=before_sending).status_code == 403
 
 
 def test_no_refusal_is_a_bug_to_the_target(target: Worker, http: httpx.Client) -> None:
@@ -372,12 +392,13 @@ def test_unknown_parameters_are_ignored(http: httpx.Client) -> None:
 def test_a_body_that_is_too_large_is_refused_unread(target: Worker, http: httpx.Client) -> None:
     host, port = target.settings.http_listen.split(":")
     with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {MAX_BODY_BYTES + 1}"
+        kind = "Host: localhost\r\nContent-Type: application/json"
+        head = f"POST /v1/completions HTTP/1.1\r\n{kind}\r\nContent-Length: {MAX_BODY_BYTES + 1}"
         connection.sendall(head.encode() + b"\r\n\r\n{")
         assert b" 413 " in connection.recv(1 << 16).splitlines()[0]
     chunks = (b"x" * (1 << 20) for _ in range(2 * MAX_BODY_BYTES >> 20))
     with contextlib.suppress(httpx.WriteError):  # it closes while we still send
-        assert http.post("/v1/completions", content=chunks).status_code == 413
+        assert http.post("/v1/completions", content=chunks, headers=JSON).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -423,7 +444,8 @@ def test_a_client_that_leaves_frees_its_request_at_once(target: Worker, stream: 
     body = {"prompt": PROMPT, "max_tokens": LONG, "stream": stream, "ignore_eos": True, "n": 2}
     before = target.client.state().counters.requests_cancelled
     data = json.dumps(body).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+    kind = b"Host: localhost\r\nContent-Type: application/json"
+    head = b"POST /v1/completions HTTP/1.1\r\n%b\r\nContent-Length: %d\r\n\r\n" % (kind, len(data))
     host, port = target.settings.http_listen.split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head + data)
@@ -539,6 +561,9 @@ def test_http_needs_a_key_but_for_health(closed: Worker) -> None:
         answer = httpx.get(f"{closed.url}/v1/models", headers=wrong, trust_env=False)
         assert answer.status_code == 401
     assert get(closed.url, "/healthz") == 200
+    by_a_name = {"Host": "chat.example", "Authorization": "Bearer first"}
+    with_a_key = httpx.get(f"{closed.url}/v1/models", headers=by_a_name, trust_env=False)
+    assert with_a_key.status_code == 200, "who has a key may come by any name"
 
 
 def test_grpc_needs_a_key(closed: Worker) -> None:

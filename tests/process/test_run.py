@@ -498,6 +498,21 @@ def test_auto_takes_no_draft_where_rows_are_dear_and_compares_with_one(tmp_path:
     assert "Colocated, 1 thread" in others
 
 
+def test_a_run_without_its_draft_measures_none_and_starts_none(tmp_path: Path) -> None:
+    answer, notes = auto(tmp_path, "fine", "hello", "no-draft")
+    assert answer["arrangement"].startswith("plain, ")
+    assert "draft" not in notes
+    assert "placement" not in notes
+
+
+def test_a_run_without_its_draft_is_compared_with_one_that_has_it(tmp_path: Path) -> None:
+    answer, _ = auto(tmp_path, "fine", "hello", "no-draft compare")
+    assert answer["arrangement"].startswith("plain, ")
+    assert answer["same_text"] is True
+    ran = [line["arrangement"] for line in answer["arrangements"] if line["ran"]]
+    assert {name.partition(",")[0] for name in ran} > {"plain"}
+
+
 def test_a_placement_that_does_not_run_is_said_and_not_taken(tmp_path: Path) -> None:
     answer, notes = auto(tmp_path, "alone", "hello")
     assert "Colocated, 1 thread does not run here: alone-target-0 stopped with status 1" in notes

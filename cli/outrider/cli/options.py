@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from outrider.contract.addresses import is_address
+from outrider.contract.addresses import is_address, is_host
 from outrider.contract.settings import (
     MAX_CONTEXT,
     MAX_RUNNING,
@@ -156,6 +156,26 @@ ApiKeys = Annotated[
         help="One key a line; requests must bring one. [default: anyone may ask]",
     ),
 ]
+
+
+def _hosts(names: list[str] | None) -> list[str] | None:
+    for name in names or ():
+        if not is_host(name):
+            words = "allowed: the name of a host or its IP address, without a port, or *"
+            raise BadParameter(f"{name!r} is not allowed; {words}.")
+    return names
+
+
+AllowHost = Annotated[
+    list[str] | None,
+    Option(
+        "--allow-host",
+        metavar="NAME",
+        callback=_hosts,
+        help="Without API keys, answer web pages of this host, too, such as that of a proxy; * is "
+        "all. May be repeated. [default: localhost and IP addresses]",
+    ),
+]
 TlsCert = Annotated[
     Path | None,
     Option("--tls-cert", metavar="FILE", help="PEM certificate; targets then speak TLS only."),
@@ -223,6 +243,9 @@ Stop = Annotated[
     Option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
 ]
 NoDraft = Annotated[bool, Option("--no-draft", help="Answer by plain decoding.")]
+RunNoDraft = Annotated[
+    bool, Option("--no-draft", help="Start no draft: the target decodes plainly.")
+]
 Host = Annotated[
     str | None,
     Option(

@@ -22,7 +22,7 @@ from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.choose import CACHE
 from outrider.cli.placement.estimate import Expected
 from outrider.cli.placement.local_service import LocalService, is_pipelined, place
-from outrider.cli.ports import WantedPorts, checked_host, refuse_taken
+from outrider.cli.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
@@ -48,8 +48,10 @@ class RunOptions:
     """One JSON object instead of text and tables."""
     timeline: TimelineFile | None = None
     """Where what the workers computed when is written in the end; None: nowhere."""
-    host: str | None = None
-    """IP address that targets listen at; None: loopback."""
+    draft: bool = True
+    """False: the target decodes plainly, and no draft is started."""
+    host: str = HOST
+    """IP address that targets listen at."""
     page: bool = True
     """Whether targets that serve have the page at `/` of their HTTP servers."""
     grpc_port: int | None = None
@@ -64,17 +66,14 @@ class RunOptions:
 
 async def run(options: RunOptions) -> None:
     """Start the service, do the work, stop the service; raises `Failure` or `ClientError`."""
-    if options.questions is None and options.as_json:
-        raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
     access_to(options.plan)  # refused before anything starts
-    host = checked_host(options.host)
-    ports = WantedPorts(_port(options), _http_port(options), host=host, page=options.page)
+    ports = WantedPorts(_port(options), _http_port(options), host=options.host, page=options.page)
     refuse_open(ports, options.plan)
     refuse_taken(ports)
     watch = Stopwatch(options.service.served_name, Path(options.plan.cache or CACHE))
     progress = reporter(watch)
     workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
-    local = await place(options.service, workshop)
+    local = await place(options.service, workshop, draft=options.draft)
     if local.choice is not None:
         progress.note(f"{local.choice}.")
     if options.questions is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
+from outrider.cli.text_file import read_text
 from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
 
 _PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
@@ -25,18 +26,12 @@ IGNORED = (
 
 def read_service(file: Path) -> SpeculativeService:
     """The service in `file`, relative `file://` URIs taken from its folder; raises `BadInput`."""
-    service = parse_service(read_text(file), str(file))
-    return service.at_folder(str(file.absolute().parent))
+    return located_service(read_text(file), file)
 
 
-def read_text(file: Path) -> str:
-    """Return the text of a file; raises `BadInput`."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{file}: not UTF-8 text") from None
+def located_service(text: str, file: Path) -> SpeculativeService:
+    """The service in the text of `file`, as `read_service` returns it."""
+    return parse_service(text, str(file)).at_folder(str(file.absolute().parent))
 
 
 def parse_service(text: str, where: str) -> SpeculativeService:

@@ -166,6 +166,7 @@ def _alone(settings: WorkerSettings, devices: Devices) -> WorkerSettings:
         device=Device.GPU if devices.on_gpu else Device.CPU,
         threads=settings.threads if devices.on_gpu else 1,
         api_keys_file=None,
+        allowed_hosts=(),
         tls_cert=None,
         tls_key=None,
     )

@@ -72,6 +72,8 @@ class PlanOptions:
     """Certificate of the targets; drafts use no TLS."""
     tls_key: str | None = None
     """The private key of `tls_cert`."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts beside localhost as which targets without API keys answer web pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ def _target_settings(
         api_keys_file=options.api_keys_file,
         tls_cert=options.tls_cert,
         tls_key=options.tls_key,
+        allowed_hosts=options.allowed_hosts,
     )
 
 

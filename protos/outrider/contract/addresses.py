@@ -1,4 +1,4 @@
-"""Addresses of workers: host and port in one text, and what is wrong with a list of them."""
+"""Addresses of workers: host and port in one text, what is wrong with a list of them; hosts."""
 
 import ipaddress
 import re
@@ -10,12 +10,24 @@ _ADDRESS = re.compile(
     r"(?:\[[0-9A-Fa-f:.]{2,64}(?:%[A-Za-z0-9._-]{1,64})?\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})"
 )
 _LAST_PORT = (1 << 16) - 1
+ANY_HOST = "*"
+"""Stands for every name of a host."""
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 
 
 def is_address(text: str) -> bool:
     """Return True for host:port with a name, an IPv4 address, or an IPv6 address in brackets."""
     found = _ADDRESS.fullmatch(text)
     return found is not None and 0 < int(found[1]) <= _LAST_PORT
+
+
+def is_host(text: str) -> bool:
+    """Return True for a host's name or IP address, without a port or brackets, and `ANY_HOST`."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return text == ANY_HOST or (len(text) <= 253 and _HOST.fullmatch(text) is not None)
+    return True
 
 
 def is_loopback(address: str) -> bool:

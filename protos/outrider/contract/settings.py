@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Self
 
-from outrider.contract.addresses import address_problem, is_loopback
+from outrider.contract.addresses import address_problem, is_host, is_loopback
 from outrider.contract.peers import PeerSettings
 from outrider.contract.planning import (
     MAX_BANDIT_TOKENS,
@@ -346,6 +346,10 @@ class WorkerSettings:
     """Whether who runs the worker answers for who reaches its ports, as the operator does in a
     cluster: where it keeps nobody out, the service's advice says so. Else the worker listens beyond
     loopback only as a target with `api_keys_file` and `tls_cert`."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Targets only: hosts beside localhost and IP addresses by which web pages may ask, where
+    `http_listen` is on loopback and there is no `api_keys_file`; `*` allows all. A proxy that hands
+    on the name by which it was asked needs that name here."""
     api_keys_file: str | None = None
     """Targets only: a file with one key a line; requests must bring one of them. It is read again
     whenever it has changed; while it cannot be read, or holds none, nobody is let in."""
@@ -493,7 +497,11 @@ class WorkerSettings:
     def _check_servers(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("settings.tls_cert, settings.tls_key: one needs the other")
-        for name in ("api_keys_file", "tls_cert"):
+        for host in self.allowed_hosts:
+            if not is_host(host):
+                words = "it must be the name of a host or its IP address, without a port, or *"
+                raise SettingsError(f"settings.allowed_hosts: {host!r} is not allowed; {words}")
+        for name in ("api_keys_file", "tls_cert", "allowed_hosts"):
             if getattr(self, name) and self.role is not Role.TARGET:
                 raise SettingsError(f"settings.{name}: only a target answers requests")
         self._check_doors()

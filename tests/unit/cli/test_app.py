@@ -169,6 +169,34 @@ sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("run", "-f", "nowhere.yaml"),
+        ("run", "-f", "nowhere.yaml", "--compare"),
+        ("run", "-f", "nowhere.yaml", "--json"),
+        ("serve", "nowhere/model"),
+        ("serve", "./nowhere"),
+        ("serve", "a/b", "--host", "nowhere"),
+        ("serve", "a/b", "--draft", "./nowhere"),
+        ("validate", "nowhere.yaml"),
+    ],
+)
+def test_what_can_be_refused_at_once_waits_for_no_import(refused: tuple[str, ...]) -> None:
+    code = f"""
+import sys
+from outrider.cli.app import app, exit_with_words
+try:
+    exit_with_words(lambda: app({list(refused)}))
+except SystemExit as end:
+    heavy = {{"grpc", "yaml", "asyncio", "outrider.operator.spec", "rich.console"}}
+    print(end.code, ", ".join(heavy & set(sys.modules)))"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "2 \n", ended.stderr
+
+
 def test_an_error_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/cache/model")

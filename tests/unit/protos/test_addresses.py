@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.contract.addresses import MAX_DRAFTS, address_problem, is_address
+from outrider.contract.addresses import MAX_DRAFTS, address_problem, is_address, is_host
 from outrider.contract.settings import PolicySettings, SettingsError
 
 
@@ -37,3 +37,15 @@ def test_an_address_is_there_once_and_there_are_not_too_many() -> None:
     many = [f"h{number}:1" for number in range(MAX_DRAFTS + 1)]
     assert address_problem(many[1:]) is None
     assert address_problem(many) == f"{MAX_DRAFTS + 1} addresses are not allowed; at most 1024"
+
+
+@pytest.mark.parametrize("text", ["a", "chat.example.com", "10.0.0.1", "::1", "a_b-c", "*", "X"])
+def test_a_host_has_no_port(text: str) -> None:
+    assert is_host(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:1", "[::1]", "a b", "http://a", ".", "a.", "*.a", "a" * 64]
+)
+def test_what_is_no_host_is_none(text: str) -> None:
+    assert not is_host(text)

@@ -60,6 +60,7 @@ settings = st.builds(
     cache=st.none() | st.text(),
     http_listen=st.text(),
     guarded=st.just(True),
+    allowed_hosts=st.tuples() | st.just(("chat.example", "::1", "*")),
     api_keys_file=st.none() | st.text(),
 )
 SMALLEST: dict[str, Any] = {"role": "draft", "name": "m", "model": {"uri": "file:///m"}}
@@ -124,6 +125,8 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
         ({"api_keys_file": "f"}, "settings.api_keys_file: only a target answers requests"),
+        ({"allowed_hosts": ["h"]}, "settings.allowed_hosts: only a target answers requests"),
+        ({"allowed_hosts": ["h:1"]}, "settings.allowed_hosts: 'h:1' is not allowed; it must be"),
         ({"tls_cert": "c", "tls_key": "k"}, "settings.tls_cert: only a target answers requests"),
         ({"role": "target", "tls_cert": "c"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"role": "target", "tls_key": "k"}, "settings.tls_cert, settings.tls_key: one needs"),

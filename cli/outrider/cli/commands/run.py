@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from outrider.cli.commands.sampling import sampling
 from outrider.cli.failures import BadInput
 from outrider.cli.options import (
+    AllowHost,
     ApiKeys,
     Compare,
     DtypeOption,
@@ -20,6 +21,7 @@ from outrider.cli.options import (
     NoPage,
     Prompts,
     Raw,
+    RunNoDraft,
     Seed,
     Stop,
     System,
@@ -33,6 +35,8 @@ from outrider.cli.options import (
     TopP,
     absolute,
 )
+from outrider.cli.ports import checked_host
+from outrider.cli.text_file import read_text
 
 if TYPE_CHECKING:
     from outrider.cli.timeline import TimelineFile
@@ -59,7 +63,9 @@ def run(
     host: Host = None,
     port: HttpPort = None,
     grpc_port: GrpcPort = None,
+    no_draft: RunNoDraft = False,
     no_page: NoPage = False,
+    allow_host: AllowHost = None,
     api_keys: ApiKeys = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -73,22 +79,25 @@ def run(
     ```
     outrider run -f examples/smollm2.yaml --prompt "Why is the sky blue?"
     outrider run -f examples/smollm2.yaml --prompt "Tell a story." --temperature 0.8 --compare
+    outrider run -f examples/smollm2.yaml --prompt "Tell a story." --no-draft
     outrider run -f examples/pipeline.yaml --prompt "Tell a story." --timeline lanes.svg
     outrider run -f examples/smollm2.yaml    # serves
     ```
     """
+    _refuse_together(bool(prompt), compare=compare, json=json, port=port, host=host)
+    text, address = read_text(file), checked_host(host)
+    from outrider.cli.service_file import located_service
+
+    service = located_service(text, file)
+    # What is refused above is so at once: what follows takes a second to import.
     from outrider.cli import interrupts
     from outrider.cli.prompts import Questions, with_stdin
     from outrider.cli.run import RunOptions
     from outrider.cli.run import run as run_service
-    from outrider.cli.service_file import read_service
     from outrider.operator.plan import PlanOptions
 
     questions = None
     if prompt:
-        for name, given in (("--port", port), ("--host", host)):
-            if given is not None:
-                raise BadInput(f"{name} needs a run without --prompt: only that serves HTTP.")
         questions = Questions(
             prompts=with_stdin(prompt, sys.stdin.buffer),
             system=system,
@@ -98,11 +107,10 @@ def run(
             raw=raw,
             compare=compare,
         )
-    elif compare:
-        raise BadInput("--compare needs --prompt.")
     plan = PlanOptions(
         dtype=dtype,
         threads=threads,
+        allowed_hosts=tuple(allow_host or ()),
         api_keys_file=absolute(api_keys),
         tls_cert=absolute(tls_cert),
         tls_key=absolute(tls_key),
@@ -110,18 +118,32 @@ def run(
     interrupts.run(
         run_service(
             RunOptions(
-                service=read_service(file),
+                service=service,
                 plan=plan,
                 questions=questions,
                 as_json=json,
                 timeline=_timeline(timeline, timeline_seconds),
-                host=host,
+                host=address,
+                draft=not no_draft,
                 page=not no_page,
                 http_port=port,
                 grpc_port=grpc_port,
             )
         )
     )
+
+
+def _refuse_together(
+    asks: bool, *, compare: bool, json: bool, port: int | None, host: str | None
+) -> None:
+    """Raise `BadInput` for options that need --prompt, or that do not go with it."""
+    for name, given in (("--port", port), ("--host", host)):
+        if asks and given is not None:
+            raise BadInput(f"{name} needs a run without --prompt: only that serves HTTP.")
+    if compare and not asks:
+        raise BadInput("--compare needs --prompt.")
+    if json and not asks:
+        raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
 
 
 def _timeline(path: Path | None, seconds: float) -> "TimelineFile | None":

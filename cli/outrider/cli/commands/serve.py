@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli.options import (
+    AllowHost,
     ApiKeys,
     BorrowEmbedding,
     Context,
@@ -27,6 +28,7 @@ from outrider.cli.options import (
     TlsKey,
     absolute,
 )
+from outrider.cli.ports import checked_host
 
 
 def serve(
@@ -52,6 +54,7 @@ def serve(
     port: HttpPort = None,
     grpc_port: GrpcPort = None,
     no_page: NoPage = False,
+    allow_host: AllowHost = None,
     api_keys: ApiKeys = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -72,18 +75,21 @@ def serve(
     outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --print-yaml > service.yaml
     ```
     """
-    from outrider.cli import interrupts
     from outrider.cli.model_argument import model_uri
+
+    address = checked_host(host)
+    target = model_uri("MODEL", model)
+    drafting = None if draft is None else model_uri("--draft", draft)
+    # What is refused above is so at once: what follows takes a second to import.
+    from outrider.cli import interrupts
     from outrider.cli.processors import count
-    from outrider.cli.run import RunOptions, run
     from outrider.cli.serve_options import ServeOptions, service_of, yaml_of
-    from outrider.operator.plan import PlanOptions
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor
     served = ServeOptions(
-        target=model_uri("MODEL", model),
-        draft=None if draft is None else model_uri("--draft", draft),
+        target=target,
+        draft=drafting,
         borrow_embedding=borrow_embedding,
         name=served_name,
         context=context,
@@ -98,10 +104,21 @@ def serve(
     if print_yaml:
         sys.stdout.write(yaml_of(served, shlex.join(["outrider", *sys.argv[1:]])))
         return
+    from outrider.cli.run import RunOptions, run
+    from outrider.operator.plan import PlanOptions
+
     plan = PlanOptions(
-        api_keys_file=absolute(api_keys), tls_cert=absolute(tls_cert), tls_key=absolute(tls_key)
+        allowed_hosts=tuple(allow_host or ()),
+        api_keys_file=absolute(api_keys),
+        tls_cert=absolute(tls_cert),
+        tls_key=absolute(tls_key),
     )
     options = RunOptions(
-        service=service, plan=plan, host=host, page=not no_page, http_port=port, grpc_port=grpc_port
+        service=service,
+        plan=plan,
+        host=address,
+        page=not no_page,
+        http_port=port,
+        grpc_port=grpc_port,
     )
     interrupts.run(run(options))

@@ -9,6 +9,7 @@ import typer
 from outrider.cli.failures import BadInput
 from outrider.cli.options import Json
 from outrider.cli.standard_input import STDIN, read_stdin
+from outrider.cli.text_file import read_text
 
 
 def validate(
@@ -30,11 +31,11 @@ def validate(
     outrider serve Qwen/Qwen3-0.6B --print-yaml | outrider validate -
     ```
     """
+    text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
     from outrider.cli.json_output import print_json
-    from outrider.cli.service_file import read_text
     from outrider.cli.validation import check
 
-    found = check(read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file))
+    found = check(text)
     if json:
         print_json({"file": str(file)} | found.as_json())
         if found.errors:

@@ -190,8 +190,8 @@ class Chooser:
     def _possible(self, costs: StepCosts) -> StepCosts:
         """Leave the numbers of threads that the service allows: its own, where it names one."""
         spec, options = self.service.spec, self.workshop.options
-        target = options.threads or _named_threads(spec.target.engine)
-        draft = _named_threads(spec.draft.engine) if spec.draft is not None else None
+        target = options.threads or named_threads(spec.target.engine)
+        draft = named_threads(spec.draft.engine) if spec.draft is not None else None
         return StepCosts(_only(costs.target, target), _only(costs.draft, draft))
 
     async def _after_trial(
@@ -254,7 +254,8 @@ def _fits(service: SpeculativeService, placement: Placement) -> bool:
     return not list(violations(service.model_copy(update={"spec": spec}), SERVICE))
 
 
-def _named_threads(engine: EngineSpec) -> int | None:
+def named_threads(engine: EngineSpec) -> int | None:
+    """Return the threads that a description names; None: it leaves them open."""
     return engine.threads if "threads" in engine.model_fields_set else None
 
 

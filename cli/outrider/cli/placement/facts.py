@@ -29,7 +29,7 @@ TRUSTED = 1.5
 """Passes that cost more or less by this factor are those of another machine."""
 LEAST, MOST = 0.02, 0.95
 LOCAL = "file://"
-ELSEWHERE = ("cache", "api_keys_file", "tls_cert", "tls_key")
+ELSEWHERE = ("cache", "allowed_hosts", "api_keys_file", "tls_cert", "tls_key")
 """Settings that change no pass."""
 
 

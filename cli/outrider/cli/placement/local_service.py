@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from outrider.cli import processors
 from outrider.cli.local import NO_HTTP, LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.cli.placement.choice import Choice
-from outrider.cli.placement.choose import Chooser
+from outrider.cli.placement.choose import Chooser, named_threads
 from outrider.cli.ports import WantedPorts
 from outrider.cli.trial import Workshop, workers
 from outrider.contract.settings import Dtype
@@ -54,9 +55,15 @@ class LocalService:
                 self.chooser.learn(state)
 
 
-async def place(service: SpeculativeService, workshop: Workshop) -> LocalService:
-    """Arrange the service for this machine where that is left to us; raises `Failure`."""
+async def place(
+    service: SpeculativeService, workshop: Workshop, *, draft: bool = True
+) -> LocalService:
+    """Arrange the service for this machine where that is left to us; `draft` False: without its
+    draft, whatever it says. Raises `Failure`."""
     chooser = Chooser.of(service, workshop)
+    if not draft:
+        arrangement = plain_arrangement(service, workshop)
+        return LocalService(arrange(service, arrangement), arrangement, workshop, chooser)
     if is_open(service) and is_pipelined(service):
         workshop.progress.note("placement Auto takes Separate: the target is cut over stages.")
         service = arrange(service, own_arrangement(service, workshop))
@@ -98,3 +105,10 @@ def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangem
     if placement is not Placement.COLOCATED:
         placement = Placement.SEPARATE
     return Arrangement(placement, threads, spec.draft.engine.threads)
+
+
+def plain_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:
+    """Return the service without its draft: with the threads that somebody named, or as many as
+    there are processors, which nothing else wants."""
+    named = named_threads(service.spec.target.engine)
+    return Arrangement(None, workshop.options.threads or named or processors.count())

@@ -22,7 +22,7 @@ from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
 
 NEVER = 600.0
 """Seconds."""
-HEAD = b"POST /echo HTTP/1.1\r\nhost: a\r\n"
+HEAD = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
 
 
 @dataclass(slots=True)

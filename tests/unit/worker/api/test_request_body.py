@@ -1,4 +1,4 @@
-"""Bodies of requests: on which thread they are parsed."""
+"""Bodies of requests: of which kind they are, and on which thread they are parsed."""
 
 import asyncio
 import threading
@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 from starlette.requests import Request
 
+from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.request_body import LARGE_BYTES, read_request
+from outrider.worker.api.http.request_body import JSON, LARGE_BYTES, read_body, read_request
 from outrider.worker.api.http.schemas import Body
 
 
@@ -29,9 +30,46 @@ def parsing_thread(length: int) -> int:
         threads.append(threading.get_ident())
         return cast(OpenAIRequest, None)
 
-    request = Request({"type": "http", "headers": []}, receive)
+    request = Request({"type": "http", "headers": kind_header(JSON)}, receive)
     asyncio.run(read_request(request, Said, convert, 60.0))
     return threads[0]
+
+
+def kind_header(kind: str) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", kind.encode("latin-1"))]
+
+
+def read(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a body that comes with these headers; it is read only if they are allowed."""
+    pieces = [{"type": "http.request", "body": b"{}", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return pieces.pop()
+
+    return asyncio.run(read_body(Request({"type": "http", "headers": headers}, receive), 60.0))
+
+
+@pytest.mark.parametrize("kind", [JSON, f"{JSON}; charset=utf-8", "Application/JSON ;x"])
+def test_json_is_read_whatever_is_said_beside_it(kind: str) -> None:
+    assert read(kind_header(kind)) == b"{}"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\xff"),
+        *("text/plain; application/json", "application/jsonp", "application/json, text/plain"),
+    ],
+)
+def test_what_a_web_page_sends_without_asking_is_refused(kind: str) -> None:
+    with pytest.raises(ApiError, match="content-type") as refused:
+        read(kind_header(kind))
+    assert refused.value.status == 415
+
+
+def test_a_body_of_no_kind_is_refused() -> None:
+    with pytest.raises(ApiError, match="content-type: nothing"):
+        read([])
 
 
 @pytest.mark.parametrize(("length", "here"), [(1, True), (LARGE_BYTES, False)])

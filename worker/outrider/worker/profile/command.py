@@ -67,6 +67,7 @@ def measure_apart(
         threads=threads,
         colocated=None,
         api_keys_file=None,
+        allowed_hosts=(),
         tls_cert=None,
         tls_key=None,
     )

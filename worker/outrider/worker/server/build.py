@@ -19,6 +19,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract import metrics
+from outrider.contract.addresses import is_loopback
 from outrider.contract.settings import LinkTransport, Role, SettingsError, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
@@ -308,7 +309,18 @@ def build_http(
     if inference is None:
         app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
-        app = target_application(inference, ports.keys, (*more, *page.routes(os.environ)))
+        more = (*more, *page.routes(os.environ))
+        app = target_application(inference, ports.keys, more, own_names(settings))
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)
     return HttpServer(StatusCounter(app, statuses), ports.http, settings)
+
+
+def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:
+    """Return the names that a target answers to beside localhost; None: to all.
+
+    Those whom no key keeps out are known by nothing but that they are on this machine, as a web
+    page is that somebody here has opened.
+    """
+    closed = settings.api_keys_file is not None or not is_loopback(settings.http_listen)
+    return None if closed else settings.allowed_hosts

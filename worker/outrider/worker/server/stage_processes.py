@@ -153,6 +153,7 @@ def stage_settings(settings: WorkerSettings, place: StagePlace) -> WorkerSetting
         control_listen="",
         http_listen="",
         api_keys_file=None,
+        allowed_hosts=(),
         tls_cert=None,
         tls_key=None,
     )

@@ -3,7 +3,7 @@
 Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,11 @@ from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
 from outrider.worker.api.http.health import Trouble
-from outrider.worker.api.http.middleware import DrainMiddleware, KeyMiddleware
+from outrider.worker.api.http.middleware import (
+    DrainMiddleware,
+    KeyMiddleware,
+    NameMiddleware,
+)
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import CHAT, COMPLETION
@@ -33,9 +37,13 @@ CLIENT_GONE = 499
 
 
 def target_application(
-    inference: Inference, keys: ApiKeys | None, more: tuple[BaseRoute, ...]
+    inference: Inference,
+    keys: ApiKeys | None,
+    more: tuple[BaseRoute, ...],
+    names: Collection[str] | None = None,
 ) -> Starlette:
-    """Return the application of a target; `more` are routes that need no key."""
+    """Return the application of a target; `more` are routes that need no key, `names` the hosts as
+    which it answers, beside those of this machine (None: as all)."""
     api = Api(inference)
     routes = [
         *health.routes(lambda: health.waiting_of(inference), inference.engine.heartbeat.trouble),
@@ -53,7 +61,11 @@ def target_application(
         Exception: errors.handle_bug,
     }
     draining = Middleware(DrainMiddleware, is_draining=lambda: inference.availability.draining)
-    middleware = [draining, Middleware(KeyMiddleware, keys=keys)] if keys else [draining]
+    middleware = [draining]
+    if names is not None:
+        middleware.append(Middleware(NameMiddleware, allowed=names))
+    if keys is not None:
+        middleware.append(Middleware(KeyMiddleware, keys=keys))
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
     return application

@@ -21,6 +21,7 @@ INVALID = "invalid_request_error"
 KINDS = {
     400: (INVALID, None),
     401: (INVALID, "invalid_api_key"),
+    403: (INVALID, "host_not_allowed"),
     404: (INVALID, None),
     405: (INVALID, None),
     408: ("timeout", None),
@@ -155,7 +156,7 @@ def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, st
     match status:
         case 401:
             return {"WWW-Authenticate": "Bearer"}
-        case 413 | 415:
+        case 403 | 413 | 415:
             return {"Connection": "close"}  # the rest of the body is not read
         case 429 | 503:
             return {RETRY_AFTER: str(retry_after)}

@@ -1,22 +1,24 @@
-"""ASGI middleware: refusal of requests without an API key, counts of statuses, and the end of
-connections to a worker that is to stop.
+"""ASGI middleware: refusal of requests without an API key or from strangers' web pages, counts of
+statuses, and the end of connections to a worker that is to stop.
 
-Leaves keys and their comparison to `outrider.worker.api.auth`.
+Leaves keys and their comparison to `outrider.worker.api.auth`, and names to `own_names`.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.worker.api.auth import AUTHORIZATION, REFUSAL, ApiKeys
-from outrider.worker.api.http import errors
+from outrider.worker.api.http import errors, own_names
 
 CLOSED = "/v1/"
 """Paths that need a key; health and metrics stay open."""
 STATUS = 401
+STRANGE = 403
+"""Status for a web page of somebody else."""
 
 
 class KeyMiddleware:
@@ -39,6 +41,24 @@ class KeyMiddleware:
 
     def _is_allowed(self, scope: Scope) -> bool:
         return self._keys.allows(Headers(scope=scope).get(AUTHORIZATION, ""))
+
+
+class NameMiddleware:
+    """403 for requests by a name that is not this server's, or from a page that is not."""
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+        self._app = app
+        self._allowed = frozenset(name.lower() for name in allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request if it is allowed."""
+        headers = Headers(scope=scope)
+        words = own_names.refusal(headers.get("host", ""), headers.get("origin"), self._allowed)
+        if words:
+            refusal = JSONResponse(errors.body(STRANGE, words), STRANGE, errors.headers(STRANGE))
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class StatusCounter:

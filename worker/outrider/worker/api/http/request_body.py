@@ -23,6 +23,7 @@ MAX_BODY_BYTES = 16 << 20
 LARGE_BYTES = 1 << 16
 """From here on a body is parsed on a thread, so that other requests need not wait."""
 TIMEOUT_HEADER = "x-request-timeout"
+JSON = "application/json"
 
 Kind = TypeVar("Kind", bound=Body)
 
@@ -61,6 +62,7 @@ async def read_body(request: Request, seconds: float) -> bytes:
 
 
 async def _limited(request: Request) -> bytes:
+    _check_kind(request.headers.get("content-type", ""))
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
         words = f"content-encoding: {encoding!r:.64} is not supported; send the body as it is"
@@ -74,6 +76,17 @@ async def _limited(request: Request) -> bytes:
         if len(data) > MAX_BODY_BYTES:
             raise _too_large("more")
     return bytes(data)
+
+
+def _check_kind(kind: str) -> None:
+    """Refuse what is not said to be JSON.
+
+    A web page may send other kinds, and none, to any server; before it sends JSON its browser asks
+    that server, which never agrees.
+    """
+    if kind.partition(";")[0].strip().lower() != JSON:
+        given = f"{kind!r:.64}" if kind else "nothing"
+        raise ApiError(415, f"content-type: {given} is not allowed; it must be {JSON}")
 
 
 def _too_large(size: str) -> ApiError:
