@@ -48,6 +48,8 @@ from tests.kube.fake_stages import FakeStages
 from tests.kube.tally import Tally
 
 POLL_SECONDS = 0.05
+PODS = Path("/etc/outrider")
+"""Where a pod has the files of its worker, each kind in a folder of its own."""
 GROUP_LOST = 1
 """Exit status of a stage that has lost another."""
 CAN_DRAFT = ("on", "probe", "check")
@@ -234,7 +236,12 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
 def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
     """The settings of the pod, on its own address, with the policy that was stored last."""
     plain = WorkerSettings.from_json(settings.read_text())
-    folder = str(settings.parent.parent / "certificates")  # beside them, as in the pod
+    beside = settings.parent.parent  # as in the pod
+    folder = str(beside / "certificates")
+    if plain.tls_cert is not None and plain.tls_key is not None:
+        pair = (plain.tls_cert, plain.tls_key)
+        cert, key = (str(beside / Path(file).relative_to(PODS)) for file in pair)
+        plain = dataclasses.replace(plain, tls_cert=cert, tls_key=key)
     if policy is not None and policy.exists():
         values = json.loads(policy.read_text())
         known = PolicySettings(**{**values, "drafts": tuple(values.get("drafts", ()))})

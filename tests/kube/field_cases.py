@@ -220,6 +220,11 @@ CASES: dict[str, Case] = {
     "access.apiKeysSecretRef.key": Case(
         "other", TARGET, base={"access": {"apiKeysSecretRef": {"name": "keys"}}}
     ),
+    "access.tlsSecretRef.name": Case(
+        "chat-tls",
+        TARGET,
+        sets=(NETWORK_SERVICE, "chat", ("spec", "ports", 0, "appProtocol"), "https"),
+    ),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "metrics.staleAfterSeconds": Case(30),

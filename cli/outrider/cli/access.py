@@ -3,7 +3,6 @@
 Leaves to the target whom it lets in, and to `certificate` what a certificate shows.
 """
 
-import dataclasses
 import os
 import ssl
 from collections.abc import Sequence
@@ -94,13 +93,11 @@ def refuse_open(ports: WantedPorts, guard: Guard) -> None:
         )
 
 
-def with_current_key(access: Access, guard: Guard) -> Access:
-    """Return the access with the first key that the file holds now: targets read it again. As it
-    was, where there is no such file or it cannot be read. They keep their certificate."""
-    if guard.api_keys_file is None:
-        return access
+def current_access(access: Access, guard: Guard) -> Access:
+    """Return the access that the files give now: targets read them again. As it was, where they
+    cannot be read."""
     try:
-        return dataclasses.replace(access, api_key=_first_key(guard.api_keys_file))
+        return access_to(guard)
     except BadInput:
         return access
 

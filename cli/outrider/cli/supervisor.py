@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from outrider.cli import health
-from outrider.cli.access import OPEN, access_to, with_current_key
+from outrider.cli.access import OPEN, access_to, current_access
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.ports import GRPC_OPTION, HTTP_OPTION, Port, WantedPorts
@@ -87,7 +87,7 @@ class Supervisor:
         seconds. On loopback it serves all else, too."""
         if self._control is not None:
             return OPEN.client(self._control.address, timeout)
-        self.access = with_current_key(self.access, self.worker.settings)
+        self.access = current_access(self.access, self.worker.settings)
         return self.access.client(self.address, timeout)
 
     @property

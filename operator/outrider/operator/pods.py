@@ -14,6 +14,7 @@ from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
+    CLIENT_TLS_ANNOTATION,
     CONTROL_ANNOTATION,
     DELETION_COST,
     GROUP_LABEL,
@@ -68,6 +69,8 @@ class Pod:
     """Where its worker is asked and told."""
     identity: str = ""
     """DNS name in its worker's certificate; empty: it has none."""
+    client_tls: bool = False
+    """True if its ports for clients, where its metrics are, speak TLS."""
 
     @property
     def is_leader(self) -> bool:
@@ -108,6 +111,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
         identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
+        client_tls=CLIENT_TLS_ANNOTATION in meta.get("annotations", {}),
     )
 
 

@@ -52,12 +52,13 @@ class StatusEvent:
 def status(view: View, wanted: Desired, now: str) -> Object:
     """Return the whole status; `now` is an RFC 3339 time for what has just changed."""
     owner, old = view.observed.owner, view.observed.status
+    scheme = "https" if view.service.spec.client_tls else "http"
     content: Object = {
         "observedGeneration": view.observed.generation,
         "rolledOutGeneration": rolled_out_generation(view),
         "conditions": with_times(conditions(view), view.observed, now),
         "speculation": _speculation(view, old.get("speculation", {}), now),
-        "url": f"http://{owner.name}.{owner.namespace}.svc:{HTTP_PORT}",
+        "url": f"{scheme}://{owner.name}.{owner.namespace}.svc:{HTTP_PORT}",
         "resources": [
             {"kind": one["kind"], "name": one["metadata"]["name"]}
             for one in wanted.objects[:MAX_RESOURCES]

@@ -354,7 +354,8 @@ class WorkerSettings:
     """Targets only: a file with one key a line; requests must bring one of them. It is read again
     whenever it has changed; while it cannot be read, or holds none, nobody is let in."""
     tls_cert: str | None = None
-    """Targets only: a PEM file of certificates; both servers then speak TLS."""
+    """Targets only: a PEM file of certificates; both servers then speak TLS. It and its key are
+    read again for each connection; half of a pair is not shown."""
     tls_key: str | None = None
     """A PEM file with the private key of `tls_cert`."""
     peers: PeerSettings | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.access import Access, access_from, access_to, key_from, roots, with_current_key
+from outrider.cli.access import Access, access_from, access_to, current_access, key_from, roots
 from outrider.cli.app import app, exit_with_words
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
@@ -53,11 +53,23 @@ def test_a_client_made_later_brings_the_key_of_then(tmp_path: Path) -> None:
     guard = options(file, ELSEWHERE_CERT, ELSEWHERE_KEY)
     access = access_to(guard)
     file.write_text("two\n")
-    later = with_current_key(access, guard)
+    later = current_access(access, guard)
     assert later == dataclasses.replace(access, api_key="two")
     file.unlink()
-    assert with_current_key(later, guard) == later
-    assert with_current_key(Access(), options()) == Access()
+    assert current_access(later, guard) == later
+    assert current_access(Access(), options()) == Access()
+
+
+def test_a_client_made_later_trusts_the_certificate_of_then(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert", tmp_path / "key"
+    for given, file in ((ELSEWHERE_CERT, cert), (ELSEWHERE_KEY, key)):
+        file.write_bytes(given.read_bytes())
+    access = access_to(options(cert=cert, key=key))
+    for given, file in ((LOOPBACK_CERT, cert), (LOOPBACK_KEY, key)):
+        file.write_bytes(given.read_bytes())
+        later = current_access(access, options(cert=cert, key=key))
+        assert (later == access) is (file == cert), "half of a pair is none"
+    assert later.tls_name == "localhost"
 
 
 def test_a_certificate_is_trusted_under_its_own_first_name() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.peers import CERTIFICATE, KEY
 from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests import certificates
@@ -16,11 +17,14 @@ from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
-from outrider.operator.spec import ApiKeysSecretRef, Draft, Target, accelerators
+from outrider.operator.spec import ApiKeysSecretRef, Draft, Target, TlsSecretRef, accelerators
 
 API_KEYS_FOLDER, API_KEYS_PATH = "/etc/outrider/access", "apiKeysSecretRef"
 """Where a target finds its API keys; the path names the field, and messages the path."""
 API_KEYS_FILE = f"{API_KEYS_FOLDER}/{API_KEYS_PATH}"
+TLS_FOLDER = "/etc/outrider/tlsSecretRef"
+"""Where a target finds the certificate that it shows to clients; the path names the field."""
+TLS_CERTIFICATE, TLS_KEY = f"{TLS_FOLDER}/{CERTIFICATE}", f"{TLS_FOLDER}/{KEY}"
 GROUP_READS = 0o440
 SETTINGS_FOLDER = "/etc/outrider/settings"
 POLICY_FOLDER = "/etc/outrider/policy"
@@ -61,8 +65,10 @@ class PodWorker:
     """True for a draft in its target's pod."""
     api_keys: ApiKeysSecretRef | None = None
     """Secret with the keys that it lets in; of targets."""
+    tls: TlsSecretRef | None = None
+    """Secret with the certificate that it shows to clients; of targets."""
     certificate: str = ""
-    """Name of the Secret with its certificate; empty: it has none."""
+    """Name of the Secret with its certificate for its peers; empty: it has none."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """All that is laid over the operator's template of its pod."""
 
@@ -88,10 +94,10 @@ def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> 
     return {
         **_container(worker, CONTAINER, _arguments("serve"), [OFFLINE, *variables], mounts),
         "ports": [*itertools.starmap(_port, PORTS), *meeting],
-        "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
-        "readinessProbe": _probe("/readyz", 2, 2),
+        "startupProbe": _probe(worker, "/healthz", LOADING_SECONDS // PERIOD, PERIOD),
+        "readinessProbe": _probe(worker, "/readyz", 2, 2),
         "livenessProbe": {
-            **_probe("/healthz", ALIVE_FAILURES, ALIVE_PERIOD),
+            **_probe(worker, "/healthz", ALIVE_FAILURES, ALIVE_PERIOD),
             "terminationGracePeriodSeconds": HUNG_SECONDS,
         },
     }
@@ -121,7 +127,11 @@ def volumes(worker: PodWorker) -> list[Object]:
         secret = {"secretName": worker.certificate, "defaultMode": GROUP_READS}
         found.append({"name": "certificates", "secret": secret})
     if worker.api_keys is not None:
-        found.append({"name": "api-keys", "secret": _api_keys(worker.api_keys)})
+        items = [{"key": worker.api_keys.key, "path": API_KEYS_PATH}]
+        found.append({"name": "api-keys", "secret": _of_user(worker.api_keys.name, items)})
+    if worker.tls is not None:
+        items = [{"key": name, "path": name} for name in (CERTIFICATE, KEY)]
+        found.append({"name": "tls", "secret": _of_user(worker.tls.name, items)})
     size = accelerators.shared_memory(worker.spec)
     if size:
         memory = {"medium": "Memory", "sizeLimit": size}
@@ -129,15 +139,13 @@ def volumes(worker: PodWorker) -> list[Object]:
     return found
 
 
-def _api_keys(reference: ApiKeysSecretRef) -> Object:
-    """Return the source of a volume with API keys.
+def _of_user(name: str, items: list[Object]) -> Object:
+    """Return the source of a volume with a Secret of the user's.
 
     It is optional: a pod that mounts what is not there says nothing, a target without its file ends
     and says why.
     """
-    items = [{"key": reference.key, "path": API_KEYS_PATH}]
-    kept = {"optional": True, "defaultMode": GROUP_READS}
-    return {"secretName": reference.name, "items": items, **kept}
+    return {"secretName": name, "items": items, "optional": True, "defaultMode": GROUP_READS}
 
 
 def link_volume() -> Object:
@@ -199,6 +207,8 @@ def _serving_mounts(worker: PodWorker, linked: bool) -> list[Object]:
         mounts.append({"name": "certificates", "mountPath": folder, "readOnly": True})
     if worker.api_keys is not None:
         mounts.append({"name": "api-keys", "mountPath": API_KEYS_FOLDER, "readOnly": True})
+    if worker.tls is not None:
+        mounts.append({"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True})
     if accelerators.shared_memory(worker.spec):
         mounts.append({"name": f"{worker.prefix}shared-memory", "mountPath": "/dev/shm"})
     return [*mounts, {"name": "link", "mountPath": LINK_FOLDER}] if linked else mounts
@@ -217,8 +227,10 @@ def _port(name: str, number: int) -> Object:
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
-def _probe(path: str, failures: int, seconds: int) -> Object:
+def _probe(worker: PodWorker, path: str, failures: int, seconds: int) -> Object:
     get: dict[str, Any] = {"path": path, "port": "http"}
+    if worker.tls is not None:
+        get["scheme"] = "HTTPS"  # a kubelet looks at no certificate
     return {
         "httpGet": get,
         "periodSeconds": seconds,

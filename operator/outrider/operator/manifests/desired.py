@@ -15,7 +15,12 @@ from outrider.operator.manifests import integrations, network, settings, workloa
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import peer_settings
 from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.containers import API_KEYS_FILE, PodWorker
+from outrider.operator.manifests.containers import (
+    API_KEYS_FILE,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    PodWorker,
+)
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.pins import settings_of
 from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
@@ -107,7 +112,7 @@ def desired(
     objects = (
         workloads.service_account(owner),
         settings.intent_map(owner, intent.policy, intent.memory, intent.upgrading),
-        network.front(owner, planned[Role.TARGET].leader_labels),
+        network.front(owner, planned[Role.TARGET].leader_labels, tls=service.spec.client_tls),
         *_pod_monitor(owner, service, platform),
         *_inference_pool(owner, service, platform, planned[Role.TARGET]),
         *(
@@ -189,6 +194,7 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
         settings=settings.settings_name(owner, _settings(owner, service, role, platform)),
         beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
+        tls=service.spec.access.tls_secret_ref if role is Role.TARGET else None,
         certificate=certificate_name(owner.name, role) if certified else "",
         template=merge(platform.pods.template, pods.pod_template or {}),
     )
@@ -198,7 +204,11 @@ def _settings(
     owner: Owner, service: SpeculativeService, role: Role, platform: Platform
 ) -> WorkerSettings:
     has_keys = service.spec.access.api_keys_secret_ref is not None
-    options = PlanOptions(api_keys_file=API_KEYS_FILE if has_keys else None)
+    options = PlanOptions(
+        api_keys_file=API_KEYS_FILE if has_keys else None,
+        tls_cert=TLS_CERTIFICATE if service.spec.client_tls else None,
+        tls_key=TLS_KEY if service.spec.client_tls else None,
+    )
     found = dataclasses.replace(
         role_settings(service, role, options),
         device=Device[accelerators.device(role_spec(service, role)).name],
@@ -230,7 +240,8 @@ def _role(
         made = settings.settings_map(owner, _settings(owner, service, worker, platform), role)
         if made["metadata"]["name"] in settings_of(inputs.template):  # a kept one has others
             yield made
-    yield network.headless(owner, role, planned.leader_labels)
+    tls = service.spec.client_tls and role is Role.TARGET
+    yield network.headless(owner, role, planned.leader_labels, tls=tls)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
         yield network.network_policy(
             owner,
@@ -254,9 +265,12 @@ def _role(
 def _pod_monitor(owner: Owner, service: SpeculativeService, platform: Platform) -> Iterator[Object]:
     if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in platform.kinds:
         seconds = service.spec.speculation.control.interval_seconds
-        several = (role_spec(service, role).parallelism.pods > 1 for role in roles(service))
-        same_pod, labels = service.spec.same_pod, platform.monitor_labels
-        yield integrations.pod_monitor(owner, seconds, any(several), same_pod, labels)
+        several = any(role_spec(service, role).parallelism.pods > 1 for role in roles(service))
+        endpoints = integrations.endpoints(
+            roles(service), same_pod=service.spec.same_pod, tls=service.spec.client_tls
+        )
+        labels = platform.monitor_labels
+        yield integrations.pod_monitor(owner, seconds, several, endpoints, labels)
 
 
 def _inference_pool(

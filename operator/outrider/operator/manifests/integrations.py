@@ -1,7 +1,8 @@
 """Objects for other operators: a PodMonitor for Prometheus, an InferencePool for gateways."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
@@ -12,40 +13,62 @@ from outrider.operator.manifests.containers import DRAFT_HTTP
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
     POD_INDEX,
+    ROLE_LABEL,
     SERVICE_LABEL,
     WORKER_INDEX,
     selector,
 )
 from outrider.operator.spec import EndpointPicker
 
+
+def _meta(label: str) -> str:
+    """Return the name by which Prometheus knows a pod's label."""
+    return f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9]', '_', label)}"
+
+
 FOLLOWERS = {
     "action": "drop",
-    "sourceLabels": [
-        f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9]', '_', label)}"
-        for label in (WORKER_INDEX, POD_INDEX)
-    ],
+    "sourceLabels": [_meta(WORKER_INDEX), _meta(POD_INDEX)],
     "regex": "[1-9][0-9]*;.*|;[1-9][0-9]*",
 }
 """Drops the pods of a group that do not lead. In a LeaderWorkerSet's pods the second label is the
 group's number."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A port of pods at which metrics are."""
+
+    port: str
+    role: Role | None = None
+    """Of the pods; None: all."""
+    tls: bool = False
+
+
+def endpoints(roles: Sequence[Role], *, same_pod: bool, tls: bool) -> tuple[Endpoint, ...]:
+    """Return where the metrics of a service are, whose pods have these roles; `same_pod`: drafts
+    are in targets' pods; `tls`: targets speak it."""
+    found: tuple[Endpoint, ...] = (Endpoint("http"),)
+    if tls:  # of drafts has the same name, and speaks none
+        found = tuple(Endpoint("http", role, tls=role is Role.TARGET) for role in roles)
+    return (*found, Endpoint(DRAFT_HTTP)) if same_pod else found
+
+
 def pod_monitor(
-    owner: Owner, seconds: int, groups: bool, same_pod: bool, labels: Mapping[str, str]
+    owner: Owner,
+    seconds: int,
+    groups: bool,
+    endpoints: Sequence[Endpoint],
+    labels: Mapping[str, str],
 ) -> Object:
     """Return the PodMonitor that reads `/metrics` every so many seconds.
 
-    `groups`: only the leaders of groups are read; `same_pod`: drafts in targets' pods too;
-    `labels`: those by which a Prometheus picks its PodMonitors, beside the service's own.
+    `groups`: only the leaders of groups are read; `labels`: those by which a Prometheus picks its
+    PodMonitors, beside the service's own.
     """
-    ports = ("http", DRAFT_HTTP) if same_pod else ("http",)
-    relabelings = {"relabelings": [FOLLOWERS]} if groups else {}
     spec = {
         "selector": {"matchLabels": {SERVICE_LABEL: owner.name}},
-        "podMetricsEndpoints": [
-            {"port": port, "path": "/metrics", "interval": f"{seconds}s", **relabelings}
-            for port in ports
-        ],
+        "podMetricsEndpoints": [_endpoint(one, seconds, groups) for one in endpoints],
     }
     made = child(POD_MONITOR, owner, owner.name, spec=spec)
     if labels:
@@ -53,6 +76,16 @@ def pod_monitor(
         meta["labels"] = {**labels, **meta["labels"]}
         meta["annotations"] = {DIGEST_ANNOTATION: digest([spec, sorted(labels.items())])}
     return made
+
+
+def _endpoint(endpoint: Endpoint, seconds: int, groups: bool) -> Object:
+    found: Object = {"port": endpoint.port, "path": "/metrics", "interval": f"{seconds}s"}
+    if endpoint.tls:  # that certificate is for clients and their names
+        found |= {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}
+    role = endpoint.role
+    own = [{"action": "keep", "sourceLabels": [_meta(ROLE_LABEL)], "regex": role}] if role else []
+    relabelings = [*own, *([FOLLOWERS] if groups else [])]
+    return found | ({"relabelings": relabelings} if relabelings else {})
 
 
 def inference_pool(

@@ -21,31 +21,31 @@ been replaced by a pod's."""
 """Label by which Kubernetes names each namespace; nobody else can set it."""
 
 
-def front(owner: Owner, leader_labels: Mapping[str, str]) -> Object:
-    """Return the Service that spreads HTTP requests over the targets; `leader_labels` are the
-    labels of the pods that answer, beside those of the role."""
-    return _service(
-        owner, owner.name, Role.TARGET, leader_labels, ports=[HTTP_SERVICE, GRPC_SERVICE]
-    )
+def front(owner: Owner, leader_labels: Mapping[str, str], *, tls: bool) -> Object:
+    """Return the Service that spreads requests over the targets; `leader_labels` are the labels of
+    the pods that answer, beside those of the role; `tls`: both ports speak it."""
+    ports = [_port(one, tls) for one in (HTTP_SERVICE, GRPC_SERVICE)]
+    return _service(owner, owner.name, Role.TARGET, leader_labels, ports=ports)
 
 
-def headless(owner: Owner, role: Role, leader_labels: Mapping[str, str]) -> Object:
+def headless(owner: Owner, role: Role, leader_labels: Mapping[str, str], *, tls: bool) -> Object:
     """Return the headless Service with the addresses of a role's ready pods that answer."""
-    name = headless_name(owner.name, role)
-    return _service(owner, name, role, leader_labels, clusterIP="None", ports=[GRPC_SERVICE])
+    name, ports = headless_name(owner.name, role), [_port(GRPC_SERVICE, tls)]
+    return _service(owner, name, role, leader_labels, ports=ports, clusterIP="None")
 
 
 def _service(
     owner: Owner, name: str, role: Role, leader_labels: Mapping[str, str], **spec: Any
 ) -> Object:
-    ports = [{**port, "appProtocol": _protocol(port)} for port in spec.pop("ports")]
     picked = {**selector(owner.name, role), **leader_labels}
-    spec = {"type": "ClusterIP", "selector": picked, "ports": ports, **spec}
+    spec = {"type": "ClusterIP", "selector": picked, **spec}
     return child(NETWORK_SERVICE, owner, name, role, spec=spec)
 
 
-def _protocol(port: dict[str, Any]) -> str:
-    return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
+def _port(port: Object, tls: bool) -> Object:
+    """Return a port with what is spoken there; over TLS, HTTP/2 is agreed on by ALPN."""
+    plain = "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
+    return {**port, "appProtocol": "https" if tls else plain}
 
 
 def network_policy(

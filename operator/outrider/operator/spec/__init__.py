@@ -4,7 +4,7 @@ Starts and contacts nothing; leaves the workers to `plan`. There are no floats: 
 against them in resources.
 """
 
-from outrider.operator.spec.access import Access, ApiKeysSecretRef
+from outrider.operator.spec.access import Access, ApiKeysSecretRef, TlsSecretRef
 from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.engine import (
     DeviceKind,
@@ -109,6 +109,7 @@ __all__ = [
     "TargetEngine",
     "TargetModel",
     "TargetParallelism",
+    "TlsSecretRef",
     "Topology",
     "TopologyPolicy",
     "Update",

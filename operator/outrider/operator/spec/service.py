@@ -87,6 +87,11 @@ class Spec(SpecPart):
         return self.draft is not None and self.draft.placement is Placement.SAME_POD
 
     @property
+    def client_tls(self) -> bool:
+        """True if targets speak TLS with their clients."""
+        return self.access.tls_secret_ref is not None
+
+    @property
     def shrink_policy(self) -> ShrinkPolicy:
         """`speculation.draftShrink.policy` with its default, which depends on who scales."""
         draft = self.draft

@@ -1,4 +1,4 @@
-"""Authentication at a target: API keys, and the certificate of its servers.
+"""Authentication at a target: API keys.
 
 Leaves the refusal over HTTP, and the paths that need no key, to `http.middleware`.
 """
@@ -6,16 +6,14 @@ Leaves the refusal over HTTP, and the paths that need no key, to `http.middlewar
 import hashlib
 import hmac
 import logging
-import os
-import ssl
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from outrider.contract.api_keys import api_keys
-from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.contract.settings import SettingsError
+from outrider.worker.api.setting_files import read_text, stamp
 from outrider.worker.messages import NO_KEY
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,7 @@ class ApiKeys:
     def __init__(self, file: str) -> None:
         """Read one key a line, empty lines aside; raise `SettingsError`."""
         self._file = file
-        self._stamp = _stamp(file)
+        self._stamp = stamp(file)
         self._digests = _digests(file)
         self._problem = ""
         """Why the file could not be read when it was last tried."""
@@ -59,12 +57,12 @@ class ApiKeys:
 
     def _look(self) -> None:
         """Take the keys of a file that has changed: nobody's, where it cannot be read."""
-        stamp = _stamp(self._file)
-        if stamp == self._stamp:
+        found = stamp(self._file)
+        if found == self._stamp:
             return
         try:
             self._digests = _digests(self._file)
-            self._stamp, self._problem = stamp, ""
+            self._stamp, self._problem = found, ""
             logger.info("%d API keys are in force: their file has changed", len(self._digests))
         except SettingsError as error:  # what failed may pass: the next request reads again
             self._digests, self._stamp = (), None
@@ -89,25 +87,6 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ig
         return grpc.unary_stream_rpc_method_handler(_refuse)
 
 
-def server_credentials(settings: WorkerSettings) -> grpc.ServerCredentials | None:
-    """Return the gRPC server's certificate; None: it speaks no TLS. Raises `SettingsError`."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    certificate = _text("tls_cert", settings.tls_cert)
-    key = _text("tls_key", settings.tls_key)
-    _check_pair(settings.tls_cert, settings.tls_key)
-    return grpc.ssl_server_credentials([(key.encode(), certificate.encode())])
-
-
-def _check_pair(certificate: str, key: str) -> None:
-    """Refuse a pair that does not fit together: gRPC takes it, and then refuses every client."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-    except (ssl.SSLError, OSError) as error:
-        text = f"settings.tls_cert, settings.tls_key: {certificate} and {key} are no pair: {error}"
-        raise SettingsError(text) from error
-
-
 async def _refuse(request: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, REFUSAL)
 
@@ -117,27 +96,11 @@ def _readable(value: str | bytes) -> str:
 
 
 def _digests(file: str) -> tuple[bytes, ...]:
-    keys = api_keys(_text("api_keys_file", file))
+    keys = api_keys(read_text("api_keys_file", file))
     if not keys:
         raise SettingsError(f"settings.api_keys_file: {file} holds no key; give one a line")
     return tuple(map(_digest, keys))
 
 
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    """Return what is another for another file; None: there is none."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
-
-
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
-
-
-def _text(name: str, file: str) -> str:
-    try:
-        return Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"settings.{name}: {file} cannot be read: {error}") from error

@@ -9,8 +9,9 @@ import grpc
 
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.worker.api.auth import ApiKeys, KeyInterceptor, server_credentials
+from outrider.worker.api.auth import ApiKeys, KeyInterceptor
 from outrider.worker.api.http.server import listen
+from outrider.worker.api.server_certificate import ServerCertificate
 from outrider.worker.errors import Stopping
 from outrider.worker.host.peers import add_port as add_peer_port
 from outrider.worker.host.peers import beyond_loopback
@@ -87,10 +88,10 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
     if settings.role is Role.DRAFT:
         peers = beyond_loopback(settings.peers, settings.listen)
         return add_peer_port(server, settings.listen, peers)
-    credentials = server_credentials(settings)
-    if credentials is None:
+    certificate = ServerCertificate.of(settings)
+    if certificate is None:
         return server.add_insecure_port(settings.listen)
-    return server.add_secure_port(settings.listen, credentials)
+    return server.add_secure_port(settings.listen, certificate.credentials())
 
 
 def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.api.http.connection import LimitedConnection
+from outrider.worker.api.server_certificate import ServerCertificate
 
 GRACE_SECONDS = 1
 """For answers that ended just now to be sent."""
@@ -25,6 +26,7 @@ class HttpServer:
     """One server behind a listening socket; `start` it, then `close` it."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
+        certificate = ServerCertificate.of(settings)
         config = uvicorn.Config(
             app,
             http=LimitedConnection,
@@ -39,6 +41,7 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
+            ssl_context_factory=None if certificate is None else lambda *_: certificate.context(),
         )
         self._server = _WithoutSignals(config)
         self._listener = listener
