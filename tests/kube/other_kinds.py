@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outrider.operator.cluster.kinds import (
+    CERTIFICATE,
     INFERENCE_POOL,
     LEADER_WORKER_SET,
     POD_MONITOR,
@@ -83,7 +84,29 @@ _SET = _part(
         workerTemplate=OPEN,
     ),
 ) | {"x-kubernetes-validations": [{"rule": _SOME_MAY_CHANGE}]}
+_DURATION = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$"}
+_LIST = {"type": "array", "items": TEXT}
+_CERTIFICATE = _part(
+    "secretName",
+    "issuerRef",
+    secretName=TEXT,
+    issuerRef=_part("name", name=TEXT, kind=TEXT, group=TEXT),
+    dnsNames=_LIST,
+    usages={
+        "type": "array",
+        "items": _words("digital signature", "key encipherment", "server auth", "client auth"),
+    },
+    privateKey=_part(
+        algorithm=_words("RSA", "ECDSA", "Ed25519"),
+        encoding=_words("PKCS1", "PKCS8"),
+        rotationPolicy=_words("Never", "Always"),
+        size={"type": "integer"},
+    ),
+    duration=_DURATION,
+    renewBefore=_DURATION,
+)
 SPECS: Mapping[ObjectKind, Schema] = {
+    CERTIFICATE: _CERTIFICATE,
     POD_MONITOR: OPEN,
     INFERENCE_POOL: _POOL,
     LEADER_WORKER_SET: _SET,

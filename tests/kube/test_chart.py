@@ -12,6 +12,7 @@ from tools.crds import FOLDER
 
 from outrider.operator.__main__ import parse
 from outrider.operator.manifests.network import OPERATOR
+from outrider.operator.naming import OPERATOR_IDENTITY
 from tests.kube.chart import CHART, Release, only, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
 
@@ -186,6 +187,30 @@ def test_secrets_are_not_touched_where_workers_have_no_certificates(
     (rule, *more) = [one for one in found if "secrets" in one["resources"]]
     assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     assert all(one == rule for one in more)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_an_issuer_signs_for_the_operator_too_and_secrets_are_not_touched(
+    release: Release, scope: tuple[str, ...]
+) -> None:
+    objects = release.rendered(*scope, "--set", "certificates.issuerRef.name=mine")
+    wish = only(objects, "Certificate")["spec"]
+    assert wish["dnsNames"] == [OPERATOR_IDENTITY]
+    reference = {"name": "mine", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+    assert wish["issuerRef"] == reference
+    found = rules(objects)
+    assert "secrets" not in yaml.safe_dump(found)
+    of_certificates = [one for one in found if "certificates" in one["resources"]]
+    assert {tuple(one["apiGroups"]) for one in of_certificates} == {("cert-manager.io",)}
+    pod = only(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,), (container,) = pod["volumes"], pod["containers"]
+    assert volume["secret"]["secretName"] == wish["secretName"]
+    (mount,) = container["volumeMounts"]
+    options = parse(container["args"])
+    assert options.issuer is not None
+    assert options.issuer.reference == reference
+    assert options.peer_folder == Path(mount["mountPath"])
+    assert "Certificate" not in {one["kind"] for one in release.rendered(*scope)}
 
 
 def test_nobody_is_asked_for_warnings_unless_it_is_wished(release: Release) -> None:

@@ -50,3 +50,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ ternary "Assigned" "Fixed" (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
 {{- end -}}
 {{- end -}}
+
+{{/* The Secret with the operator's own certificate, where an issuer signs it; empty: it signs itself. */}}
+{{- define "outrider.peerSecret" -}}
+{{- if and .Values.certificates.enabled .Values.certificates.issuerRef.name -}}
+{{ include "outrider.name" . }}-issued
+{{- end -}}
+{{- end -}}

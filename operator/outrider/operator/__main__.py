@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.operator.app import OperatorOptions, run
+from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.access import Forbidden
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
@@ -75,6 +76,10 @@ def flags() -> argparse.ArgumentParser:
     add("--admission-certificates", type=Path, help=folder)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
     add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
+    signs = "of cert-manager's, which signs those certificates in the operator's place"
+    add("--peer-issuer", metavar="KIND[.GROUP]/NAME", help=signs)
+    own = "folder with the operator's own tls.crt, tls.key and ca.crt, which --peer-issuer signed"
+    add("--peer-folder", type=Path, metavar="FOLDER", help=own)
     waves = "services at once whose pods take up what this version makes of them; 0: none (0)"
     add("--upgrade-services", type=count, default=0, metavar="N", help=waves)
     stop = "begin no such replacing of pods, not even where a service asks for it"
@@ -98,6 +103,8 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         namespaces=tuple(found.namespace),
         own_namespace=namespace,
         certificates=found.peer_certificates == "on",
+        issuer=issuer(parser, found),
+        peer_folder=found.peer_folder,
         worker_image=found.worker_image,
         pods=PodRules(
             template=pod_template(parser, found.worker_template),
@@ -157,6 +164,20 @@ def admission_place(
         return None
     host, port = address(parser, "--admission-listen", found.admission_listen)
     return ListenPlace(host, port, found.admission_certificates)
+
+
+def issuer(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Issuer | None:
+    """Return who signs the certificates of workers, if the operator does not."""
+    if (found.peer_issuer is None) != (found.peer_folder is None):
+        parser.error("--peer-issuer and --peer-folder: each needs the other")
+    if found.peer_issuer is None:
+        return None
+    if found.peer_certificates == "off":
+        parser.error("--peer-issuer: nothing is signed with --peer-certificates off")
+    try:
+        return Issuer.read(found.peer_issuer)
+    except ValueError as error:
+        parser.error(f"--peer-issuer: {error}")
 
 
 def positive(text: str) -> int:

@@ -10,13 +10,22 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import kopf
 
+from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster import access
 from outrider.operator.cluster.authority_store import AuthorityStore
-from outrider.operator.cluster.client import Cluster
-from outrider.operator.cluster.kinds import GUARDED, OPTIONAL, ServiceKey
+from outrider.operator.cluster.client import NOT_FOUND, Cluster, ClusterError
+from outrider.operator.cluster.kinds import (
+    CERTIFICATE,
+    GUARDED,
+    ISSUED,
+    OPTIONAL,
+    ObjectKind,
+    ServiceKey,
+)
 from outrider.operator.cluster.leadership import Term, lead
 from outrider.operator.cluster.resync import resync
 from outrider.operator.cluster.watch_handlers import Watches, settings
@@ -30,7 +39,7 @@ from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
-from outrider.operator.workers.caller import Caller
+from outrider.operator.workers.caller import Caller, MountedCaller, OwnCaller
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.prometheus_client import PrometheusClient
 
@@ -57,6 +66,10 @@ class OperatorOptions:
     """What the cluster wants of all pods of workers."""
     certificates: bool = True
     """Whether workers know each other, and the operator, by certificates."""
+    issuer: Issuer | None = None
+    """Who of cert-manager's signs those; None: the operator does."""
+    peer_folder: Path | None = None
+    """Folder with the operator's own certificate, where an issuer signs it."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +85,13 @@ class OperatorOptions:
     def scope(self) -> tuple[str | None, ...]:
         """Namespaces that are watched; None: all."""
         return self.namespaces or (None,)
+
+    @property
+    def certified_by(self) -> tuple[ObjectKind, ...]:
+        """The kinds of children in which certificates are, or are wished for."""
+        if not self.certificates:
+            return ()
+        return GUARDED if self.issuer is None else ISSUED
 
     @property
     def hears_itself(self) -> bool:
@@ -93,7 +113,7 @@ async def run(options: OperatorOptions) -> int:
         warning = admission.serving(place, reviews) if place else contextlib.nullcontext()
         async with warning, await Cluster.connect(metrics.requests) as cluster:
             served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
-            kinds = frozenset([*served, *(GUARDED if options.certificates else ())])
+            kinds = frozenset([*served, *await _certified_by(cluster, options)])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
             platform = Platform(
@@ -104,6 +124,7 @@ async def run(options: OperatorOptions) -> int:
                 namespace=options.own_namespace,
                 max_upgrades=options.max_upgrades,
                 upgrades_paused=options.upgrades_paused,
+                issuer=options.issuer,
             )
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
@@ -116,6 +137,15 @@ async def run(options: OperatorOptions) -> int:
             return 0 if leading.cancelled() or leading.result() else LOST
     finally:
         await runner.cleanup()
+
+
+async def _certified_by(cluster: Cluster, options: OperatorOptions) -> tuple[ObjectKind, ...]:
+    """Return `certified_by`; raise `ClusterError` where the cluster serves no Certificates."""
+    kinds = options.certified_by
+    if CERTIFICATE in kinds and not await cluster.serves(CERTIFICATE):
+        words = "the cluster does not serve this kind; cert-manager has to be installed first"
+        raise ClusterError(f"{CERTIFICATE.plural}.{CERTIFICATE.group}", NOT_FOUND, words)
+    return kinds
 
 
 class Operator:
@@ -133,7 +163,8 @@ class Operator:
         self._options = options
         term = options.term
         self._store = AuthorityStore(cluster, term.namespace, f"{term.name}-authorities")
-        authorities = self._store.current if options.certificates else None
+        signs = options.certificates and options.issuer is None
+        authorities = self._store.current if signs else None
         self._platform = dataclasses.replace(platform, authorities=authorities)
         self._cluster = cluster
         self._metrics = metrics
@@ -150,7 +181,7 @@ class Operator:
     @contextlib.asynccontextmanager
     async def _authorities(self) -> AsyncIterator[None]:
         """Have the authorities of certificates, and renew them meanwhile."""
-        if not self._platform.certifies:
+        if self._platform.authorities is None:
             yield
             return
         await self._store.load()
@@ -193,13 +224,19 @@ class Operator:
     async def _workers(
         self, on_answer: Callable[[ServiceKey], None]
     ) -> AsyncIterator[BackgroundWorkers]:
-        authorities = self._platform.authorities
         async with (
             PrometheusClient(self._cluster) as prometheus,
-            WorkerClients(authorities and Caller(authorities)) as clients,
+            WorkerClients(self._caller()) as clients,
             BackgroundWorkers(clients, prometheus.ask, on_answer) as workers,
         ):
             yield workers
+
+    def _caller(self) -> Caller | None:
+        """Return what has the operator's certificate; None: workers want none. Raises `OSError`."""
+        if self._options.peer_folder is not None:
+            return MountedCaller(self._options.peer_folder)
+        authorities = self._platform.authorities
+        return None if authorities is None else OwnCaller(authorities)
 
     async def _watch(self, watches: Watches) -> None:
         registry = kopf.OperatorRegistry()

@@ -141,6 +141,12 @@ def certificate_name(service: str, role: str) -> str:
     return f"{role_name(service, role)}-certificate"
 
 
+def issued_name(service: str, role: str) -> str:
+    """Return the name of the Certificate of one role's pods, and of the Secret that cert-manager
+    writes for it; not that of the operator's own Secret, or both would write one."""
+    return f"{role_name(service, role)}-issued"
+
+
 def identity(namespace: str, service: str, role: str) -> str:
     """Return the DNS name in the certificates of one role's pods: no other service's is the
     same."""

@@ -1,5 +1,7 @@
 """Flags of the operator that hold more than a word."""
 
+from pathlib import Path
+
 import pytest
 
 from outrider.operator.__main__ import parse
@@ -39,3 +41,37 @@ def test_what_is_no_template_is_refused_by_name(
 def test_the_user_of_workers_is_fixed_unless_the_platform_gives_one() -> None:
     assert parse([IMAGE]).pods.fixed_user
     assert not parse([IMAGE, "--worker-user=assigned"]).pods.fixed_user
+
+
+def test_an_issuer_of_any_group_is_read() -> None:
+    folder = "--peer-folder=/certificates"
+    for text, reference in (
+        ("ClusterIssuer/mine", {"kind": "ClusterIssuer", "group": "cert-manager.io"}),
+        ("Vault.issuers.example.com/mine", {"kind": "Vault", "group": "issuers.example.com"}),
+    ):
+        options = parse([IMAGE, f"--peer-issuer={text}", folder])
+        assert options.issuer is not None
+        assert options.issuer.reference == reference | {"name": "mine"}
+        assert options.peer_folder == Path("/certificates")
+    assert parse([IMAGE]).issuer is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--peer-issuer=Issuer/a"], "each needs the other"),
+        (["--peer-folder=/c"], "each needs the other"),
+        (["--peer-issuer=mine", "--peer-folder=/c"], "--peer-issuer: 'mine' is not allowed"),
+        (["--peer-issuer=/mine", "--peer-folder=/c"], "--peer-issuer: '/mine' is not allowed"),
+        (
+            ["--peer-issuer=Issuer/a", "--peer-folder=/c", "--peer-certificates=off"],
+            "nothing is signed",
+        ),
+    ],
+)
+def test_half_an_issuer_is_refused(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, *flags])
+    assert words in capsys.readouterr().err

@@ -42,7 +42,13 @@
 - apiGroups: [""]
   resources: [pods] # patched: the order in which they go when their number shrinks
   verbs: [list, watch, patch]
-{{- if .Values.certificates.enabled }}
+{{- $signs := and .Values.certificates.enabled (not .Values.certificates.issuerRef.name) }}
+{{- if and .Values.certificates.enabled (not $signs) }}
+- apiGroups: [cert-manager.io]
+  resources: [certificates] # cert-manager writes their Secrets, which the operator need not see
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
+{{- if $signs }}
 # Certificates of services' pods, and the authorities beside the Lease; a name cannot be asked of what
 # is not there yet. Credentials for the Prometheus that a service names can be read with it too.
 - apiGroups: [""]

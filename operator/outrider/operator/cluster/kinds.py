@@ -60,6 +60,7 @@ POD_MONITOR = ObjectKind("monitoring.coreos.com", "v1", "PodMonitor", "podmonito
 LEADER_WORKER_SET = ObjectKind(
     "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
 )
+CERTIFICATE = ObjectKind("cert-manager.io", "v1", "Certificate", "certificates")
 INFERENCE_POOL = ObjectKind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
 
 CHILDREN = (
@@ -77,5 +78,8 @@ CHILDREN = (
 OPTIONAL = (POD_MONITOR, LEADER_WORKER_SET, INFERENCE_POOL)
 """Children of a service where the cluster serves their kind."""
 GUARDED = (SECRET,)
-"""Children of a service where workers have certificates."""
-BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, *GUARDED, POD, SERVICE, LEASE)}
+"""Children of a service where the operator signs the certificates of workers."""
+ISSUED = (CERTIFICATE,)
+"""Children of a service where cert-manager signs them."""
+KINDS = (*CHILDREN, *OPTIONAL, *GUARDED, *ISSUED, POD, SERVICE, LEASE)
+BY_NAME = {kind.name: kind for kind in KINDS}

@@ -17,6 +17,7 @@ from outrider.operator.cluster.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     GUARDED,
+    ISSUED,
     LEADER_WORKER_SET,
     LEASE,
     OPTIONAL,
@@ -183,7 +184,7 @@ def settings(lease: str) -> kopf.OperatorSettings:
     kopf_settings.scanning.disabled = True
     kopf_settings.peering.standalone = True
     kopf_settings.process.ultimate_exiting_timeout = 30
-    for kind in (*CHILDREN, *OPTIONAL, *GUARDED, POD):
+    for kind in (*CHILDREN, *OPTIONAL, *GUARDED, *ISSUED, POD):
         kopf_settings.watching.label_selectors[kind.plural] = SELECTOR
     kopf_settings.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
     return kopf_settings

@@ -1,5 +1,5 @@
-"""Secrets with the certificate of a role's pods: kept while it is good, else issued anew. Pure, but
-for the keys that are drawn.
+"""The certificate of a role's pods: in a Secret that is kept while it is good, else issued anew; or
+a wish for one to cert-manager. Pure, but for the keys that are drawn.
 """
 
 import base64
@@ -10,10 +10,12 @@ from typing import Any
 
 from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
 from outrider.contract.settings import Role
-from outrider.operator.certificates.authority import Authorities, KeyPair
+from outrider.operator.certificates.authority import LIFE, Authorities, KeyPair
+from outrider.operator.certificates.issuer import Issuer
+from outrider.operator.cluster.kinds import CERTIFICATE as ISSUED_KIND
 from outrider.operator.cluster.kinds import SECRET
 from outrider.operator.manifests.child import Object, Owner, child
-from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity
+from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity, issued_name
 
 FOLDER = "/etc/outrider/certificates"
 TYPE = "kubernetes.io/tls"
@@ -40,6 +42,27 @@ def certificate_secret(
         type=TYPE,
         data={key: base64.b64encode(value).decode() for key, value in data.items()},
     )
+
+
+def issued_certificate(owner: Owner, role: Role, issuer: Issuer) -> Object:
+    """Return the Certificate of a role's pods, for which cert-manager writes a Secret and renews
+    it, with lives as those that the operator signs have."""
+    name = issued_name(owner.name, role)
+    spec = {
+        "secretName": name,
+        "dnsNames": [identity(owner.namespace, owner.name, role)],
+        "usages": ["digital signature", "server auth", "client auth"],
+        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        "duration": _hours(LIFE),
+        "renewBefore": _hours(LIFE / 3),
+        "issuerRef": issuer.reference,
+    }
+    return child(ISSUED_KIND, owner, name, role, spec=spec)
+
+
+def _hours(life: datetime.timedelta) -> str:
+    """Return a duration as Kubernetes writes it."""
+    return f"{int(life.total_seconds()) // 3600}h0m0s"
 
 
 def peer_settings(owner: Owner) -> PeerSettings:

@@ -10,10 +10,11 @@ from types import MappingProxyType
 
 from outrider.contract.settings import Device, PolicySettings, Role, WorkerSettings
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKey, ObjectKind
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
 from outrider.operator.manifests.carriers import RoleCarriers
-from outrider.operator.manifests.certificates import peer_settings
+from outrider.operator.manifests.certificates import issued_certificate, peer_settings
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.containers import (
     API_KEYS_FILE,
@@ -25,7 +26,7 @@ from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.pins import settings_of
 from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
-from outrider.operator.naming import certificate_name, selector
+from outrider.operator.naming import certificate_name, issued_name, selector
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import (
     Automatic,
@@ -57,7 +58,9 @@ class Platform:
     namespace: str = ""
     """The operator's own; empty: it is not known."""
     authorities: Callable[[], Authorities] | None = None
-    """Those that sign the certificates of workers; None: workers have none."""
+    """Those of the operator that sign the certificates of workers; None: it signs none."""
+    issuer: Issuer | None = None
+    """Who signs them in its place; None: nobody does."""
     max_upgrades: int = 0
     """Most services at once whose pods are replaced for the operator's sake alone."""
     upgrades_paused: bool = False
@@ -66,7 +69,11 @@ class Platform:
     @property
     def certifies(self) -> bool:
         """True if workers have certificates."""
-        return self.authorities is not None
+        return self.authorities is not None or self.issuer is not None
+
+    def certificate_of(self, service: str, role: Role) -> str:
+        """Return the name of the Secret with the certificate of a role's pods."""
+        return (certificate_name if self.issuer is None else issued_name)(service, role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +202,7 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
         beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
         tls=service.spec.access.tls_secret_ref if role is Role.TARGET else None,
-        certificate=certificate_name(owner.name, role) if certified else "",
+        certificate=platform.certificate_of(owner.name, role) if certified else "",
         template=merge(platform.pods.template, pods.pod_template or {}),
     )
 
@@ -236,6 +243,8 @@ def _role(
 ) -> Iterator[Object]:
     owner, role, spec = inputs.owner, inputs.role, inputs.spec
     pods = spec.parallelism.pods
+    if platform.issuer is not None:
+        yield issued_certificate(owner, role, platform.issuer)
     for worker in workers(service, role):
         made = settings.settings_map(owner, _settings(owner, service, worker, platform), role)
         if made["metadata"]["name"] in settings_of(inputs.template):  # a kept one has others

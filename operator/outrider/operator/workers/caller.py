@@ -1,16 +1,22 @@
 """The operator's own certificate, by which workers know who calls their `Control`.
 
-Kept in memory alone: another process of the operator gets another one.
+Issued by itself and kept in memory alone, or, where cert-manager signs, read from a folder.
 """
 
 import datetime
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from outrider.client.channel import ClientCertificate
+from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
 from outrider.operator.certificates.authority import Authorities, KeyPair
 from outrider.operator.naming import OPERATOR_IDENTITY
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,14 @@ class Credentials:
     """Certificates of the authorities, in PEM."""
 
 
-class Caller:
+class Caller(Protocol):
+    """Says what workers are called with."""
+
+    def credentials(self) -> Credentials:
+        """Return what counts now."""
+
+
+class OwnCaller:
     """Issues the operator's certificate, anew before it ends or its authority is no more."""
 
     def __init__(
@@ -41,3 +54,35 @@ class Caller:
             self._pair = authorities.issue(OPERATOR_IDENTITY, now)
         own = ClientCertificate(self._pair.certificate, self._pair.key)
         return Credentials(own, authorities.bundle)
+
+
+class MountedCaller:
+    """Reads the operator's certificate from files, again whenever they are others."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read `tls.crt`, `tls.key` and `ca.crt`; raises `OSError`."""
+        self._folder = folder
+        self._written = self._look()
+        self._known = self._read()
+
+    def credentials(self) -> Credentials:
+        """Return what the files hold now, or held when they could be read last."""
+        try:
+            written = self._look()
+            if written != self._written:
+                self._known, self._written = self._read(), written
+        except OSError as error:
+            log.warning("the operator's certificate stays as it is: %s", error)
+        return self._known
+
+    def _look(self) -> tuple[int, int]:
+        found = (self._folder / CERTIFICATE).stat()  # replaced together with the others
+        return found.st_mtime_ns, found.st_ino
+
+    def _read(self) -> Credentials:
+        """Read the files as they were written together: a kubelet replaces a link to them all."""
+        here = (self._folder / CERTIFICATE).resolve(strict=True).parent
+        certificate, key, trusted = (
+            (here / name).read_bytes() for name in (CERTIFICATE, KEY, AUTHORITIES)
+        )
+        return Credentials(ClientCertificate(certificate, key), trusted)
