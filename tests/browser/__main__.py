@@ -37,8 +37,9 @@ def seen(home: Path) -> dict[str, Any]:
     """Serve a model with an API key, open its page, and return what the browser saw."""
     keys = home / "keys"
     keys.write_text(f"{KEY}\n")
-    model = write_tiny(home / "tiny")
-    with serving_command(home, "serve", str(model), "--api-keys", str(keys), *SMALL) as run:
+    model, draft = write_tiny(home / "tiny"), write_tiny(home / "draft", seed=1)
+    drafting = ("--draft", str(draft), "--placement", "Colocated", "--api-keys", str(keys))
+    with serving_command(home, "serve", str(model), *drafting, *SMALL) as run:
         base = run.found(r"OpenAI API at (\S+/)v1\n")
         done = subprocess.run(
             ["node", "page.mjs", base, KEY],
@@ -64,6 +65,12 @@ def check(found: dict[str, Any]) -> None:
     assert found["question"] == "<b>Hello</b> & who are you?", "text stays text"
     assert found["answer"]
     assert re.match(r"\d+ tokens · [\d.]+ tokens/s", found["figures"])
+    tree = found["tree"]
+    assert tree["nodes"] > 2, "the root, a draft token and the target's own"
+    assert tree["lines"] == tree["nodes"] - 1, "each but the root hangs on one"
+    assert len(tree["own"]) == 1
+    assert tree["kept"], "the root at least"
+    assert re.fullmatch(r"0 0 \d+ \d+", tree["box"])
     assert re.match(r"0,[\d.]+", found["points"])
 
 

@@ -41,7 +41,7 @@ try {
   };
   const ended = () => page.waitForFunction(() => !document.querySelector("#send").hidden, PATIENCE);
   await page.goto(base, { waitUntil: "load" });
-  await page.click("summary");
+  await page.click("form summary");
   if (key) {
     await ask();
     await page.waitForSelector("article.error", PATIENCE);
@@ -59,6 +59,14 @@ try {
   found.figures = await text("article.assistant small");
   found.answer = (await text("article.assistant")).slice(0, -found.figures.length);
   await ended();
+  await page.waitForSelector("#tree rect.own", PATIENCE);
+  found.tree = await page.$eval("#tree", (one) => ({
+    box: one.getAttribute("viewBox"),
+    nodes: one.querySelectorAll("rect").length,
+    lines: one.querySelectorAll("line").length,
+    kept: [...one.querySelectorAll("text.kept")].map((text) => text.textContent),
+    own: [...one.querySelectorAll("text.own")].map((text) => text.textContent),
+  }));
   await page.waitForFunction(() => /\d/.test(document.querySelector("#rate").textContent), PATIENCE);
   found.running = await text("#running");
   found.points = await page.$eval("polyline", (one) => one.getAttribute("points"));

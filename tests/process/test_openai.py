@@ -417,7 +417,7 @@ def test_a_huge_body_is_refused_while_others_are_answered(
     path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
     data = json.dumps(body).encode()
     with ThreadPoolExecutor(1) as thread:
-        refusal = thread.submit(http.post, path, content=data)
+        refusal = thread.submit(http.post, path, content=data, headers=JSON)
         while not refusal.done():
             target.client.state(timeout=ANSWER_SECONDS)
     assert refusal.result().status_code == 400, refusal.result().text

@@ -175,7 +175,7 @@ sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
         ("run", "-f", "nowhere.yaml"),
         ("run", "-f", "nowhere.yaml", "--compare"),
         ("run", "-f", "nowhere.yaml", "--json"),
-        ("serve", "nowhere/model"),
+        ("serve", "no model"),
         ("serve", "./nowhere"),
         ("serve", "a/b", "--host", "nowhere"),
         ("serve", "a/b", "--draft", "./nowhere"),

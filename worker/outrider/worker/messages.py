@@ -127,6 +127,8 @@ class Submit:
     """Least time between two `Tokens` messages."""
     key: int = NO_KEY
     """Number of the API key that it came with; others see nothing of its answer."""
+    shows_tree: bool = False
+    """Whether its `Tokens` say what the last pass verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +440,19 @@ class TokenLogprob:
     """The likeliest tokens at its place and their log-probabilities, best first."""
 
 
+class PassTree(NamedTuple):
+    """The tree that a pass verified for one sequence, by row: the root, then nodes."""
+
+    tokens: tuple[int, ...]
+    """Of all rows."""
+    parents: tuple[int, ...]
+    """Row of each node's parent."""
+    accepted: tuple[int, ...]
+    """Rows of the nodes that were committed."""
+    following: int
+    """The target's own token, after the last of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """From a target's engine: tokens were committed."""
@@ -448,11 +463,13 @@ class Tokens:
     """That committed them."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of each token, if the request asks for them."""
+    tree: PassTree | None = None
+    """Of one of those passes, mostly the last, if the request asks for it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a call, without the field by field copy of dataclasses: the one message that
         is sent all the time."""
-        return Tokens, (self.request, self.ids, self.passes, self.logprobs)
+        return Tokens, (self.request, self.ids, self.passes, self.logprobs, self.tree)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,14 @@ from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import CHAT, COMPLETION, OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.prompt import Chat
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely, TokenLogprobs, float32
+from outrider.worker.api.response import (
+    AnswerEnd,
+    GenerateResponse,
+    Likely,
+    ShownTree,
+    TokenLogprobs,
+    float32,
+)
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
 from outrider.worker.messages import NO_KEY, Finish, Timing, Usage
@@ -399,6 +406,27 @@ def test_usage_counts_a_prompt_once_and_every_answer() -> None:
     assert [choice["text"] for choice in whole["choices"]] == ["0", "1", "2", "3"]
     assert (whole["system_fingerprint"], whole["outrider"]["seed"]) == ("r1", 11)
     assert [one["index"] for one in whole["outrider"]["choices"]] == [0, 1, 2, 3]
+
+
+def test_a_stream_shows_the_trees_that_its_client_asks_for() -> None:
+    parsed = chat(stream=True, draft_tree=True)
+    assert parsed.request.shows_tree
+    assert not chat(stream=True).request.shows_tree
+    response = OpenAIResponse(CHAT, parsed, "tiny", lambda: "r1")
+    tree = ShownTree(("The", " sky", " sea"), (0, 0), (1,), " is")
+    (shown,) = response.take(0, GenerateResponse(text=" sky is", tree=tree))
+    assert shown["outrider"] == {
+        "tree": {
+            "texts": ("The", " sky", " sea"),
+            "parents": (0, 0),
+            "accepted": (1,),
+            "following": " is",
+        }
+    }
+    (plain,) = response.take(0, GenerateResponse(text=" blue"))
+    assert "outrider" not in plain
+    with pytest.raises(ValidationError, match="draft_tree needs stream"):
+        chat(draft_tree=True)
 
 
 def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:

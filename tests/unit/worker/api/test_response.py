@@ -6,9 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.worker.api.response import Admitted, GenerateResponse, Responses
+from outrider.worker.api.response import Admitted, GenerateResponse, Responses, ShownTree
 from outrider.worker.api.text import StopStrings, Text
-from outrider.worker.messages import Cancel, Finish, Finished, Submit, Timing, Tokens, Usage
+from outrider.worker.messages import (
+    Cancel,
+    Finish,
+    Finished,
+    PassTree,
+    Submit,
+    Timing,
+    Tokens,
+    Usage,
+)
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tokenizer
 from tests.unit.worker.handles import Handle
@@ -31,6 +40,23 @@ async def answer(text: Text, finish: Finish) -> tuple[list[GenerateResponse], Ha
     events.put_nowait(Finished(1, finish, Usage(), Timing(), "too late"))
     admitted = Admitted(submit, events, StopStrings(("two",)), None)
     return [part async for part in Responses(handle, text).of(admitted)], handle
+
+
+def test_a_tree_is_shown_as_text(text: Text) -> None:
+    ids = text.encode("one two", special=False)
+    submit = Submit(1, np.array(ids, np.int32), SamplingParams(), 9, (), True, 0.0)
+    tree = PassTree((ids[0], ids[1], ids[0]), (0, 1), (1,), ids[1])
+
+    async def first() -> GenerateResponse:
+        handle = Handle()
+        events = handle.submit(submit)
+        events.put_nowait(Tokens(1, (ids[1], ids[1]), tree=tree))
+        return await anext(
+            Responses(handle, text).of(Admitted(submit, events, StopStrings(()), None))
+        )
+
+    one, other = (text.tokens[token].decode() for token in ids[:2])
+    assert asyncio.run(first()).tree == ShownTree((one, other, one), (0, 1), (1,), other)
 
 
 @pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.FAILED, Finish.EXPIRED, Finish.STOP])

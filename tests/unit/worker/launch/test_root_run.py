@@ -432,6 +432,20 @@ def test_runs_leave_the_state_that_steps_leave(
     assert_same(runs.state(), steps.state())
 
 
+def test_runs_show_the_tree_of_their_last_root(folder: Path) -> None:
+    pair = Serial(folder, True)
+    pair.submit(1, prompt=20, count=100, shows_tree=True, stream_seconds=0.0)
+    runs = pair.run_to_end()
+    trees = [m.tree for m in pair.outbox if isinstance(m, Tokens) and m.tree is not None]
+    assert runs
+    assert trees
+    text = pair.text()
+    for tree in trees:
+        written = [*(tree.tokens[row] for row in (0, *tree.accepted)), tree.following]
+        places = range(len(text) - len(written) + 1)
+        assert any(text[at : at + len(written)] == written for at in places)
+
+
 def test_a_run_returns_when_the_answer_is_long_enough(folder: Path) -> None:
     pair = Serial(folder, True)
     pair.submit(1, prompt=5, count=12)

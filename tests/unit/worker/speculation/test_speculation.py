@@ -91,6 +91,28 @@ def test_each_token_comes_with_its_own_logprob(draft_passes: int) -> None:
         assert [p for _, p in sent.top] == pytest.approx(exact[best], abs=1e-5)
 
 
+def test_each_pass_shows_the_tree_that_led_to_its_tokens() -> None:
+    pair = Pair(sampling=SamplingParams(temperature=0.7, seed=1))
+    pair.submit(PROMPT, 120, shows_tree=True, stream_seconds=0.0)
+    usage = pair.run().usage
+    shown = [(m.tree, m.ids) for m in pair.outbox if isinstance(m, Tokens) and m.tree is not None]
+    assert sum(len(tree.parents) for tree, _ in shown) == usage.draft_rows > 0
+    assert sum(len(tree.accepted) for tree, _ in shown) == usage.accepted_rows > 0
+    for tree, ids in shown:
+        assert (*(tree.tokens[row] for row in tree.accepted), tree.following) == ids
+        path = [0, *tree.accepted]
+        assert [tree.parents[row - 1] for row in tree.accepted] == path[:-1]
+        assert all(parent < row for row, parent in enumerate(tree.parents, 1))
+    assert any(len(set(tree.parents)) < len(tree.parents) for tree, _ in shown), "some branch"
+
+
+def test_trees_are_shown_only_where_they_are_requested() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 40)
+    pair.run()
+    assert not any(m.tree for m in pair.outbox if isinstance(m, Tokens))
+
+
 def test_logprobs_come_only_where_they_are_requested() -> None:
     pair = Pair()
     pair.submit(PROMPT, 10)

@@ -54,6 +54,8 @@ class GenerateRequest:
     logprobs: int | None = None
     response_format: ResponseFormat | None = None
     stream_interval_ms: int | None = None
+    shows_tree: bool = False
+    """Whether responses say what passes verified; over HTTP only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class RequestParser:
             logprobs=check_logprobs(request.logprobs),
             grammar=grammar,
             stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
+            shows_tree=request.shows_tree,
         )
 
     def check_model(self, name: str) -> None:

@@ -41,6 +41,16 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownTree:
+    """The tree that a pass verified; fields as of `PassTree`, with text in place of tokens."""
+
+    texts: tuple[str, ...]
+    parents: tuple[int, ...]
+    accepted: tuple[int, ...]
+    following: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerEnd:
     """The end of an answer: its finish reason and its cost."""
 
@@ -64,6 +74,8 @@ class GenerateResponse:
     """Of each token, if the request asks for them."""
     end: AnswerEnd | None = None
     """Of the last response only."""
+    tree: ShownTree | None = None
+    """What one of the passes verified, if the request asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,8 @@ class Responses:
                     if stopped:
                         continue
                     piece, stopped = stops.push(detokenizer.push(ids))
-                    yield GenerateResponse(piece, ids, passes, self._logprobs(tokens))
+                    shown, logprobs = self._tree(tokens), self._logprobs(tokens)
+                    yield GenerateResponse(piece, ids, passes, logprobs, tree=shown)
                     if stopped:
                         self.engine.cancel(submit.request, Finish.STOP)
                 case Finished() as finished:
@@ -133,6 +146,16 @@ class Responses:
             )
             for token, found in zip(tokens.ids, tokens.logprobs, strict=False)
         )
+
+    def _tree(self, tokens: Tokens) -> ShownTree | None:
+        if (tree := tokens.tree) is None:
+            return None
+        texts = tuple(map(self._text_of, tree.tokens))
+        return ShownTree(texts, tree.parents, tree.accepted, self._text_of(tree.following))
+
+    def _text_of(self, token: int) -> str:
+        """Return one token's text; a part of a character has a mark in its place."""
+        return self.text.tokens[token].decode(errors="replace")
 
     def _likely(self, token: int, logprob: float) -> Likely:
         return Likely(token, float32(logprob), self.text.tokens[token])

@@ -204,6 +204,9 @@ class RootPlanner:
             self._book_waits(sequence, own, root, selector.speculates(sequence))
             self._book_pass(sequence, own, root, drafting)
             drafting = drafting and selector.wants_any_drafts
+        last = output.roots[-1]  # its arrays are those of the sequence now
+        if len(last.done.tokens):
+            self._target.committer.show_tree(sequence, len(last.selected), last.done.accepted)
         if sequence.session is not None and output.grown:
             self._grew(sequence, own, output.roots[-1].ended)
         self._draft.sessions.publish(own)

@@ -309,8 +309,8 @@ def build_http(
     if inference is None:
         app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
-        more = (*more, *page.routes(os.environ))
-        app = target_application(inference, ports.keys, more, own_names(settings))
+        open_routes = (*more, *page.routes(os.environ))
+        app = target_application(inference, ports.keys, open_routes, own_names(settings))
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)
     return HttpServer(StatusCounter(app, statuses), ports.http, settings)

@@ -8,7 +8,16 @@ from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from outrider.worker.messages import Finish, Finished, Submit, Timing, TokenLogprob, Tokens, Usage
+from outrider.worker.messages import (
+    Finish,
+    Finished,
+    PassTree,
+    Submit,
+    Timing,
+    TokenLogprob,
+    Tokens,
+    Usage,
+)
 
 ALONG = 0.5
 """Share of its interval after which an answer's tokens go along with those of another: soon all
@@ -69,6 +78,8 @@ class Answer:
     """Of each of them, if the request asks for log-probabilities."""
     unsent_passes: int = 0
     """Passes that committed them."""
+    unsent_tree: PassTree | None = None
+    """Of the last of them that verified nodes in a step of its own, if the request asks for it."""
     sent_at: float = 0.0
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
@@ -85,9 +96,10 @@ class Answer:
     def send_tokens(self, outbox: list[Any], now: float) -> None:
         """Send the server the tokens committed since the last message."""
         ids, passes = tuple(self.unsent), self.unsent_passes
-        outbox.append(Tokens(self.submit.request, ids, passes, tuple(self.unsent_logprobs)))
+        logprobs, tree = tuple(self.unsent_logprobs), self.unsent_tree
+        outbox.append(Tokens(self.submit.request, ids, passes, logprobs, tree))
         self.unsent, self.unsent_passes, self.sent_at = [], 0, now
-        self.unsent_logprobs = []
+        self.unsent_logprobs, self.unsent_tree = [], None
 
     def send_end(
         self,

@@ -90,6 +90,7 @@ class Committer:
             sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
         if accepted_count:
             self._move_accepted(sequence, sequence.views.accepted(accepted_count))
+        self.show_tree(sequence, len(part.nodes), accepted_count)
         ids = tokens.tolist()
         decoded = count if sequence.generated > 0 else 0  # the first token is prefill's
         if decoded:
@@ -115,6 +116,11 @@ class Committer:
         self.sessions.book_commit(sequence, count, now)
         self._take(sequence, done.tokens, ids, done.survived, now)
         return count
+
+    def show_tree(self, sequence: Sequence, nodes: int, accepted: int) -> None:
+        """Have the client sent the tree of the last pass, if it wants it and there was one."""
+        if nodes and sequence.submit.shows_tree:
+            sequence.unsent_tree = sequence.views.tree(nodes, accepted)
 
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """End a running sequence and free its KV."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.sources import SOURCES
+from outrider.worker.messages import PassTree
 from outrider.worker.model.rows import Rows
 from outrider.worker.speculation.planner import Candidates
 from outrider.worker.tree.growth import Floats, Ids, Ints
@@ -107,6 +108,21 @@ class PassViews:
     def committed(self, count: int) -> Ints:
         """Return the first `count` committed tokens."""
         return self._arrays.committed[:count]
+
+    def tree(self, nodes: int, accepted: int) -> PassTree:
+        """Return what the last pass verified: so many nodes, so many of them accepted."""
+        arrays, root = self._arrays, self._arrays.positions.item(0)
+
+        def parent(row: int) -> int:
+            depth = arrays.depth.item(row)
+            return 0 if depth == 1 else arrays.ancestors.item(row, depth - 2) - root
+
+        return PassTree(
+            tokens=tuple(arrays.tokens[: 1 + nodes].tolist()),
+            parents=tuple(map(parent, range(1, 1 + nodes))),
+            accepted=tuple((arrays.accepted[:accepted] + 1).tolist()),
+            following=arrays.committed.item(accepted),
+        )
 
     @property
     def rows_of_draft(self) -> int:

@@ -124,6 +124,7 @@ class Body(ContentPart):
     speculate: bool | None = None
     ignore_eos: bool | None = None
     stream_interval_ms: Count | None = None
+    draft_tree: bool | None = None
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:
@@ -131,6 +132,8 @@ class Body(ContentPart):
             raise ValueError("stream_options needs stream")
         if self.stream_interval_ms is not None and not self.stream:
             raise ValueError("stream_interval_ms needs stream")
+        if self.draft_tree and not self.stream:
+            raise ValueError("draft_tree needs stream")
         return self
 
 

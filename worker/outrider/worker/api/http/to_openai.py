@@ -56,8 +56,11 @@ class OpenAIResponse:
         return [self._chunk(part) for choice in self.choices for part in choice.begin()]
 
     def take(self, index: int, part: GenerateResponse) -> list[dict[str, Any]]:
-        """Return the chunks of the next part of a choice; the last one carries the extension."""
+        """Return the chunks of the next part of a choice; the last one carries the extension, and
+        others the trees that the client wants."""
         chunks = [self._chunk(choice) for choice in self.choices[index].take(part)]
+        if chunks and part.tree is not None:
+            chunks[0]["outrider"] = {"tree": dataclasses.asdict(part.tree)}
         if part.end is not None:
             self._ends[index] = part.end
             chunks[-1]["outrider"] = self._extension({index: part.end})

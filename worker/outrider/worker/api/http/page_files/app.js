@@ -1,6 +1,8 @@
 // A chat with the model that this server serves, and what its metrics say meanwhile.
 // Texts of the model are only ever text: nothing of it is read as HTML.
 
+import { draw } from "./tree.js";
+
 const at = (id) => document.getElementById(id);
 const PERIOD_MS = 1000;
 const POINTS = 120;
@@ -30,6 +32,7 @@ function body(own) {
     temperature: Number(at("temperature").value),
     speculate: at("draft").checked,
     stream: true,
+    draft_tree: at("tree-shown").open,
   });
 }
 
@@ -59,6 +62,17 @@ export function words(figures) {
   return said.join(" · ");
 }
 
+let drawn = null; // the newest tree, which the next picture shows
+function showTree(tree) {
+  if (!drawn) {
+    requestAnimationFrame(() => {
+      draw(at("tree"), drawn);
+      drawn = null;
+    });
+  }
+  drawn = tree;
+}
+
 // Asks what `own` ends with; the answer grows in `turn` and in the article.
 async function answer(own, turn, article) {
   const options = { method: "POST", headers: headers(), body: body(own), signal: asking.signal };
@@ -70,7 +84,8 @@ async function answer(own, turn, article) {
     if (event.error) throw new Error(event.error.message);
     turn.content += event.choices[0]?.delta?.content ?? "";
     shown.data = turn.content;
-    if (event.outrider) {
+    if (event.outrider?.tree) showTree(event.outrider.tree);
+    if (event.outrider?.choices) {
       const small = document.createElement("small");
       small.textContent = words(event.outrider.choices[0]);
       article.append(small);
