@@ -647,9 +647,9 @@ def events(
 
 
 def get(url: str, path: str, verify: Any = True) -> int:
-    """Status of a GET; 0 where nobody listens yet."""
+    """Status of a GET; 0 where nobody listens yet, or does not shake hands yet."""
     try:
         answer = httpx.get(url + path, timeout=10.0, trust_env=False, verify=verify)
-    except httpx.ConnectError:
+    except (httpx.ConnectError, httpx.ConnectTimeout):
         return 0
     return answer.status_code
