@@ -105,7 +105,7 @@ def built(uv: str) -> Path:
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT.parent) as name:
         folder = Path(name)
-        of_source = ["--no-deps", "--no-binary", ":all:", f"llama-cpp-python=={VERSION}"]
+        of_source = ["--no-deps", "--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"]
         _do([*run, "python", "-m", "pip", "download", "--quiet", *of_source, "-d", folder])
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as packed:
