@@ -26,7 +26,7 @@ from outrider.operator.conditions import (
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
-from outrider.operator.server.metrics import ObjectCounts, OperatorMetrics
+from outrider.operator.server.metrics import OperatorMetrics, ScrapedGauge
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""
@@ -168,7 +168,7 @@ def conditions() -> Iterator[str]:
         yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
 
 
-KINDS = (MetricWrapperBase, ObjectCounts)
+KINDS = (MetricWrapperBase, ScrapedGauge)
 """Of attributes that are metrics."""
 
 

@@ -1,8 +1,8 @@
 """Reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md, metrics.md and simulation.md, and parts of
-docs/operator.md; the words are those of the options and fields themselves, and a test compares.
-Leaves other pages to people.
+docs/reference/cli.md, service.md, settings.md, metrics.md and simulation.md, the chart's README,
+and parts of docs/operator.md; the words are those of the options and fields themselves, and a test
+compares. Leaves other pages to people.
 """
 
 import ast
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from tools.chart_page import chart_page
 from tools.operator_page import operator_page
 from tools.service_page import FIELD_HEAD, fields, service_page
 from tools.tables import NOTE, REQUIRED, shown, table
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "simulation.md": simulation_page(),
         "../operator.md": operator_page(OPERATOR.read_text(encoding="utf-8")),
+        "../../charts/outrider/README.md": chart_page(),
     }
 
 

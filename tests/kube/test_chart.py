@@ -21,6 +21,8 @@ SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
 FREE += ("podLabels", "nodeSelector", "affinity", "admission.annotations", "metrics.labels")
+FREE += ("dashboards.labels", "dashboards.annotations", "commonLabels")
+FREE += ("podSecurityContext", "securityContext", "tests.token.spec")
 """Values that hold whatever keys a user likes."""
 
 

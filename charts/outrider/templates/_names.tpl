@@ -13,7 +13,10 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "outrider.labels" -}}
-{{ include "outrider.selector" . }}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/component" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" }}
+{{- toYaml . }}
+{{ end }}
+{{- include "outrider.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: outrider
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -28,8 +31,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* An image of the values, by its digest where it has one. */}}
+{{- define "outrider.imageOf" -}}
+{{- $image := index . 0 -}}
+{{- with $image.digest -}}
+{{ $image.repository }}@{{ . }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
 {{- define "outrider.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ include "outrider.imageOf" (list .Values.image .) }}
+{{- end -}}
+
+{{/* What the security of all pods and containers of the chart is, with the values over it. */}}
+{{- define "outrider.podSecurity" -}}
+{{- $own := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- if eq (include "outrider.podUser" .) "Fixed" -}}
+{{- $own = merge $own (dict "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) -}}
+{{- end -}}
+{{ toYaml (mergeOverwrite $own (deepCopy .Values.podSecurityContext)) }}
+{{- end -}}
+
+{{- define "outrider.containerSecurity" -}}
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true -}}
+{{- $own = merge $own (dict "capabilities" (dict "drop" (list "ALL"))) -}}
+{{ toYaml (mergeOverwrite $own (deepCopy .Values.securityContext)) }}
 {{- end -}}
 
 {{/* Where the leader's Lease is: in a namespace that is watched, for its changes show that watches live. */}}
@@ -56,4 +84,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.certificates.enabled .Values.certificates.issuerRef.name -}}
 {{ include "outrider.name" . }}-issued
 {{- end -}}
+{{- end -}}
+
+{{/* Of what `helm test` makes. */}}
+{{- define "outrider.testLabels" -}}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/component" "app.kubernetes.io/instance" }}
+{{- toYaml . }}
+{{ end -}}
+app.kubernetes.io/name: outrider
+app.kubernetes.io/component: test
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "outrider.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pythonjsonlogger.json import JsonFormatter
+
 from outrider.operator.app import OperatorOptions, run
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.access import Forbidden
@@ -84,6 +86,8 @@ def flags() -> argparse.ArgumentParser:
     add("--upgrade-services", type=count, default=0, metavar="N", help=waves)
     stop = "begin no such replacing of pods, not even where a service asks for it"
     add("--upgrade-paused", action="store_true", help=stop)
+    shape = "text: a line for each message of the log; json: an object (text)"
+    add("--log-format", choices=("text", "json"), default="text", help=shape)
     add("--verbose", action="store_true", help="log what kopf does as well")
     return parser
 
@@ -98,7 +102,7 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
     if found.namespace and lease_namespace not in found.namespace:  # its changes show life
         allowed = ", ".join(found.namespace)
         parser.error(f"--lease-namespace: {lease_namespace!r} is not allowed; allowed: {allowed}")
-    start_logging(found.verbose)
+    start_logging(found.verbose, as_json=found.log_format == "json")
     return OperatorOptions(
         namespaces=tuple(found.namespace),
         own_namespace=namespace,
@@ -211,11 +215,16 @@ def own_namespace() -> str:
         return ""
 
 
-def start_logging(verbose: bool) -> None:
-    """Log to stderr, one line for each message."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+def start_logging(verbose: bool, as_json: bool) -> None:
+    """Log to stderr, one line for each message; as JSON a traceback is a field of its line."""
+    handler = logging.StreamHandler(sys.stderr)
+    names = {"levelname": "level", "name": "logger"}
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    fields = ("levelname", "name", "message")
+    handler.setFormatter(
+        JsonFormatter(fields, timestamp="time", rename_fields=names) if as_json else plain
     )
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.INFO if verbose else logging.WARNING)
 
 

@@ -106,7 +106,9 @@ class Reconciler:
         most, paused = platform.max_upgrades, platform.upgrades_paused
         self._waves = Waves(most, paused, reader.services, self._marked)
         self._caches: dict[ServiceKey, ServiceCache] = {}
-        metrics.services = lambda: (cache.reported.conditions for cache in self._caches.values())
+        metrics.services = lambda: {
+            key: cache.reported.conditions for key, cache in self._caches.items()
+        }
 
     def on_turn(self, wake: Callable[[ServiceKey], None]) -> None:
         """Have `wake` called with a service whose turn to be upgraded may have come."""

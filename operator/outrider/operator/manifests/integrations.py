@@ -26,6 +26,12 @@ def _meta(label: str) -> str:
     return f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9]', '_', label)}"
 
 
+SERVICE_NAME = {
+    "action": "replace",
+    "sourceLabels": [_meta(SERVICE_LABEL)],
+    "targetLabel": "service",
+}
+"""Gives each series the label `service`, as the operator's own have it."""
 FOLLOWERS = {
     "action": "drop",
     "sourceLabels": [_meta(WORKER_INDEX), _meta(POD_INDEX)],
@@ -84,8 +90,7 @@ def _endpoint(endpoint: Endpoint, seconds: int, groups: bool) -> Object:
         found |= {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}
     role = endpoint.role
     own = [{"action": "keep", "sourceLabels": [_meta(ROLE_LABEL)], "regex": role}] if role else []
-    relabelings = [*own, *([FOLLOWERS] if groups else [])]
-    return found | ({"relabelings": relabelings} if relabelings else {})
+    return found | {"relabelings": [SERVICE_NAME, *own, *([FOLLOWERS] if groups else [])]}
 
 
 def inference_pool(

@@ -6,12 +6,15 @@ of the metrics. Leaves serving them to `health`.
 
 import contextlib
 from collections import Counter as Count
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.conditions import ConditionType
 
 PREFIX = "outrider_operator_"
 SECONDS = (
@@ -45,23 +48,35 @@ UPGRADES = (
 )
 
 
-class ObjectCounts(Collector):
-    """Services, by condition and its status; counted at each scrape."""
+RESOURCES = "Services, by condition and its status."
+PROBLEMS = "1 for each service whose Ready is not True, and for each whose Degraded is."
 
-    def __init__(self, services: Callable[[], Iterable[Mapping[str, str]]]) -> None:
-        self._services = services
+Conditions = Mapping[str, tuple[str, str]]
+"""Status and reason of each condition of a service, by its type."""
+
+
+class ScrapedGauge(Collector):
+    """A gauge whose values are read at each scrape."""
+
+    def __init__(
+        self,
+        name: str,
+        words: str,
+        labels: tuple[str, ...],
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+    ) -> None:
+        """`read` returns the values by those of the labels."""
+        self._name, self._words, self._labels, self._read = name, words, labels, read
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield the metric without values."""
-        words, labels = "Services, by condition and its status.", ("condition", "status")
-        yield GaugeMetricFamily(PREFIX + "resources", words, labels=labels)
+        yield GaugeMetricFamily(PREFIX + self._name, self._words, labels=self._labels)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric with its values, for prometheus-client."""
-        found = Count(pair for conditions in self._services() for pair in conditions.items())
         for gauge in self.describe():
-            for labels, number in found.items():
-                gauge.add_metric(labels, number)
+            for labels, value in self._read().items():
+                gauge.add_metric(labels, value)
             yield gauge
 
 
@@ -91,15 +106,29 @@ class OperatorMetrics:
             "Time since the last event of any watch.",
         )
         self.upgrades = self._gauge("upgrades", UPGRADES, "state")
-        self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
-        """The status of each condition, of each service."""
-        self.resources = ObjectCounts(lambda: self.services())
-        self.registry.register(self.resources)
+        self.services: Callable[[], Mapping[ServiceKey, Conditions]] = dict
+        """What was reported last of each service."""
+        self.resources = self._scraped("resources", RESOURCES, self._count, "condition", "status")
+        where = ("namespace", "service", "condition", "reason")
+        self.problems = self._scraped("problems", PROBLEMS, self._problems, *where)
 
     def forget(self, namespace: str, service: str) -> None:
         """Remove the series of a service that is gone."""
         with contextlib.suppress(KeyError):  # it never had any
             self.metrics_age.remove(namespace, service)
+
+    def _count(self) -> Mapping[tuple[str, ...], float]:
+        services = self.services().values()
+        return Count((kind, status) for found in services for kind, (status, _) in found.items())
+
+    def _problems(self) -> Mapping[tuple[str, ...], float]:
+        return {
+            (*key, kind, reason): 1.0
+            for key, found in self.services().items()
+            for kind, (status, reason) in found.items()
+            if (kind == ConditionType.READY and status != "True")
+            or (kind == ConditionType.DEGRADED and status == "True")
+        }
 
     def _histogram(self, name: str, words: str) -> Histogram:
         return Histogram(PREFIX + name, words, buckets=SECONDS, registry=self.registry)
@@ -109,3 +138,14 @@ class OperatorMetrics:
 
     def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
         return Gauge(PREFIX + name, words, labels, registry=self.registry)
+
+    def _scraped(
+        self,
+        name: str,
+        words: str,
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        *labels: str,
+    ) -> ScrapedGauge:
+        gauge = ScrapedGauge(name, words, labels, read)
+        self.registry.register(gauge)
+        return gauge

@@ -73,13 +73,29 @@ def test_a_follower_is_healthy_and_a_leader_must_hear_something() -> None:
 
 def test_services_are_counted_by_condition() -> None:
     metrics = OperatorMetrics()
-    metrics.services = lambda: [{"Ready": "True"}, {"Ready": "True"}, {"Ready": "False"}]
+    good, bad = {"Ready": ("True", "Serving")}, {"Ready": ("False", "TargetNotReady")}
+    metrics.services = lambda: {("n", "a"): good, ("n", "b"): good, ("n", "c"): bad}
     text = generate_latest(metrics.registry).decode()
     assert 'outrider_operator_resources{condition="Ready",status="True"} 2.0' in text
-    metrics.services = lambda: [{"Ready": "True"}]
+    metrics.services = lambda: {("n", "a"): good}
     text = generate_latest(metrics.registry).decode()
     assert 'outrider_operator_resources{condition="Ready",status="True"} 1.0' in text
     assert 'status="False"' not in text
+
+
+def test_services_that_need_a_look_are_named_with_the_reason() -> None:
+    metrics = OperatorMetrics()
+    metrics.services = lambda: {
+        ("n", "good"): {"Ready": ("True", "Serving"), "Degraded": ("False", "AsExpected")},
+        ("n", "bad"): {"Ready": ("Unknown", "InvalidSpec"), "Degraded": ("True", "InvalidSpec")},
+        ("m", "slow"): {"Ready": ("True", "Serving"), "SpeculationActive": ("False", "LowGain")},
+    }
+    text = generate_latest(metrics.registry).decode()
+    shown = [line for line in text.splitlines() if line.startswith("outrider_operator_problems")]
+    common = 'namespace="n",reason="InvalidSpec",service="bad"} 1.0'
+    assert shown == [
+        f'outrider_operator_problems{{condition="{kind}",{common}' for kind in ("Ready", "Degraded")
+    ]
 
 
 def test_a_service_that_is_gone_is_not_measured() -> None:

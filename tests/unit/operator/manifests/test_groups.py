@@ -484,8 +484,11 @@ def test_prometheus_leaves_followers_out_where_there_are_some() -> None:
     one, two = service((POD_MONITOR,), parallelism={"tensor": 2}), service((POD_MONITOR,))
     (plain,) = named(one, "PodMonitor", "chat")["spec"]["podMetricsEndpoints"]
     (found,) = named(two, "PodMonitor", "chat")["spec"]["podMetricsEndpoints"]
-    assert "relabelings" not in plain
-    (rule,) = found["relabelings"]
+    name: dict[str, object] = {"action": "replace", "targetLabel": "service"}
+    name |= {"sourceLabels": ["__meta_kubernetes_pod_label_outrider_dev_service"]}
+    assert plain["relabelings"] == [name]
+    first, rule = found["relabelings"]
+    assert first == name
     assert rule["action"] == "drop"
     assert rule["sourceLabels"][1] == ("__meta_kubernetes_pod_label_apps_kubernetes_io_pod_index")
 
