@@ -501,7 +501,8 @@ def test_auto_takes_no_draft_where_rows_are_dear_and_compares_with_one(tmp_path:
 def test_a_run_without_its_draft_measures_none_and_starts_none(tmp_path: Path) -> None:
     answer, notes = auto(tmp_path, "fine", "hello", "no-draft")
     assert answer["arrangement"].startswith("plain, ")
-    assert "draft" not in notes
+    assert "fine-target-0: loading" in notes
+    assert "fine-draft" not in notes
     assert "placement" not in notes
 
 
