@@ -119,9 +119,10 @@ def test_the_models_that_are_served_are_listed_and_pulled_again_in_a_moment(
     listed = json.loads(run.outrider("models", "list", "--json").stdout)["models"]
     pair = {f"file://{folders.target}", f"file://{folders.draft}"}
     assert {one["uri"] for one in listed} == pair
-    pulled = run.outrider("models", "pull", str(folders.draft))
+    wide = {"COLUMNS": "300"}  # else a long path is folded, wherever that is
+    pulled = run.outrider("models", "pull", str(folders.draft), **wide)
     assert pulled.returncode == 0, pulled.stderr
-    assert "draft" in pulled.stdout
+    assert str(folders.draft) in pulled.stdout
     none = run.outrider("models", "remove", "nothing")
     assert none.returncode == 2
     assert f"allowed: file://{folders.draft}" in none.stderr
