@@ -10,6 +10,7 @@ USUAL = 10
 """Seconds of a file that is not listed."""
 SECONDS = {
     "test_colocated": 20,
+    "test_compilation": 20,
     "test_concurrent": 20,
     "test_distil": 130,
     "test_distributed_link": 60,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from outrider.cli import gpus
+from outrider.cli.compilation import beside, compile_kernels
 from outrider.cli.control_loop import Steering
 from outrider.cli.failures import BadInput
 from outrider.cli.ports import HOST, WantedPorts
@@ -88,10 +89,7 @@ class LocalWorkers:
         try:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
-            for worker in self._plan.preparations:
-                await prepare(
-                    worker.name, worker.settings, self._command, self.folder, self._progress
-                )
+            await self._prepare()
             for supervisor in self.supervisors:
                 await supervisor.start()
         except BaseException as error:
@@ -129,6 +127,14 @@ class LocalWorkers:
             state = await worker_state(supervisor)
             if state is not None and state.engine is not None and state.engine.path_seconds:
                 self._progress.note(numeric_path(supervisor.worker.name, state.engine))
+
+    async def _prepare(self) -> None:
+        """Prepare all models, one after the other; kernels are compiled meanwhile."""
+        settings = [worker.settings for worker in self._plan.preparations]
+        given = (self._command, self.folder, self._progress)
+        async with beside(compile_kernels(settings, *given)):
+            for worker in self._plan.preparations:
+                await prepare(worker.name, worker.settings, *given)
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))

@@ -3,7 +3,8 @@
 numba itself looks only at the file of the function that is compiled, not at those that it calls: a
 changed callee in another file would go unnoticed. So each state of the sources has its own folder,
 in `NUMBA_CACHE_DIR` or the user's cache, wherever they lie; where that cannot be written, numba
-finds another place. Processes that start together compile each function once between them.
+finds another place. Processes that start together compile each function once between them. A call
+with a constant takes the code for all numbers, where numba would compile more for that one.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 import numba
-from numba.core import caching, dispatcher, event
+from numba.core import caching, dispatcher, event, sigutils
+from numba.core.types.misc import unliteral
 
 import outrider
 from outrider.kernels import isa
@@ -77,46 +79,65 @@ class Locator(caching.UserProvidedCacheLocator):
 
 
 class SharedCache(caching.FunctionCache):
-    """Cache of one function's code, which one process at a time writes.
+    """Cache of one function's code, which one process at a time compiles for a signature.
 
-    Who finds nothing has the lock until it has compiled and saved, or failed; others wait for that.
+    Who finds nothing has the signature's lock until it has compiled and saved, or failed; others
+    wait for that, and compile other signatures meanwhile.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._lock: int | None = None
+        self._locks: dict[str, int] = {}
+        """Descriptors, by signature."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for a signature; None, with the lock, if it has to be compiled."""
         found = super().load_overload(sig, target_context)
-        if found is None and self._acquire():
+        if found is None and self._acquire(sig):
             found = super().load_overload(sig, target_context)
             if found is not None:
-                self.release()
+                self.release(sig)
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save code that was compiled, for those who wait too."""
+        index = self._lock("index")
         try:
-            super().save_overload(sig, data)
+            super().save_overload(sig, data)  # reads the index of all signatures, and writes it
         finally:
-            self.release()
+            if index is not None:
+                os.close(index)
+            self.release(sig)
 
-    def release(self) -> None:
-        """Let others compile, if this process has the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    def release(self, sig: Any) -> None:
+        """Let others compile for a signature, if this process has its lock."""
+        lock = self._locks.pop(_name(sig), None)
+        if lock is not None:
+            os.close(lock)
 
-    def _acquire(self) -> bool:
-        """Take the lock; False where it was there already, or cannot be had."""
-        if self._lock is not None:  # another signature, on the way to this one
+    def _acquire(self, sig: Any) -> bool:
+        """Take a signature's lock; False where it is there already, or cannot be had."""
+        name = _name(sig)
+        if name in self._locks:
             return False
+        lock = self._lock(name)
+        if lock is not None:
+            self._locks[name] = lock
+        return lock is not None
+
+    def _lock(self, name: str) -> int | None:
+        """Return a descriptor with one of this function's locks; None if it cannot be had."""
         try:
-            self._lock = _locked(Path(self._cache_path, f"{self._impl.filename_base}.lock"))
+            return _locked(Path(self._cache_path, f"{self._impl.filename_base}.{name}.lock"))
         except OSError as error:
             warn_unlocked(error.strerror)
-        return self._lock is not None
+            return None
+
+
+def _name(sig: Any) -> str:
+    """Return a short name of the types of a signature, the same in all processes."""
+    arguments, _ = sigutils.normalize_signature(sig)
+    return hashlib.sha256(str(arguments).encode()).hexdigest()[:12]
 
 
 def _locked(path: Path) -> int | None:
@@ -159,13 +180,26 @@ class Failures(event.Listener):
         compiled = ended.data["dispatcher"]
         kept = getattr(compiled, "_cache", None)
         if isinstance(kept, SharedCache) and tuple(ended.data["args"]) not in compiled.overloads:
-            kept.release()
+            kept.release(tuple(ended.data["args"]))
 
 
 def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:
     """Return the cache of a function: a shared one for those of the namespace."""
     own = place(inspect.getfile(function)) is not None
     return SharedCache(function) if own else caching.FunctionCache(function)
+
+
+def call_template(callee: Any, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+    """Type a call in compiled code, as numba does; of the namespace's functions, by the types of
+    constants and not by their values.
+
+    numba would compile the callee for the constant that a loop's variable begins with, and again
+    for the variable, and with both all that they call.
+    """
+    if isinstance(getattr(callee, "_cache", None), SharedCache):
+        args = tuple(map(unliteral, args))
+        kws = {name: unliteral(type_) for name, type_ in kws.items()}
+    return numbas_call_template(callee, args, kws)
 
 
 numba.config.CACHE_DIR = str(folder())
@@ -175,6 +209,8 @@ numba.config.CACHE_LOCATOR_CLASSES = ",".join(
 if isa.features() != dict(llvmlite.binding.get_host_cpu_features()):
     numba.config.CPU_FEATURES = isa.feature_string()
 dispatcher.FunctionCache = cache_of  # type: ignore[attr-defined]
+numbas_call_template = dispatcher.Dispatcher.get_call_template
+dispatcher.Dispatcher.get_call_template = call_template  # type: ignore[method-assign, assignment]
 event.register("numba:compile", Failures())
 
 njit = partial(numba.njit, cache=True, nogil=True)

@@ -118,7 +118,7 @@ def test_the_lock_is_held_while_a_function_is_compiled(
         return number / 2
 
     assert half(4) == 2
-    assert held == [1]
+    assert held == [2]  # the signature's, and the index's
     assert not open_locks(cache)
 
 
@@ -139,6 +139,35 @@ def test_files_that_cannot_be_locked_are_told_once_and_closed(
         return 3 * number
 
     assert (twice(2), thrice(2)) == (4, 6)
-    assert len(list(cache.rglob("*.lock"))) == 2
+    assert len(list(cache.rglob("*.lock"))) == 4
     assert not open_locks(cache)
     assert caplog.text.count("No locks available") == 1
+
+
+def test_another_signature_is_compiled_meanwhile(cache: Path) -> None:
+    @njit()
+    def third(number):
+        return number / 3
+
+    assert third(3) == 1
+    (lock,) = (file for file in cache.rglob("*.lock") if "index" not in file.name)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as one that compiles for integers
+        assert third(3.0) == 1
+    assert len(list(cache.rglob("*.nbc"))) == 2
+
+
+def test_a_call_with_a_constant_takes_the_code_for_all_numbers(cache: Path) -> None:
+    @njit()
+    def added(number, other):
+        return number + other
+
+    @njit()
+    def total(count):
+        found = 0
+        for number in range(count):
+            found = added(found, number)
+        return found + added(1, 2)
+
+    assert total(4) == 9
+    assert [list(map(str, arguments)) for arguments in added.signatures] == [["int64", "int64"]]

@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, cut, …
+"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, …
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -30,6 +30,7 @@ FILE_COMMANDS = {
     "stage": "run one stage of a pipelined target; its place is in the environment",
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
+    "compile": "compile what a worker with these settings runs, before it has a model",
     "costs": "measure step costs within seconds; JSON on stdout",
     "cut": "cut a target over stages by measured times; JSON on stdout",
     "measure": "started by profile and costs; JSON on stdout",
@@ -138,6 +139,11 @@ def run(arguments: argparse.Namespace) -> int:
 
             exit_with_parent(arguments.parent_fd)
             return main(read(arguments.settings), arguments.parent_fd)
+        case "compile":
+            from outrider.worker.launch import compilation
+
+            exit_with_parent(arguments.parent_fd)
+            return finish(compilation.main(read(arguments.settings)))
         case "costs":
             from outrider.worker.profile import costs
 

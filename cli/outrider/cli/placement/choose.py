@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from outrider.cli.compilation import beside, compile_kernels
 from outrider.cli.failures import Failure
 from outrider.cli.placement import estimate
 from outrider.cli.placement.arrangement import Arrangement
@@ -164,7 +165,9 @@ class Chooser:
         run, progress = RunFolder(self.workshop.folder), self.workshop.progress
         measured: dict[str, Any] = {}
         try:
-            await prepare("models", self.settings, self.workshop.command, run, progress)
+            given = (self.workshop.command, run, progress)
+            async with beside(compile_kernels([self.settings], *given)):
+                await prepare("models", self.settings, *given)
             for settings in self.measurements:
                 measured |= await self._costs(settings, run)
         finally:

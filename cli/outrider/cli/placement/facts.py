@@ -112,7 +112,7 @@ def facts_file(cache: Path, target: WorkerSettings, *drafts: WorkerSettings) -> 
         "machine": {**machine(), "memory_gib": None},
         "gpus": gpus.present(),
         "environment": {k: v for k, v in os.environ.items() if k in (gpus.VISIBLE, "OUTRIDER_ISA")},
-        "sources": _sources(),
+        "sources": sources(),
         "settings": [
             {k: v for k, v in asdict(settings).items() if k not in ELSEWHERE}
             for settings in (target, *drafts)
@@ -123,7 +123,7 @@ def facts_file(cache: Path, target: WorkerSettings, *drafts: WorkerSettings) -> 
     return cache / "placement" / f"{digest[:16]}.json"
 
 
-def _sources() -> str:
+def sources() -> str:
     """Return SHA-256 of the source of kernels and worker: any line may change what passes cost."""
     digest = hashlib.sha256()
     for portion in sorted(outrider.__path__):

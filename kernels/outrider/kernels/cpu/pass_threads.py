@@ -4,12 +4,16 @@ A helper waits in compiled code from pass to pass: it spins for a while, then of
 others, then sleeps until the engine's thread rings its bell, a pipe. So the next pass of a sequence
 begins at once on all threads, and an idle engine uses no processor. Two models may share helpers,
 for passes that take turns. Leaves starting helpers to the worker, what a pass does to `forward`.
+
+Who runs passes calls them by address (`PassFunction`). A call by name would bring a copy of the
+whole pass: numba compiles what a function calls again with each of its callers, and each of theirs
+(Zen 5: 3 s a copy, of which the loops of a serial draft had fifteen).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import njit, typeof, types
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.atomics import exchange, read, write
@@ -41,6 +45,25 @@ class Work(NamedTuple):
     shared: SharedSums
 
 
+class PassFunction(types.WrapperAddressProtocol):
+    """`forward.run` for one kind of model, as compiled code calls it: by its address."""
+
+    def __init__(self, model: Any, work: Work, thread: Thread) -> None:
+        """`model`: a handle of a `PassModel`; `work`, `thread`: any, for their types."""
+        self._signature = types.void(*map(typeof, (model, *work, thread)))
+
+    def signature(self) -> Any:
+        """Return numba's signature of it."""
+        return self._signature
+
+    def __wrapper_address__(self) -> int:
+        """Return its address; compiles it where that was not done before."""
+        compiled = run.get_compile_result(self._signature)
+        name = compiled.fndesc.llvm_cfunc_wrapper_name
+        address: int = compiled.library.get_pointer_to_function(name)
+        return address
+
+
 class Crew(NamedTuple):
     """What the threads of one engine have in common, as one of its models takes it."""
 
@@ -54,6 +77,8 @@ class Crew(NamedTuple):
     """[threads, 2] the ends, to read and to write, of each helper's pipe; the first is unused."""
     work: Handle[Work]
     """The present pass, for helpers."""
+    run: PassFunction
+    """Runs a pass of the model on one thread."""
 
 
 def make_words(threads: int) -> NDArray[np.int64]:
@@ -67,7 +92,7 @@ def run_together(crew, model, rows, shared):  # type: ignore[no-untyped-def]
     if crew.value.own.threads > 1:
         crew.value.work.value = Work(rows, shared)
         begin_pass(crew, crew.value.model)
-    run(model, rows, shared, crew.value.own)
+    crew.value.run(model, rows, shared, crew.value.own)
 
 
 @njit(cache=True, nogil=True)
@@ -82,23 +107,24 @@ def begin_pass(crew, model):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def help_passes(crew, first, second, threads):  # type: ignore[no-untyped-def]
-    """Take part in every pass of two models, which may be one, until the crew is closed.
+def help_passes(crews, models, threads):  # type: ignore[no-untyped-def]
+    """Take part in every pass of two models, which may be one, until their crews are closed.
 
     `threads`: the helper's `Thread` among those that run each model. One that is beyond those of a
     model lets its passes go by.
     """
-    words, work, latest = crew.value.words, crew.value.work, 0
+    first, second = crews[0].value, crews[1].value
+    words, work, latest = first.words, first.work, 0
     number = max(threads[0].number, threads[1].number)
     while True:
-        latest = _await_pass(words, latest, crew.value.bells[number, 0], number)
+        latest = _await_pass(words, latest, first.bells[number, 0], number)
         model = latest % KINDS
         if model == CLOSED:
             return
         if model == 0 and number < threads[0].threads:
-            run(first, work.value.rows, work.value.shared, threads[0])
+            first.run(models[0], work.value.rows, work.value.shared, threads[0])
         elif model == 1 and number < threads[1].threads:
-            run(second, work.value.rows, work.value.shared, threads[1])
+            second.run(models[1], work.value.rows, work.value.shared, threads[1])
 
 
 @njit(cache=True, nogil=True)

@@ -252,7 +252,7 @@ def run_roots(
     return roots, reason
 
 
-@njit()
+@njit(inline="always")
 def _grow(
     tables: RootTables,
     pages: Pages,
@@ -282,7 +282,7 @@ def _grow(
     return True
 
 
-@njit()
+@njit(inline="always")
 def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
     """Rank the candidates; write down what a step with the best of them is worth, and when."""
     log, hunt = tables.log, terms.hunt
@@ -294,7 +294,7 @@ def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
     log.times[root, log.passes[root]] = monotonic()
 
 
-@njit()
+@njit(inline="always")
 def _draft_pass(
     tables: RootTables, block_table: Ints, rules: Handle[ScoreRules], terms: DraftTerms
 ) -> tuple[int, int, bool]:
@@ -333,7 +333,7 @@ def _draft_pass(
     return rows, prefill, sent
 
 
-@njit()
+@njit(inline="always")
 def _run_draft(tables: RootTables, block_table: Ints, rows: int, outputs: int) -> None:
     out, side = tables.rows.value, tables.draft_side
     sources, destinations = _taken(side.moves)
@@ -353,7 +353,7 @@ def _run_draft(tables: RootTables, block_table: Ints, rows: int, outputs: int) -
     run_together(side.crew, side.model, batch, tables.shared)
 
 
-@njit()
+@njit(inline="always")
 def _children(tables: RootTables, rules: Handle[ScoreRules], outputs: int) -> tuple[Ints, Floats]:
     """Return the top children of each row with output, [outputs, branch] tokens and estimates."""
     tokens = np.empty((outputs, BRANCH), np.int32)
@@ -368,7 +368,7 @@ def _children(tables: RootTables, rules: Handle[ScoreRules], outputs: int) -> tu
     return tokens, logprobs
 
 
-@njit()
+@njit(inline="always")
 def _send(tables: RootTables, terms: DraftTerms) -> int:
     """Make nodes of the draft's best candidates, and add them to the mirror; return 1 if there are
     any, else 0.
@@ -392,7 +392,7 @@ def _send(tables: RootTables, terms: DraftTerms) -> int:
     return 1
 
 
-@njit()
+@njit(inline="always")
 def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bool:
     """Run the target's pass over the best candidates, as many as pay, and commit its tokens; True
     for a fall-in."""
@@ -423,7 +423,7 @@ def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bo
     return bool(survived)
 
 
-@njit()
+@njit(inline="always")
 def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
     """Run a pass of the first `rows` rows that were written; return the token after each."""
     out, side, vocabulary = tables.tree.value.out, tables.target_side, tables.vocabularies.target
@@ -453,7 +453,7 @@ def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
     return sampled
 
 
-@njit()
+@njit(inline="always")
 def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> int:
     """Let the draft's tree follow the tokens that were committed; return the growths of the new
     root: 1 where nodes follow at once from what the draft knows."""
@@ -474,7 +474,7 @@ def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> in
     return int(_send(tables, terms.draft))
 
 
-@njit()
+@njit(inline="always")
 def _reason_to_return(tables: RootTables, terms: RootTerms, roots: int, so_far: int) -> int:
     """Return why no further root may follow the last of so many; `so_far` if nothing else."""
     log, last, length = tables.log, roots - 1, _length(tables)
@@ -498,19 +498,19 @@ def _reason_to_return(tables: RootTables, terms: RootTerms, roots: int, so_far: 
     return BOOKS if roots >= terms.roots else so_far
 
 
-@njit()
+@njit(inline="always")
 def _length(tables: RootTables) -> int:
     """Return the number of committed tokens."""
     return int(tables.tree.value.mirror.numbers[ROOT_POSITION]) + 1
 
 
-@njit()
+@njit(inline="always")
 def _slot(block_table: Ints, offset: int) -> int:
     """Return the pool's slot of an offset."""
     return int(block_table[offset // BLOCK]) * BLOCK + offset % BLOCK
 
 
-@njit()
+@njit(inline="always")
 def _taken(moves: Moves) -> tuple[Ints, Ints]:
     """Take the moves, as arrays of their own."""
     count = moves.waiting[0]
@@ -518,7 +518,7 @@ def _taken(moves: Moves) -> tuple[Ints, Ints]:
     return moves.sources[:count].copy(), moves.destinations[:count].copy()
 
 
-@njit()
+@njit(inline="always")
 def _add_move(moves: Moves, source: int, destination: int) -> None:
     """Add a move; all that are added together are read before any is written."""
     at = moves.waiting[0]
@@ -526,7 +526,7 @@ def _add_move(moves: Moves, source: int, destination: int) -> None:
     moves.waiting[0] += 1
 
 
-@njit()
+@njit(inline="always")
 def _origin(moves: Moves, count: int, slot: int) -> int:
     """Return the slot whose KV the first `count` moves bring to a slot."""
     for at in range(count):
@@ -535,7 +535,7 @@ def _origin(moves: Moves, count: int, slot: int) -> int:
     return slot
 
 
-@njit()
+@njit(inline="always")
 def _drop_overwritten(moves: Moves, before: int) -> None:
     """Drop those of the first `before` moves whose destinations later ones write again."""
     kept, count = 0, moves.waiting[0]

@@ -18,6 +18,7 @@ from outrider.kernels.cpu.pass_threads import (
     ASLEEP,
     CLOSED,
     Crew,
+    PassFunction,
     Work,
     begin_pass,
     help_passes,
@@ -44,15 +45,17 @@ class PassThreads:
         self._words = make_words(most)
         bells = [os.pipe() if number else (-1, -1) for number in range(most)]
         ends, work = np.array(bells, np.int32), handle(NO_WORK)
-        self.crews = [
-            handle(Crew(at, Thread(barrier, 0, count), self._words, ends, work))
-            for at, count in enumerate(threads)
-        ]
+        self.crews = []
         """By model, what compiled code takes."""
+        for at, (model, count) in enumerate(zip(models, threads, strict=True)):
+            own = Thread(barrier, 0, count)
+            run = PassFunction(model, NO_WORK, own)
+            self.crews.append(handle(Crew(at, own, self._words, ends, work, run)))
+        both = (self.crews[0], self.crews[-1]), (models[0], models[-1])
         self.helpers = tuple(
             threading.Thread(
                 target=help_passes,
-                args=(self.crews[0], models[0], models[-1], _places(barrier, number, threads)),
+                args=(*both, _places(barrier, number, threads)),
                 daemon=True,
             )
             for number in range(1, most)

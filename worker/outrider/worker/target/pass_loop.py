@@ -126,7 +126,7 @@ def decode(
     return passes, reason
 
 
-@njit()
+@njit(inline="always")
 def reason_to_return(tables: LoopTables, stops: Stops, passes: int) -> int:
     """Return why no further pass may follow the last of so many, or `GO_ON`."""
     token, length = tables.log.token[passes - 1], _length(tables)
@@ -141,7 +141,7 @@ def reason_to_return(tables: LoopTables, stops: Stops, passes: int) -> int:
     return BOOKS if passes >= stops.passes else GO_ON
 
 
-@njit()
+@njit(inline="always")
 def _sampled(tables: LoopTables, block_table: Ints, vocabulary: int) -> Ints:
     """Run a pass of the root alone; return int32[1], the token sampled after it."""
     sampled = np.zeros(1, np.int32)
@@ -171,7 +171,7 @@ def _sampled(tables: LoopTables, block_table: Ints, vocabulary: int) -> Ints:
     return sampled
 
 
-@njit()
+@njit(inline="always")
 def _length(tables: LoopTables) -> int:
     """Return the number of committed tokens."""
     return int(tables.tree.value.mirror.numbers[ROOT_POSITION]) + 1

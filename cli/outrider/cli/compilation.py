@@ -1,0 +1,91 @@
+"""Compilation of kernels beside the preparation of models, by a process on each of two processors.
+
+An engine compiles what it finds missing, so nothing depends on it; but an engine is one process,
+which starts when its model is ready. Done once for each state of the sources: a small file says so.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from outrider.cli import processors
+from outrider.cli.failures import Failure
+from outrider.cli.machine_info import machine
+from outrider.cli.placement.facts import sources
+from outrider.cli.preparation import records
+from outrider.cli.process import Command
+from outrider.cli.progress import Reporter
+from outrider.cli.run_dir import RunFolder
+from outrider.cli.supervisor import cancel
+from outrider.contract.settings import WorkerSettings
+
+NAME = "kernels"
+"""Of this work in progress shown and in logs."""
+ISA, COMPILED = "OUTRIDER_ISA", "NUMBA_CACHE_DIR"
+"""Environment variables: the instruction set that is compiled for, and where code is kept."""
+
+
+async def compile_kernels(
+    workers: Iterable[WorkerSettings], command: Command, folder: RunFolder, progress: Reporter
+) -> None:
+    """Compile what these workers run, unless that was done before or there is one processor."""
+    shares = [share for settings in workers for share in shares_of(settings)]
+    left = {file: share for share in shares if not (file := marker(share, command)).exists()}
+    if not left or processors.count() == 1:
+        return
+    progress.stage(NAME, "compiling")
+    try:
+        await asyncio.gather(
+            *(_compile(share, file, command, folder) for file, share in left.items())
+        )
+    except Failure as failure:
+        progress.note(f"Workers compile their kernels themselves: {failure}")
+    finally:
+        progress.finish(NAME)
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do `work` beside the block, and to its end unless the block fails."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+        await task
+    finally:
+        await cancel(task)
+
+
+def shares_of(settings: WorkerSettings) -> Iterator[WorkerSettings]:
+    """Yield a worker's share of the work; a target with its draft inside is two."""
+    if settings.colocated is not None:
+        yield replace(settings, colocated=None)
+    yield settings
+
+
+def marker(share: WorkerSettings, command: Command) -> Path:
+    """Return the file that is there when this share was compiled from these very sources."""
+    colocated = share.colocated and share.colocated.dtype
+    identity = {
+        "machine": {**machine(), "memory_gib": None},
+        "isa": os.environ.get(ISA),
+        "sources": sources(),
+        "command": command,
+        "share": (share.role, share.device, share.model.dtype, colocated),
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    given = os.environ.get(COMPILED)
+    parent = Path(given) if given else Path.home() / ".cache" / "outrider" / "compiled"
+    return parent / f"{digest[:16]}.complete"
+
+
+async def _compile(share: WorkerSettings, done: Path, command: Command, folder: RunFolder) -> None:
+    async for _ in records("compile", f"{NAME}-{done.stem}", share, command, folder):
+        pass
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.touch()
