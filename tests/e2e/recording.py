@@ -8,6 +8,7 @@ Written line by line, shown as well, and never edited. Leaves what is run to its
 """
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -35,7 +36,7 @@ class Recording:
     shown_as: Mapping[str, str] = field(default_factory=dict)
     """What is written in place of texts such as paths of the machine."""
     timed: bool = False
-    """Say below each command how long it took."""
+    """Say below each command how long it took, and how much of that processors computed."""
     _began: float = field(default_factory=time.monotonic)
 
     def begin(self, title: str, about: Iterable[str]) -> None:
@@ -52,7 +53,7 @@ class Recording:
     def run(self, command: str) -> str:
         """Runs lines of bash; their output. Raises `CommandFailed`."""
         self._write(f"\n```console\n{_prompted(command)}\n")
-        lines, began = [], time.monotonic()
+        lines, began, computed = [], time.monotonic(), _computed()
         with self._start(command) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -65,7 +66,8 @@ class Recording:
         if status:
             raise CommandFailed(f"{command!r} ended with {status}")
         if self.timed:
-            self._write(f"\n*{time.monotonic() - began:.1f} s.*\n")
+            took = time.monotonic() - began
+            self._write(f"\n*{took:.1f} s; {_computed() - computed:.1f} s of processor time.*\n")
         return "".join(lines)
 
     def background(self, command: str) -> "Background":
@@ -121,6 +123,12 @@ class Background:
         os.killpg(self.process.pid, signal.SIGINT)
         printed, _ = self.process.communicate(timeout=MAX_SECONDS)
         self.recording.ended("fg  # and Ctrl-C", printed, self.process.returncode)
+
+
+def _computed() -> float:
+    """Processor seconds of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _prompted(command: str) -> str:
