@@ -15,14 +15,16 @@ from typing import Any
 from bench.provenance import SIMULATED, on
 from bench.report import RESULTS
 
-PAIR = "SmolLM2-135M and the demo's draft, int8"
+MODELS = "SmolLM2-135M and the demo's draft"
+PAIR = f"{MODELS}, int8"
+PEERS = (
+    "ours by dtype auto, or int4 where it says so. llama.cpp decodes plainly; serial: with a draft"
+)
 CAPTIONS = {
-    "batching": f"{PAIR}: many requests at once, one process with one thread",
+    "batching": f"{PAIR}: many requests at once, one process, a thread for each processor",
     "control_loop": "A day of the operator's control loop, a target and two drafts",
-    "cpu_peers": "SmolLM2-135M beside llama.cpp, one thread; ours int8, or int4 where it says so. "
-    "llama.cpp decodes plainly; serial: with a draft",
-    "cpu_peers_2_threads": "SmolLM2-135M beside llama.cpp, two threads; ours int8, or int4 where "
-    "it says so. llama.cpp decodes plainly; serial: with a draft",
+    "cpu_peers": f"SmolLM2-135M beside llama.cpp, one thread; {PEERS}",
+    "cpu_peers_2_threads": f"SmolLM2-135M beside llama.cpp, two threads; {PEERS}",
     "draft_pool": "Price of tokens by the drafts that eight targets of four GPUs share",
     "flowspec": "A pipelined target beside other ways, above as in FlowSpec's paper, below by "
     "stages and links",
@@ -31,13 +33,14 @@ CAPTIONS = {
     "flowspec_own_real": "A pipelined target over real stage processes and shaped links, stages at "
     "their own speed; dots: simulated",
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
-    "nightjar_real": f"Planners by requests at once, {PAIR}",
+    "nightjar_real": f"Planners by requests at once, {MODELS}, dtype auto",
     "operator": "The operator with 200 services; a pass is a reconcile",
-    "prefix": f"{PAIR}: chats with and without kept prefixes, one process",
+    "prefix": f"{PAIR}: chats with and without kept prefixes, one process, a thread for each "
+    "processor",
     "proportion": f"{PAIR}, and targets of more layers. "
     "serial: one process, async: two; two processors",
     "soak": "Memory of each process under load",
-    "sources": f"{PAIR}: sources of draft tokens by kind of prompt, serial",
+    "sources": f"{MODELS}, dtype auto: sources of draft tokens by kind of prompt, serial",
     "speculation": f"{PAIR}. serial: one process with two threads, async: two processes with one "
     "each, plain 2: plain decoding with two threads, pinned: of an earlier commit, ceiling: by "
     "step costs alone",
