@@ -21,7 +21,7 @@ from outrider.cli.machine_info import machine
 from tests.e2e.recording import CommandFailed, Recording
 
 ROOT = Path(__file__).parents[2]
-QUESTION = "What should I see in Rome in two days?"
+QUESTION = "Why is the sky blue?"
 OWN = "my-model.gguf"
 DRAFT = "examples/models/smollm2-draft"
 URL = "http://127.0.0.1:8000"
@@ -59,9 +59,9 @@ def begun(folder: Path) -> Recording:
     others = [p for p in os.environ["PATH"].split(":") if p != str(Path(sys.prefix) / "bin")]
     programs = [str(clone / ".uv" / "bin"), str(python), *others]  # make installs uv there
     environment = {"HOME": str(home), "PATH": ":".join(programs), "COLUMNS": "110"}
-    shown = {str(clone): "~/outrider", str(home): "~", f"{python}/": ""}
+    shown = {str(clone): "/home/you/outrider", str(home): "/home/you", f"{python}/": ""}
     recording = Recording(folder / "recording.md", clone, environment, shown, timed=True)
-    recording.begin("The first ten minutes", about())
+    recording.begin("A newcomer's first minutes", about())
     return recording
 
 
@@ -70,7 +70,7 @@ def about() -> list[str]:
     load = os.getloadavg()[0]
     return [
         "Written by `python -m tests.first_minutes` while it ran; nothing is edited but the names "
-        "of that machine's folders, which are shown as `~`.",
+        "of that machine's folders, which are shown as `/home/you`.",
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"Machine: {on(facts)}, Python {facts['python']}; load average before: {load:.1f}",
         "A clone of the repository, and a home that held nothing: no uv, no package, no model, no "

@@ -30,11 +30,16 @@ def main(settings: WorkerSettings, parent: int | None = None) -> int:
     jobs = [(role, threads) for role in roles(settings) for threads in counts]
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(jobs):
-        print_json(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
+        print_json(stage=on_threads(role, threads), done=done, total=len(jobs))
         measured = measure_apart(settings, role, threads, parent)
         costs.setdefault(role, {})[str(threads)] = measured
     print_json(**costs)
     return 0
+
+
+def on_threads(role: Role, threads: int) -> str:
+    """Return what is measured, in words."""
+    return f"{role} with {threads} thread{'s' if threads != 1 else ''}"
 
 
 def roles(settings: WorkerSettings) -> list[Role]:
@@ -83,7 +88,7 @@ def measure_apart(
             check=False,
         )
     if run.returncode != 0:
-        raise ModelError(f"measuring the {role} with {threads} threads failed")
+        raise ModelError(f"measuring the {on_threads(role, threads)} failed")
     measured: dict[str, Any] = json.loads(run.stdout)
     return measured
 

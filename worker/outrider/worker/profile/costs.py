@@ -15,7 +15,7 @@ from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric_path import CHOSEN, choose, fresh_curves
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.profile.command import measure_apart, model_of, print_json, roles
+from outrider.worker.profile.command import measure_apart, model_of, on_threads, print_json, roles
 
 
 def main(settings: WorkerSettings, parent: int | None = None) -> int:
@@ -25,7 +25,7 @@ def main(settings: WorkerSettings, parent: int | None = None) -> int:
     prepared = prepare_models(settings)
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(found):
-        print_json(stage=f"timing {role} with {threads} threads", done=done, total=len(found))
+        print_json(stage=f"timing {on_threads(role, threads)}", done=done, total=len(found))
         model = prepared.own if role is settings.role else prepared.colocated
         assert model is not None
         measured = (
