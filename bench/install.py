@@ -1,5 +1,7 @@
 """What an install takes: megabytes and seconds of each, and `make demo` from nothing, then again.
 
+Then how long the command takes to answer, and the demo's service to be ready.
+
     python -m bench.install                # writes results/install.json
 
 Installs into a clone of this checkout's last commit in a folder that is removed again. Each set is
@@ -10,6 +12,7 @@ downloads, converts its model and compiles its kernels.
 import argparse
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +33,9 @@ SETS = {
 }
 """What is installed, by the options of `uv sync` that name it."""
 MEGABYTE = 1_000_000
+PRINTING = ("--version", "--help")
+SERVING = ("run", "-f", "examples/smollm2.yaml", "--port", "0", "--grpc-port", "0")
+RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,10 @@ class Demo:
     first: Took
     """Of the first `make demo` after it."""
     again: Took
+    answers: dict[str, float]
+    """Seconds of commands that only print, the least of `RUNS`."""
+    ready: float
+    """Seconds from the command to the service being ready, the least of `RUNS`."""
 
 
 def main() -> int:
@@ -105,16 +115,48 @@ def demo(clone: Path, folder: Path) -> Demo:
     empty = {"HOME": str(home), "UV_CACHE_DIR": str(folder / "uv-cache"), "NUMBA_CACHE_DIR": ""}
     install = measured(clone / ".venv", run(("make", "run-sync"), clone, empty))
     first, again = (run(("make", "demo"), clone, empty) for _ in range(2))
-    return Demo(install, first, again)
+    outrider = str(clone / ".venv" / "bin" / "outrider")
+    answers = {
+        option: min(run((outrider, option), clone, empty).seconds for _ in range(RUNS))
+        for option in PRINTING
+    }
+    ready = min(seconds_to_ready((outrider, *SERVING), clone, empty) for _ in range(RUNS))
+    return Demo(install, first, again, answers, ready)
+
+
+def seconds_to_ready(
+    command: tuple[str, ...], where: Path, environment: Mapping[str, str]
+) -> float:
+    """Return the seconds until a command says that it serves, and stop it.
+
+    Raises `RuntimeError` where it ends without.
+    """
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=where, env=own_environment() | environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        if not any(line.startswith("Serving ") for line in process.stdout):
+            raise RuntimeError(f"{' '.join(command)} ended before it served")
+        return round(time.monotonic() - began, 1)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
 
 
 def run(command: tuple[str, ...], where: Path, environment: Mapping[str, str]) -> Took:
     """Run a command to its good end. What it prints goes to stderr."""
-    foreign = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH")
-    own = {key: value for key, value in os.environ.items() if key not in foreign}
     began, used = time.monotonic(), processor_seconds()
-    subprocess.run(command, cwd=where, env={**own, **environment}, stdout=sys.stderr, check=True)
-    return Took(round(time.monotonic() - began, 1), round(processor_seconds() - used, 1))
+    own = own_environment() | environment
+    subprocess.run(command, cwd=where, env=own, stdout=sys.stderr, check=True)
+    return Took(round(time.monotonic() - began, 2), round(processor_seconds() - used, 2))
+
+
+def own_environment() -> dict[str, str]:
+    """Return this process's environment without what points into this checkout."""
+    foreign = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH")
+    return {key: value for key, value in os.environ.items() if key not in foreign}
 
 
 def processor_seconds() -> float:
