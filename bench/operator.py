@@ -1,6 +1,7 @@
 """The operator with many services on a real API server: `python -m bench.operator`.
 
-Services are created, left alone, then edited; the operator is a process of its own, pods become
+Services are created, left alone, edited, and edited while the workers of most others take
+connections and answer nothing; the operator is a process of its own, pods become
 ready without containers (kwok), and fake workers answer on every pod's address. Says how long it
 takes until all are ready, what passes, memory and processor time cost, and how often the API server
 is asked. `--redraw` only plots what was measured before.
@@ -51,6 +52,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--services", type=int, default=200)
     parser.add_argument("--rest-seconds", type=int, default=90)
     parser.add_argument("--churn-seconds", type=int, default=90)
+    parser.add_argument("--hung", type=int, default=180, help="services whose workers hang at last")
     parser.add_argument("--folder", type=Path, help="keep the logs in this new folder")
     parser.add_argument("--redraw", action="store_true", help="measure nothing")
     parser.add_argument("--out", type=Path, default=DEFAULT)
@@ -67,7 +69,8 @@ def measure(options: argparse.Namespace) -> None:
     write_report(
         options.out,
         command=f"python -m bench.operator --services {options.services} "
-        f"--rest-seconds {options.rest_seconds} --churn-seconds {options.churn_seconds}",
+        f"--rest-seconds {options.rest_seconds} --churn-seconds {options.churn_seconds} "
+        f"--hung {options.hung}",
         results={"commit": measured, **results},
         ratios=figures(results),
         load_average=load,
@@ -77,7 +80,7 @@ def measure(options: argparse.Namespace) -> None:
 def figures(results: dict[str, Any]) -> dict[str, float]:
     """Return what may be quoted."""
     creation, rest, churn = (results[name] for name in ("creation", "rest", "churn"))
-    edits = sorted(results["edit_seconds"])
+    edits, others = (sorted(results[name]) for name in ("edit_seconds", "hung_edit_seconds"))
     found = {
         "all_ready_seconds": results["all_ready_seconds"],
         "all_linked_seconds": results["all_linked_seconds"],
@@ -92,6 +95,9 @@ def figures(results: dict[str, Any]) -> dict[str, float]:
         "churn_passes_per_minute": churn.passes_per_minute,
         "edit_p50_seconds": edits[len(edits) // 2],
         "edit_longest_seconds": edits[-1],
+        "hung_services": results["hung"],
+        "hung_edit_p50_seconds": others[len(others) // 2],
+        "hung_edit_longest_seconds": others[-1],
     }
     for name, period in (("creation", creation), ("rest", rest), ("churn", churn)):
         for what in ("pass_p50_seconds", "pass_p99_seconds", "queue_p99_seconds"):

@@ -26,6 +26,9 @@ ROWS = {
     "from an edit to its being in force: median, longest": (
         "{edit_p50_seconds:.2f} s, {edit_longest_seconds:.2f} s"
     ),
+    "the same while the workers of {hung_services:.0f} services answer nothing": (
+        "{hung_edit_p50_seconds:.2f} s, {hung_edit_longest_seconds:.2f} s"
+    ),
     "requests at rest for each service and minute, as the operator counts": (
         "{rest_requests_per_service_and_minute:.2f}"
     ),
@@ -68,5 +71,9 @@ def figures(report: Mapping[str, Any]) -> str:
     facts |= {key: report["results"][key] for key in ("services", "commit")}
     sentence = SENTENCE.format(**facts, date=report["date"][:10], load=report["load_average"][0])
     ratios = _Beyond(report["ratios"])
-    rows = (f"| {words} | {form.format_map(ratios)} |" for words, form in ROWS.items())
+    rows = (
+        f"| {words.format_map(ratios)} | {form.format_map(ratios)} |"
+        for words, form in ROWS.items()
+        if "hung" not in form or "hung_services" in ratios  # older reports have no such phase
+    )
     return "\n".join((sentence, "", "| | |", "|---|---|", *rows))

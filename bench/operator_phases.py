@@ -1,4 +1,4 @@
-"""Phases of `bench.operator`: services are made, left alone, then edited.
+"""Phases of `bench.operator`: services are made, left alone, edited, and edited while others hang.
 
 Leaves options, figures and files to `operator`.
 """
@@ -20,6 +20,7 @@ from tools import crds
 from bench.operator_fleet import ACCOUNT, NAMESPACE, ROWS, Api, Services, register_operator
 from bench.operator_plot import series
 from bench.operator_samples import Sample, Samples
+from tests.kube import worker_crowd
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
 from tests.kube.nodes import node
@@ -32,6 +33,13 @@ READY_SECONDS = 900.0
 SETTLE_SECONDS = 15
 """From the last service that settled until the operator counts as at rest."""
 EDITS_PER_MINUTE = 20
+HANG_SECONDS = 45
+"""From the moment that workers hang to the first edit of another service: each has been asked twice
+or more by then."""
+HUNG_EDIT_SECONDS = 2.0
+"""From one edit to the next meanwhile."""
+HUNG_ROWS = 10
+"""`speculation.maxRows` after those edits."""
 LOOK_SECONDS = 1.0
 NOISE, NOISE_SECONDS = 0.08, 10.0
 """Rates of traffic differ by so much, and are sampled anew so often: figures that stand still would
@@ -71,7 +79,7 @@ def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[s
             try:
                 operator.wait_until_leading()
                 with noise(behaviour), Samples(operator).taken() as samples:
-                    return Run(options, api, operator, samples, progress).phases()
+                    return Run(options, api, operator, samples, progress, behaviour).phases()
             finally:
                 operator.end()
 
@@ -85,6 +93,8 @@ class Run:
     operator: OperatorProcess
     samples: Samples
     progress: Progress
+    behaviour: Path
+    """File of the workers' behaviour."""
 
     def phases(self) -> dict[str, Any]:
         """Creates, waits, rests, edits; what came of each."""
@@ -99,6 +109,7 @@ class Run:
         churn = self.samples.now(), self.api.counted()
         edits = self.edit(services)
         end = self.samples.now()
+        hung = self.hang(services)
         every = self.options.services * (churn[0].second - rest[0].second) / 60
         return {
             "services": self.options.services,
@@ -113,6 +124,9 @@ class Run:
             "rest_applied": churn[1].applied - rest[1].applied,
             "churn": self.samples.period(churn[0], end),
             "edit_seconds": edits,
+            "hung": self.options.hung,
+            "hung_period": self.samples.period(hung[0], hung[1]),
+            "hung_edit_seconds": hung[2],
             "series": series(self.samples.every),
             "marks": {
                 "created": created,
@@ -161,6 +175,18 @@ class Run:
             rows = ROWS[(1 + number // len(services.names)) % 2]
             took.append(services.edit(name, rows, self.operator.check))
         return took
+
+    def hang(self, services: Services) -> tuple[Sample, Sample, list[float]]:
+        """Have the workers of most services answer nothing, and edit each of the others; the
+        moments between which that was, and the seconds that each edit took."""
+        worker_crowd.hang(self.behaviour, services.names[: self.options.hung])
+        self.wait(HANG_SECONDS, "most hang")
+        begin, took = self.samples.now(), []
+        healthy = services.names[self.options.hung :]
+        for name in self.progress.track(healthy, description="edits of the others"):
+            took.append(services.edit(name, HUNG_ROWS, self.operator.check))
+            time.sleep(HUNG_EDIT_SECONDS)
+        return begin, self.samples.now(), took
 
 
 @contextlib.contextmanager
