@@ -1,33 +1,48 @@
-"""Writes the custom resource definitions of the chart: `python -m tools.crds`.
+"""Writes the definitions and admission policies of the chart: `python -m tools.crds`.
 
-charts/outrider/files/crds/*.yaml follow from `outrider.operator.spec`; a test compares.
+charts/outrider/files/crds/*.yaml follow from `outrider.operator.spec`, those of files/admission
+from `outrider.operator.admission`; a test compares.
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from outrider.operator.admission.policies import advice_validations, privileges
 from outrider.operator.crd.definitions import DEFINITIONS
 
-FOLDER = Path(__file__).parent.parent / "charts" / "outrider" / "files" / "crds"
-NOTE = "# Written by `python -m tools.crds`; change outrider.operator.spec instead.\n"
+FILES = Path(__file__).parent.parent / "charts" / "outrider" / "files"
+FOLDER, ADMISSION = FILES / "crds", FILES / "admission"
+NOTE = "# Written by `python -m tools.crds`; change outrider.operator.%s instead.\n"
 
 
-def files() -> dict[str, str]:
-    """Text of each file by its name."""
-    return {
-        f"{definition.name}.yaml": NOTE
-        + yaml.safe_dump(definition.manifest(), sort_keys=False, width=100, allow_unicode=True)
+def files() -> dict[Path, str]:
+    """Text of each file."""
+    definitions = {
+        FOLDER / f"{definition.name}.yaml": _text(definition.manifest(), "spec")
         for definition in DEFINITIONS
     }
+    policies = {
+        "advice.yaml": {"validations": advice_validations()},
+        "privileges.yaml": privileges(),
+    }
+    return definitions | {
+        ADMISSION / name: _text(content, "admission") for name, content in policies.items()
+    }
+
+
+def _text(content: dict[str, Any], source: str) -> str:
+    shown = yaml.safe_dump(content, sort_keys=False, width=100, allow_unicode=True)
+    return NOTE % source + shown
 
 
 def main() -> int:
     """Write the files."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in files().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    for path, text in files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

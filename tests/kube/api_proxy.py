@@ -147,6 +147,12 @@ class ApiProxy:
         """Those that the API server got, in order."""
         return [one for one in list(self.asked) if one.writes and one.passed]
 
+    def cut(self) -> None:
+        """Ends all connections, watches too; whoever had one may open another."""
+        for one in list(self._sockets):
+            with contextlib.suppress(OSError):  # it is closed already
+                one.shutdown(socket.SHUT_RDWR)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())

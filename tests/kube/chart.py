@@ -21,6 +21,8 @@ Object = dict[str, Any]
 Permission = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
 LISTEN = "--listen="
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+"""Beginning of the labels by which a cluster's roles take up others."""
 
 
 @dataclass(slots=True)
@@ -85,9 +87,15 @@ def only(objects: Iterable[Object], kind: str) -> Object:
 
 
 def rules(objects: Iterable[Object]) -> list[Object]:
-    """Of all roles."""
-    roles = (one for one in objects if one["kind"] in ("Role", "ClusterRole"))
+    """Of all roles of the operator."""
+    kinds = ("Role", "ClusterRole")
+    roles = (one for one in objects if one["kind"] in kinds and not is_aggregated(one))
     return [rule for role in roles for rule in role["rules"]]
+
+
+def is_aggregated(role: Object) -> bool:
+    """Whether it is for people: a part of the cluster's own roles view, edit and admin."""
+    return any(label.startswith(AGGREGATE) for label in role["metadata"]["labels"])
 
 
 def permissions(objects: Iterable[Object]) -> set[Permission]:

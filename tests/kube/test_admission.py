@@ -1,94 +1,319 @@
-"""Whoever applies a service is warned by the API server at once, and never held up."""
+"""Whoever applies a service is warned, and kept from what is not his, by the API server itself."""
 
-import base64
+import json
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.kube import pod_network
-from tests.kube.chart import Release, only
-from tests.kube.control_plane import ControlPlane
-from tests.kube.operator_process import Operators
+from outrider.operator.admission import advice
+from outrider.operator.admission.advice_rules import ADVICE
+from outrider.operator.admission.privilege_rules import RULES
+from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec.reading import validate
+from outrider.operator.spec.rule import violations
+from tests.kube.chart import Release
+from tests.kube.control_plane import ControlPlane, KubectlError
 
-VALUES = "admission.enabled=true,admission.timeoutSeconds=10,crds.install=false,namespaces={%s}"
-LISTEN = "--admission-listen="
-CERTIFICATES = "--admission-certificates="
-MEMORY = "no memory is asked for; a node that runs short evicts such pods first"
+WRITER, EDITOR = "writer", "editor"
+"""Who may write services and nothing else, and who has the cluster's role `edit`."""
+WARNED = re.compile(r"Warning: Validation failed for ValidatingAdmissionPolicy '\S+' with.*?: (.*)")
+MEMORY = (
+    "spec.target.resources: no memory is asked for; a node that runs short evicts such pods first"
+)
 Service = dict[str, Any]
 
 
-@pytest.fixture
-def release(control_plane: ControlPlane, definitions: None, namespace: str) -> Iterator[Release]:
+@pytest.fixture(scope="module")
+def release(control_plane: ControlPlane, definitions: None) -> Iterator[Release]:
+    """A release that has no operator: nobody answers but the API server."""
+    namespace = f"t-{secrets.token_hex(4)}"
+    control_plane.kubectl("create", "namespace", namespace)
     release = Release(control_plane, "outrider", namespace)
-    release.helm("install", "--set", VALUES % namespace)
+    release.helm("install", "--set", f"crds.install=false,namespaces={{{namespace}}}")
+    writes = ("role", WRITER, "--verb=create,update,patch,get", "--resource=speculativeservices")
+    control_plane.kubectl("create", *writes, "-n", namespace)
+    for role, users in (("role=writer", (WRITER, EDITOR)), ("clusterrole=edit", (EDITOR,))):
+        binding = ("rolebinding", role.partition("=")[2], f"--{role}")
+        control_plane.kubectl(
+            "create", *binding, *(f"--user={user}" for user in users), "-n", namespace
+        )
     yield release
-    release.control_plane.helm("uninstall", release.name, "-n", namespace)
+    control_plane.helm("uninstall", release.name, "-n", namespace)
+    control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def service(**resources: Any) -> Service:
-    """Another one each time: kubectl sends only what differs."""
-    target = {"model": {"uri": "hf://org/large"}, "resources": resources}
-    meta = {"name": "chat", "annotations": {"try": secrets.token_hex(4)}}
+def service(spec: str) -> Service:
     kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
-    return {**kind, "metadata": meta, "spec": {"target": target}}
+    return {**kind, "metadata": {"name": "chat"}, "spec": yaml.safe_load(spec)}
 
 
-def applied(release: Release, body: Service) -> "subprocess.CompletedProcess[str]":
+def applied(release: Release, body: Service, *options: str) -> "subprocess.CompletedProcess[str]":
     """As a user applies it, with all that kubectl says, an error too."""
     place = release.control_plane.place
     kubectl = (str(place.assets / "kubectl"), f"--kubeconfig={release.control_plane.kubeconfig}")
     return subprocess.run(
-        (*kubectl, "apply", "-n", release.namespace, "-f", "-"),
-        input=yaml.safe_dump(body),
+        (*kubectl, "apply", "--server-side", "-n", release.namespace, "-f", "-", *options),
+        input=json.dumps(body),
         capture_output=True,
         text=True,
         timeout=60,
     )
 
 
-def arguments(release: Release, folder: Path) -> list[str]:
-    """The operator's as the chart gives them: a Service's address stands for its pods here, and a
-    folder for the mounted Secret."""
-    stored = release.stored()
-    secret = only(stored, "Secret")
-    for name, content in secret["data"].items():
-        (folder / name).write_bytes(base64.b64decode(content))
-    found = release.control_plane.kubectl(
-        *("get", "service", only(stored, "Service")["metadata"]["name"], "-n", release.namespace),
-        *("-o", "jsonpath={.spec.clusterIP}"),
-    )
-    pod_network.answer_for(found)
-    given = (word for word in release.arguments if not word.startswith((LISTEN, CERTIFICATES)))
-    own = ("--worker-image=",)
-    kept = [word for word in given if not word.startswith(own)]
-    return [*kept, f"{LISTEN}{found}:443", f"{CERTIFICATES}{folder}"]
+def warned(release: Release, body: Service, *options: str) -> list[str]:
+    said = applied(release, body, "--dry-run=server", *options)
+    assert said.returncode == 0, said.stderr
+    found = WARNED.findall(said.stderr)
+    assert len(found) == said.stderr.count("Warning:")
+    return sorted(found)
 
 
-def test_apply_says_what_is_probably_not_meant_and_a_dead_webhook_blocks_nothing(
-    release: Release, operators: Operators, tmp_path: Path
+@pytest.fixture(scope="module")
+def policies(release: Release) -> None:
+    """The API server knows of both policies, which takes it a moment."""
+    target = "model: {uri: hf://org/large}"
+    bare = service(f"target: {{{target}}}")
+    privileged = service(f"target: {{{target}, podTemplate: {{spec: {{hostPID: true}}}}}}")
+
+    def known() -> bool:
+        said = applied(release, privileged, "--dry-run=server", f"--as={WRITER}")
+        return "hostPID" in said.stderr and warned(release, bare) == [MEMORY]
+
+    release.control_plane.wait_until(known, "both policies are served")
+
+
+CALM = "resources: {requests: {memory: 1Gi}}"
+LARGE, SMALL = (f"model: {{uri: 'hf://org/{size}'}}" for size in ("large", "small"))
+GPUS = "resources: {requests: {memory: 1Gi}, limits: {nvidia.com/gpu: %s}}"
+ONCE = "cache: {type: PersistentVolumeClaim, size: 1Gi, accessMode: ReadWriteOnce}"
+TEMPLATE = (
+    "podTemplate: {metadata: {labels: {outrider.dev/role: x}, annotations: {outrider.dev/role: x}},"
+    " spec: {terminationGracePeriodSeconds: 5, containers:"
+    " [{name: main, args: [a], command: [b], image: c, resources: {}},"
+    " {name: draft, args: [a], command: [b], image: c, resources: {}}]}}"
+)
+PRESSURE = (
+    "disable: {queueAbove: 9, kvUsageAbovePercent: 90},"
+    " enable: {queueBelow: 3, kvUsageBelowPercent: 60}"
+)
+CASES = (
+    f"target: {{{LARGE}, {CALM}}}",
+    f"target: {{{LARGE}}}, draft: {{{SMALL}}}",
+    f"target: {{{LARGE}, {CALM}, {TEMPLATE}}}, draft: {{{SMALL}, {CALM}, {TEMPLATE}}}",
+    f"target: {{{LARGE}, {CALM}, {TEMPLATE}}}, draft: {{{SMALL}, {CALM}, placement: SamePod}}",
+    f"target: {{{LARGE}, {GPUS % 2}, engine: {{device: CPU}}}},"
+    f" draft: {{{SMALL}, {GPUS % 2}, engine: {{device: CPU}}}}",
+    f"target: {{{LARGE}, {GPUS % 1}, parallelism: {{pipeline: 2}}}}",
+    f"target: {{{LARGE}, {GPUS % 1}}}",
+    f"target: {{{LARGE}, {CALM}, parallelism: {{tensor: 2}}}},"
+    f" draft: {{{SMALL}, {CALM}, parallelism: {{tensor: 4, nodes: 2}}}}",
+    f"target: {{{LARGE}, {CALM}, {ONCE}}},"
+    f" draft: {{{SMALL}, {CALM}, {ONCE}, scaling: {{mode: Static}}}}",
+    f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}},"
+    f" draft: {{{SMALL}, {CALM}, {ONCE}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
+    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}, metrics: {{staleAfterSeconds: 29,"
+    " prometheus: {url: 'http://p', tokenSecretRef: {name: a}}}",
+    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, {CALM}, placement: SamePod,"
+    " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4,"
+    f" {PRESSURE}}}",
+    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, placement: Colocated}},"
+    f" speculation: {{{PRESSURE}}}",
+)
+"""Specs that together break every rule of advice."""
+
+
+def said_by_python(spec: str) -> list[str]:
+    return sorted(violations(validate(SpeculativeService, service(f"{{{spec}}}")), ADVICE))
+
+
+@pytest.mark.parametrize("spec", CASES)
+def test_the_api_server_warns_in_the_words_of_the_status(
+    release: Release, policies: None, spec: str
 ) -> None:
-    operator = operators.start(arguments(release, tmp_path), release.kubeconfig())
-    operator.wait_until_leading()
-    warned = f"Warning: spec.target.resources: {MEMORY}\n"
-    release.control_plane.wait_until(
-        lambda: applied(release, service()).stderr == warned, f"it says {warned!r} alone"
+    body = service(f"{{{spec}}}")
+    found = warned(release, body)
+    assert found == said_by_python(spec)
+    assert set(found) <= set(advice.on(validate(SpeculativeService, body)))
+
+
+def test_every_advice_has_a_case() -> None:
+    said = {one for spec in CASES for one in said_by_python(spec)}
+    assert said == {f"{rule.place}: {rule.message}" for rule in ADVICE}
+
+
+def test_a_template_that_is_none_is_no_advice(release: Release, policies: None) -> None:
+    odd = "podTemplate: {spec: {containers: [5, {name: [main]}], terminationGracePeriodSeconds: x}}"
+    assert warned(release, service(f"{{target: {{{LARGE}, {CALM}, {odd}}}}}")) == []
+
+
+def test_a_template_whose_parts_are_no_mappings_is_refused(release: Release) -> None:
+    for part in ("{spec: 5}", "{metadata: []}", "{metadata: {labels: a}}"):
+        body = service(f"{{target: {{{LARGE}, podTemplate: {part}}}}}")
+        create = ("create", "--dry-run=server", "-f", "-", "-n", release.namespace)
+        with pytest.raises(KubectlError, match=r"podTemplate.* must be of type object"):
+            release.control_plane.kubectl(*create, stdin=json.dumps(body))
+
+
+CONTAINER = "{spec: {containers: [{name: main, %s}]}}"
+VOLUME = "{spec: {volumes: [{name: a, %s}]}}"
+PRIVILEGES = (
+    ("HostNamespaces", "{spec: {hostNetwork: true}}"),
+    ("HostNamespaces", "{spec: {hostPID: true}}"),
+    ("HostNamespaces", "{spec: {hostIPC: true}}"),
+    ("HostPorts", CONTAINER % "ports: [{containerPort: 1, hostPort: 1}]"),
+    ("ProbedHosts", CONTAINER % "livenessProbe: {httpGet: {host: 169.254.169.254, port: 80}}"),
+    ("ProbedHosts", CONTAINER % "lifecycle: {preStop: {tcpSocket: {host: a, port: 80}}}"),
+    ("Volumes", VOLUME % "hostPath: {path: /}"),
+    ("Volumes", VOLUME % "nfs: {server: a, path: /}"),
+    ("Privileged", CONTAINER % "securityContext: {privileged: true}"),
+    ("Privileged", CONTAINER % "securityContext: {allowPrivilegeEscalation: true}"),
+    ("Privileged", "{spec: {initContainers: [{name: a, securityContext: {privileged: true}}]}}"),
+    ("Capabilities", CONTAINER % "securityContext: {capabilities: {add: [SYS_ADMIN]}}"),
+    ("Profiles", CONTAINER % "securityContext: {seccompProfile: {type: Unconfined}}"),
+    ("Profiles", "{spec: {securityContext: {appArmorProfile: {type: Unconfined}}}}"),
+    ("Profiles", "{spec: {securityContext: {sysctls: [{name: a, value: b}]}}}"),
+    ("ServiceAccounts", "{spec: {serviceAccountName: default}}"),
+    ("ServiceAccounts", "{spec: {serviceAccount: default}}"),
+    ("Secrets", VOLUME % "secret: {secretName: a}"),
+    ("Secrets", VOLUME % "projected: {sources: [{secret: {name: a}}]}"),
+    ("Secrets", CONTAINER % "env: [{name: A, valueFrom: {secretKeyRef: {name: a, key: b}}}]"),
+    ("Secrets", CONTAINER % "envFrom: [{secretRef: {name: a}}]"),
+)
+"""Pod templates that ask for what their author may not have, each by the rule that keeps it."""
+HARMLESS = (
+    "{metadata: {labels: {team: a}}, spec: {priorityClassName: a, tolerations: [{key: a}],"
+    " serviceAccountName: chat, securityContext: {runAsUser: 5, fsGroup: 5},"
+    " volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: b}},"
+    " {name: c, persistentVolumeClaim: {claimName: c}}], containers: [{name: main, ports:"
+    " [{containerPort: 1}], env: [{name: A, value: b}], securityContext: {capabilities:"
+    " {drop: [ALL]}, allowPrivilegeEscalation: false}, livenessProbe: {httpGet: {port: 1}}}]}}"
+)
+NAMED = (
+    "access: {apiKeysSecretRef: {name: a}}",
+    "metrics: {prometheus: {url: 'http://p', basicAuthSecretRef: {name: a}}}",
+)
+
+
+def refused(release: Release, body: Service, user: str) -> str:
+    """What the API server says to a user; empty: it takes it."""
+    said = applied(release, body, "--dry-run=server", f"--as={user}")
+    return said.stderr if said.returncode else ""
+
+
+def test_every_privilege_has_a_case() -> None:
+    assert {name for name, _ in PRIVILEGES} == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize(("name", "template"), PRIVILEGES)
+def test_who_may_not_make_pods_gets_no_privileges_by_a_service(
+    release: Release, policies: None, name: str, template: str
+) -> None:
+    message = next(rule.message for rule in RULES if rule.name == name)
+    for role in ("target: {%s, podTemplate: %s}", "target: {%s}, draft: {%s, podTemplate: %s}"):
+        models = (LARGE, SMALL)[: role.count("%s") - 1]
+        body = service("{" + role % (*models, template) + "}")
+        assert message in refused(release, body, WRITER)
+        assert refused(release, body, EDITOR) == "", "who may make pods could have it anyway"
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_secret_is_named_only_by_who_may_read_it(
+    release: Release, policies: None, named: str
+) -> None:
+    body = service(f"{{target: {{{LARGE}}}, {named}}}")
+    assert "a Secret of the namespace" in refused(release, body, WRITER)
+    assert refused(release, body, EDITOR) == ""
+
+
+def test_what_asks_for_no_privilege_is_everybodys(release: Release, policies: None) -> None:
+    body = service(f"{{target: {{{LARGE}, podTemplate: {HARMLESS}}}}}")
+    assert refused(release, body, WRITER) == ""
+
+
+def test_who_may_not_have_privileges_keeps_them_only_while_the_spec_stays(
+    release: Release, policies: None
+) -> None:
+    body = service(f"{{target: {{{LARGE}, podTemplate: {{spec: {{hostPID: true}}}}}}}}")
+    assert applied(release, body, f"--as={EDITOR}").returncode == 0
+    body["metadata"]["labels"] = {"team": "a"}
+    own = ("--field-manager=kubectl", f"--as={WRITER}")
+    assert applied(release, body, *own).returncode == 0, "labels give nothing away"
+    body["spec"]["target"]["image"] = "mine:1"
+    assert "hostPID" in applied(release, body, *own).stderr
+    release.control_plane.kubectl("delete", "specsvc", "chat", "-n", release.namespace)
+
+
+def test_an_upgrade_may_trust_nobody_allow_some_or_only_warn(
+    release: Release, policies: None
+) -> None:
+    def upgrade(values: str) -> None:
+        own = f"crds.install=false,namespaces={{{release.namespace}}}"
+        privileges = ",".join(f"admission.privileges.{one}" for one in values.split(" "))
+        release.helm("upgrade", "--set", f"{own},{privileges}")
+
+    until = release.control_plane.wait_until
+    host = service(f"{{target: {{{LARGE}, podTemplate: {{spec: {{hostPID: true}}}}}}}}")
+    upgrade("trustPodCreators=false")
+    until(lambda: "not for services here" in refused(release, host, EDITOR), "it trusts nobody")
+    upgrade("allowed={HostNamespaces}")
+    until(lambda: refused(release, host, WRITER) == "", "it allows namespaces of the host")
+    upgrade("action=Deny")
+    until(lambda: "hostPID" in refused(release, host, WRITER), "it does not any more")
+    upgrade("action=Warn")
+    until(lambda: refused(release, host, WRITER) == "", "it only warns")
+    assert any("hostPID" in one for one in warned(release, host, f"--as={WRITER}"))
+    upgrade("action=Deny")
+    until(lambda: "hostPID" in refused(release, host, WRITER), "it refuses again")
+
+
+@pytest.mark.parametrize(
+    ("role", "verbs"),
+    [
+        ("view", {"get", "list", "watch"}),
+        ("edit", {"get", "list", "watch", "create", "update", "patch", "delete"}),
+        ("admin", {"get", "list", "watch", "create", "update", "patch", "delete"}),
+    ],
+)
+def test_the_clusters_own_roles_read_and_write_services(
+    control_plane: ControlPlane, definitions: None, namespace: str, role: str, verbs: set[str]
+) -> None:
+    roles = [one for one in people(control_plane) if one["kind"] == "ClusterRole"]
+    user = f"--as={role}-of-{namespace}"
+    binding = ("rolebinding", "people", f"--clusterrole={role}", user.replace("--as", "--user"))
+    control_plane.kubectl("create", *binding, "-n", namespace)
+
+    def may(verb: str, plural: str = "speculativeservices", subresource: str = "") -> bool:
+        asked = (verb, f"{plural}.outrider.dev", f"--subresource={subresource}")
+        try:
+            return "yes" in control_plane.kubectl("auth", "can-i", *asked, "-n", namespace, user)
+        except KubectlError:  # no
+            return False
+
+    try:
+        for one in roles:
+            control_plane.apply(one)
+        control_plane.wait_until(lambda: may("list"), f"the cluster's role {role} has taken it up")
+        every = {"get", "list", "watch", "create", "update", "patch", "delete"}
+        control_plane.wait_until(
+            lambda: {verb for verb in every if may(verb)} == verbs, f"{role} may {verbs}"
+        )
+        assert may("patch", "speculativerolescalers", "scale") is (role != "view")
+        assert not may("create", "speculativerolescalers")
+        assert not may("patch", "speculativeservices", "status")
+    finally:
+        for one in roles:
+            control_plane.kubectl("delete", "clusterrole", one["metadata"]["name"])
+
+
+def people(control_plane: ControlPlane) -> list[Service]:
+    """Objects of the chart for people."""
+    shown = Release(control_plane, "outrider", "default").rendered(
+        "--show-only", "templates/roles/aggregated.yaml"
     )
-    assert applied(release, service(requests={"memory": "1Gi"})).stderr == ""
-    operator.end()
-    said = applied(release, service())
-    assert "configured" in said.stdout
-    assert said.stderr == ""
-
-
-def test_an_upgrade_keeps_the_certificate(release: Release) -> None:
-    before = only(release.stored(), "Secret")["data"]
-    release.helm("upgrade", "--set", f"{VALUES % release.namespace},replicas=2")
-    stored = release.stored()
-    assert only(stored, "Secret")["data"] == before
-    (webhook,) = only(stored, "ValidatingWebhookConfiguration")["webhooks"]
-    assert webhook["clientConfig"]["caBundle"] == before["tls.crt"]
+    assert len(shown) == 2
+    return shown

@@ -11,16 +11,17 @@ import yaml
 from tools.crds import FOLDER
 
 from outrider.operator.__main__ import parse
+from outrider.operator.admission.privilege_rules import RULES
 from outrider.operator.manifests.network import OPERATOR
 from outrider.operator.naming import OPERATOR_IDENTITY
-from tests.kube.chart import CHART, Release, only, rules
+from tests.kube.chart import CHART, Release, is_aggregated, only, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
-FREE += ("podLabels", "nodeSelector", "affinity", "admission.annotations", "metrics.labels")
+FREE += ("podLabels", "nodeSelector", "affinity", "metrics.labels")
 FREE += ("dashboards.labels", "dashboards.annotations", "commonLabels")
 FREE += ("podSecurityContext", "securityContext", "tests.token.spec")
 """Values that hold whatever keys a user likes."""
@@ -48,7 +49,8 @@ def test_no_rule_holds_a_wildcard(release: Release, scope: tuple[str, ...]) -> N
 
 def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Release) -> None:
     objects = release.rendered("--set", "namespaces={a,b}")
-    assert not [one for one in objects if one["kind"].startswith("ClusterRole")]
+    wide = [one for one in objects if one["kind"].startswith("ClusterRole")]
+    assert all(one["kind"] == "ClusterRole" and is_aggregated(one) for one in wide)
     allowed = {one["metadata"]["namespace"] for one in objects if one["kind"] == "RoleBinding"}
     assert allowed == {"a", "b"}
 
@@ -65,8 +67,9 @@ def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Releas
         ("podUser=root", "/podUser", "'Auto', 'Fixed', 'Assigned'"),
         ("namespaces={Team_A}", "/namespaces/0", "does not match pattern"),
         ("metrics.monitor=true", "/metrics/monitor", "'Auto', 'Enabled', 'Disabled'"),
-        ("admission.timeoutSeconds=11", "/admission/timeoutSeconds", "got 11, want 10"),
-        ("admission.caBundle=-----BEGIN", "/admission/caBundle", "does not match pattern"),
+        ("admission.warnings=true", "/admission/warnings", "'Enabled', 'Disabled'"),
+        ("admission.privileges.action=Ask", "/admission/privileges/action", "'Deny', 'Warn'"),
+        ("admission.privileges.allowed={All}", "/admission/privileges/allowed/0", "'Volumes'"),
         ("imagePullSecrets={a}", "/imagePullSecrets/0", "want object"),
     ],
 )
@@ -215,28 +218,62 @@ def test_an_issuer_signs_for_the_operator_too_and_secrets_are_not_touched(
     assert "Certificate" not in {one["kind"] for one in release.rendered(*scope)}
 
 
-def test_nobody_is_asked_for_warnings_unless_it_is_wished(release: Release) -> None:
-    kinds = {one["kind"] for one in release.rendered()}
-    assert not kinds & {"ValidatingWebhookConfiguration", "Secret"}
+def policies(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Admission policies by the first word of their names, each with its binding."""
+    kind = "ValidatingAdmissionPolicy"
+    bound = {one["spec"]["policyName"]: one for one in objects if one["kind"] == f"{kind}Binding"}
+    found = {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+    return {name.partition(".")[0]: {**one, "binding": bound[name]} for name, one in found.items()}
 
 
-def test_a_certificate_of_ones_own_is_mounted_and_none_is_made(release: Release) -> None:
-    annotation = "cert-manager.io/inject-ca-from"
-    values = "admission.enabled=true,admission.secretName=mine,namespaces={a}"
-    escaped = annotation.replace(".", "\\.")
-    objects = release.rendered(
-        "--set", values, "--set", f"admission.annotations.{escaped}=outrider-system/mine"
+def test_policies_warn_and_deny_where_the_operator_looks_after_services(release: Release) -> None:
+    found = policies(release.rendered("--set", "namespaces={a}"))
+    assert {name: one["binding"]["spec"]["validationActions"] for name, one in found.items()} == {
+        "advice": ["Warn"],
+        "privileges": ["Deny"],
+    }
+    for one in found.values():
+        selector = one["binding"]["spec"]["matchResources"]["namespaceSelector"]
+        assert [e["values"] for e in selector["matchExpressions"]] == [["a"]]
+    fails = {name: one["spec"]["failurePolicy"] for name, one in found.items()}
+    assert fails == {"advice": "Ignore", "privileges": "Fail"}
+    everywhere = policies(release.rendered())
+    assert all("matchResources" not in one["binding"]["spec"] for one in everywhere.values())
+
+
+def test_policies_are_left_out_by_wish(release: Release) -> None:
+    values = "admission.warnings=Disabled,admission.privileges.action=Allow"
+    assert policies(release.rendered("--set", values)) == {}
+
+
+def test_the_chart_has_all_privileges_and_allows_those_that_are_named(release: Release) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    names = schema["properties"]["admission"]["properties"]["privileges"]["properties"]["allowed"]
+    assert names["items"]["enum"] == [rule.name for rule in RULES]
+    allowed = release.rendered("--set", "admission.privileges.allowed={Volumes}")
+    (every, some) = (
+        [one["message"] for one in policies(objects)["privileges"]["spec"]["validations"]]
+        for objects in (release.rendered(), allowed)
     )
-    assert "Secret" not in {one["kind"] for one in objects}
-    configured = only(objects, "ValidatingWebhookConfiguration")
-    assert configured["metadata"]["annotations"] == {annotation: "outrider-system/mine"}
-    (webhook,) = configured["webhooks"]
-    assert "caBundle" not in webhook["clientConfig"]
-    assert webhook["failurePolicy"] == "Ignore"
-    (expression,) = webhook["namespaceSelector"]["matchExpressions"]
-    assert expression["values"] == ["a"]
-    (volume,) = only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
-    assert volume["secret"]["secretName"] == "mine"
+    assert len(every) == len(RULES)
+    assert [one for one in every if one not in some] == [one for one in every if "hostPath" in one]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("replicas=1", {"outrider-view", "outrider-edit"}),
+        ("rbac.aggregate=false", set()),
+        ("rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine", set()),
+        ("crds.install=false", set()),
+    ],
+)
+def test_roles_for_people_go_with_the_definitions(
+    release: Release, values: str, expected: set[str]
+) -> None:
+    objects = release.rendered("--set", values)
+    roles = (one for one in objects if one["kind"] == "ClusterRole")
+    assert {one["metadata"]["name"] for one in roles if is_aggregated(one)} == expected
 
 
 OPENSHIFT = ("--api-versions", "security.openshift.io/v1")

@@ -64,6 +64,8 @@ def changed_definition(change: str) -> Object:
         spec["suspend"]["enum"].append("Perhaps")
     else:
         del spec["metrics"]
+        rules = schema["properties"]["spec"]["x-kubernetes-validations"]
+        rules[:] = [one for one in rules if "self.metrics" not in one["rule"]]
     return definition
 
 

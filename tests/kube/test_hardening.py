@@ -85,21 +85,6 @@ def test_labels_for_all_objects_change_no_selector(release: Release) -> None:
     assert "cost-centre" not in deployment["spec"]["selector"]["matchLabels"]
 
 
-def test_a_certificate_of_cert_manager_is_asked_for_and_trusted(release: Release) -> None:
-    values = "admission.enabled=true,admission.issuerRef.name=internal"
-    objects = release.rendered("--set", values)
-    assert "Secret" not in {one["kind"] for one in objects}
-    certificate = only(objects, "Certificate")
-    (volume,) = pod(objects)["volumes"]
-    assert certificate["spec"]["secretName"] == volume["secret"]["secretName"]
-    meta = certificate["metadata"]
-    webhook = only(objects, "ValidatingWebhookConfiguration")
-    inject = webhook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-    assert inject == f"{meta['namespace']}/{meta['name']}"
-    (service,) = (one["clientConfig"]["service"] for one in webhook["webhooks"])
-    assert certificate["spec"]["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
-
-
 @pytest.mark.parametrize(
     ("value", "path"),
     [

@@ -64,9 +64,21 @@ def test_watches_that_hear_nothing_are_not_healthy(
 
 
 @pytest.mark.slow
-def test_a_watch_that_has_ended_is_not_healthy(operators: Operators, proxy: ApiProxy) -> None:
+def test_a_watch_that_does_not_begin_is_not_healthy(operators: Operators, proxy: ApiProxy) -> None:
     proxy.refused = lambda asked: asked.method == "GET" and asked.about("services")
     operator = operators.start(kubeconfig=proxy.kubeconfig)
+    said = "503: not all watches have begun"
+    operators.control_plane.wait_until(lambda: healthz(operator).startswith(said), said)
+    assert "services" in operator.said, "kopf says which"
+
+
+@pytest.mark.slow
+def test_a_watch_that_has_ended_is_not_healthy(operators: Operators, proxy: ApiProxy) -> None:
+    operator = operators.start(kubeconfig=proxy.kubeconfig)
+    operator.wait_until_leading()
+    assert healthz(operator) == "ok"
+    proxy.refused = lambda asked: asked.method == "GET" and asked.about("services")
+    proxy.cut()
     said = "503: nobody watches services.v1@"
     operators.control_plane.wait_until(lambda: healthz(operator).startswith(said), said)
     assert "speculativeservices" not in healthz(operator)

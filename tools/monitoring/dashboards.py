@@ -292,7 +292,6 @@ WORK = Row(
             WHOLE.over("max", f"{OPERATOR}watch_last_event_age_seconds"),
             "seconds",
         ),
-        _by("Reviews by the webhook", "reqps", f"{OPERATOR}admission_total", "result", WHOLE),
     ),
 )
 OPERATORS = Dashboard("outrider-operator", "Outrider / operator", (), (STATE, WORK))

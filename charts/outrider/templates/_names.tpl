@@ -65,11 +65,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- first (append .Values.namespaces .Release.Namespace) -}}
 {{- end -}}
 
-{{/* The certificate of the webhook that warns. */}}
-{{- define "outrider.admissionSecret" -}}
-{{- .Values.admission.secretName | default (printf "%s-admission" (include "outrider.name" .)) -}}
-{{- end -}}
-
 {{/* Fixed: pods name the images' user. Assigned: they leave it to the platform. */}}
 {{- define "outrider.podUser" -}}
 {{- if ne .Values.podUser "Auto" -}}

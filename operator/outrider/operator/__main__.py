@@ -21,7 +21,6 @@ from outrider.operator.cluster.access import Forbidden
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
 from outrider.operator.manifests.pods import PodRules
-from outrider.operator.server.admission import ListenPlace
 from outrider.operator.server.health import SILENCE_SECONDS
 from outrider.operator.spec import read_template
 
@@ -70,12 +69,6 @@ def flags() -> argparse.ArgumentParser:
     add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
     picks = "label of services' PodMonitors by which a Prometheus picks them; may be repeated"
     add("--pod-monitor-label", action="append", default=[], metavar="KEY=VALUE", help=picks)
-    where = (
-        "host:port of the webhook that returns warnings about a service; left out, there is none"
-    )
-    add("--admission-listen", help=where)
-    folder = "folder with tls.crt and tls.key of --admission-listen"
-    add("--admission-certificates", type=Path, help=folder)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
     add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
     signs = "of cert-manager's, which signs those certificates in the operator's place"
@@ -116,7 +109,6 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         ),
         host=host,
         port=port,
-        admission=admission_place(parser, found),
         silence_seconds=found.silence_seconds,
         monitor_labels=labels(parser, "--pod-monitor-label", found.pod_monitor_label),
         max_upgrades=found.upgrade_services,
@@ -156,18 +148,6 @@ def labels(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> 
             parser.error(f"{flag}: {text!r} is not allowed; allowed: key=value, each key once")
         found[key] = value
     return found
-
-
-def admission_place(
-    parser: argparse.ArgumentParser, found: argparse.Namespace
-) -> ListenPlace | None:
-    """Return the address of the admission webhook, if there is one."""
-    if (found.admission_listen is None) != (found.admission_certificates is None):
-        parser.error("--admission-listen and --admission-certificates: each needs the other")
-    if found.admission_listen is None:
-        return None
-    host, port = address(parser, "--admission-listen", found.admission_listen)
-    return ListenPlace(host, port, found.admission_certificates)
 
 
 def issuer(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Issuer | None:

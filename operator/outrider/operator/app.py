@@ -17,6 +17,7 @@ import kopf
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster import access
 from outrider.operator.cluster.authority_store import AuthorityStore
+from outrider.operator.cluster.claims import Claims
 from outrider.operator.cluster.client import NOT_FOUND, Cluster, ClusterError
 from outrider.operator.cluster.kinds import (
     CERTIFICATE,
@@ -32,9 +33,7 @@ from outrider.operator.cluster.watch_handlers import Watches, settings
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.pods import PodRules
 from outrider.operator.reconcile import Reconciler
-from outrider.operator.server import admission
 from outrider.operator.server import health as serving
-from outrider.operator.server.admission import ListenPlace
 from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import WorkQueue
@@ -46,8 +45,8 @@ from outrider.operator.workers.prometheus_client import PrometheusClient
 log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that lost its lease: its pod restarts as a follower."""
-BEGINNING_SECONDS, POLL_SECONDS = 25.0, 0.05
-"""Longest time for kopf to begin its watches, which happens after it reports to be ready."""
+BEGINNING_SECONDS = 25.0
+"""Longest time for kopf to list what it watches, which it does after it reports to be ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +77,6 @@ class OperatorOptions:
     """Most services at once whose pods are replaced for the operator's sake alone."""
     upgrades_paused: bool = False
     """Whether no such replacing begins."""
-    admission: ListenPlace | None = None
-    """Address of the admission webhook; None: there is none."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
@@ -108,10 +105,7 @@ async def run(options: OperatorOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = await serving.serve(health, options.host, options.port)
     try:
-        place = options.admission
-        reviews = metrics.reviews
-        warning = admission.serving(place, reviews) if place else contextlib.nullcontext()
-        async with warning, await Cluster.connect(metrics.requests) as cluster:
+        async with await Cluster.connect(metrics.requests) as cluster:
             served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
             kinds = frozenset([*served, *await _certified_by(cluster, options)])
             needed = access.needs(options.scope, options.term, kinds)
@@ -167,6 +161,7 @@ class Operator:
         authorities = self._store.current if signs else None
         self._platform = dataclasses.replace(platform, authorities=authorities)
         self._cluster = cluster
+        self._claims = Claims(cluster, f"{term.namespace}/{term.name}")
         self._metrics = metrics
         self._health = health
         self._stop = stop
@@ -197,7 +192,9 @@ class Operator:
         platform = self._platform
         watches = Watches(lambda key: queue.enqueue(key), platform.kinds)
         async with self._workers(lambda key: queue.enqueue(key)) as workers:
-            reconciler = Reconciler(self._cluster, watches, workers, self._metrics, platform)
+            reconciler = Reconciler(
+                self._cluster, watches, workers, self._metrics, platform, claims=self._claims
+            )
             queue = WorkQueue(
                 reconciler.reconcile,
                 large=reconciler.new,
@@ -208,17 +205,27 @@ class Operator:
             full = asyncio.ensure_future(
                 resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
             )
+            keeping = asyncio.ensure_future(self._keep_claims(watches, queue))
             if self._options.hears_itself:
                 self._health.heard = lambda: watches.last_event
-            expected = serving.watcher_names(watches.watched, self._options.scope)
-            self._health.watchers = lambda: serving.dead_watchers(expected)
             try:
                 yield watches
             finally:
                 self._health.leading = False
-                full.cancel()
-                await asyncio.gather(full, return_exceptions=True)
+                for task in (full, keeping):
+                    task.cancel()
+                await asyncio.gather(full, keeping, return_exceptions=True)
                 await queue.close()
+
+    async def _keep_claims(self, watches: Watches, queue: WorkQueue[ServiceKey]) -> None:
+        """Keep the claims of namespaces that have services; a change is a reason for passes."""
+
+        def wake(namespace: str) -> None:
+            for key in watches.services():
+                if key[0] == namespace:
+                    queue.enqueue(key)
+
+        await self._claims.keep(lambda: {key[0] for key in watches.services()}, wake)
 
     @contextlib.asynccontextmanager
     async def _workers(
@@ -242,7 +249,7 @@ class Operator:
         registry = kopf.OperatorRegistry()
         watches.register(registry)
         ready = asyncio.Event()
-        serving_flag = asyncio.ensure_future(self._announce(ready))
+        serving_flag = asyncio.ensure_future(self._announce(ready, watches))
         try:
             await kopf.operator(
                 registry=registry,
@@ -258,12 +265,15 @@ class Operator:
         finally:
             serving_flag.cancel()
 
-    async def _announce(self, ready: asyncio.Event) -> None:
-        """Mark the process as leading once every watch has begun; a watch that does not begin fails
-        the liveness probe."""
+    async def _announce(self, ready: asyncio.Event, watches: Watches) -> None:
+        """Mark the process as leading once every watch has begun; a watch that does not begin, or
+        ends, fails the liveness probe."""
         await ready.wait()
+        self._health.watchers = lambda: serving.NOT_BEGUN
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEGINNING_SECONDS):
-                while self._health.watchers():
-                    await asyncio.sleep(POLL_SECONDS)
+                await watches.began.wait()
         self._health.leading = True
+        await watches.began.wait()
+        watching = serving.watching_tasks()
+        self._health.watchers = lambda: serving.ended(watching)

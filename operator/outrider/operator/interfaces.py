@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.operator.cluster.claims import Claim
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import FIELD_MANAGER
@@ -61,6 +62,19 @@ class ClusterReader(Protocol):
 
     def pods(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
         """Yield a service's pods of either role."""
+
+
+class ClaimReader(Protocol):
+    """Who looks after a namespace."""
+
+    holder: str
+    """Name of this operator."""
+
+    def holds(self, namespace: str) -> bool:
+        """Return True if a namespace is known to be this operator's, without asking."""
+
+    async def claim(self, namespace: str) -> Claim:
+        """Return who looks after a namespace; raises `ClusterError`."""
 
 
 class Workers(Protocol):

@@ -20,6 +20,7 @@ from outrider.contract.settings import PolicySettings, Role
 from outrider.operator import compute_conditions, deletion_costs
 from outrider.operator.apply import Applier
 from outrider.operator.apply_failures import ApplyFailures
+from outrider.operator.cluster.claims import LOOK_SECONDS, Claim
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ChildKey, ServiceKey
@@ -28,7 +29,7 @@ from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
+from outrider.operator.interfaces import ClaimReader, ClusterReader, ClusterWriter, Workers
 from outrider.operator.manifests.certificates import certificate_secret
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
@@ -64,6 +65,8 @@ from outrider.operator.workers.poll import (
 )
 
 log = logging.getLogger(__name__)
+CLAIMED = "NamespaceClaimed"
+"""Reason of the event of an operator that leaves a service to another one."""
 RENEWAL_SECONDS = 3600.0
 """Between two looks at the certificates of a service that cannot be read; they last for weeks."""
 
@@ -94,8 +97,9 @@ class Reconciler:
         metrics: OperatorMetrics,
         platform: Platform,
         clock: Callable[[], float] = time.time,
+        claims: ClaimReader | None = None,
     ) -> None:
-        """`clock` gives seconds since the epoch."""
+        """`clock` gives seconds since the epoch; `claims` None: there is no other operator."""
         self._writer = writer
         self._reader = reader
         self._workers = workers
@@ -104,7 +108,9 @@ class Reconciler:
         self._clock = clock
         self._reporter = Reporter(writer, metrics, clock)
         most, paused = platform.max_upgrades, platform.upgrades_paused
-        self._waves = Waves(most, paused, reader.services, self._marked)
+        self._claims = claims
+        self._refused: dict[ServiceKey, str] = {}
+        self._waves = Waves(most, paused, self._services, self._marked)
         self._caches: dict[ServiceKey, ServiceCache] = {}
         metrics.services = lambda: {
             key: cache.reported.conditions for key, cache in self._caches.items()
@@ -125,6 +131,12 @@ class Reconciler:
         """
         raw = self._reader.service(key)
         if raw is None or "deletionTimestamp" in raw["metadata"] or self._workers.is_asked(key):
+            return
+        try:
+            claim = await self._claim(key)
+        except Retry:  # the pass says it
+            return
+        if claim is not None and not claim.is_ours:
             return
         cache = self._caches.setdefault(key, ServiceCache())
         observed = self._observe(key, raw, cache.own_writes)
@@ -164,7 +176,14 @@ class Reconciler:
         raw = self._reader.service(key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             await self._forget(key)
+            self._refused.pop(key, None)
             return None
+        claim = await self._claim(key)
+        if claim is not None and not claim.is_ours:
+            await self._forget(key)
+            await self._refuse(key, raw, claim.holder)
+            return LOOK_SECONDS
+        self._refused.pop(key, None)
         cache = self._caches.setdefault(key, ServiceCache())
         observed = self._observe(key, raw, cache.own_writes)
         try:
@@ -179,6 +198,7 @@ class Reconciler:
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
+        view = dataclasses.replace(view, rival="" if claim is None else claim.rival)
         if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
             self._push(view)
             self._drain(view)
@@ -192,6 +212,31 @@ class Reconciler:
         )
         self._check(key, view.result.new_failures, unwritten, wait)
         return wait
+
+    async def _claim(self, key: ServiceKey) -> Claim | None:
+        """Return who looks after a service; None: nobody else can."""
+        try:
+            return None if self._claims is None else await self._claims.claim(key[0])
+        except ClusterError as error:
+            raise Retry(f"nobody knows who looks after the namespace: {error}") from None
+
+    async def _refuse(self, key: ServiceKey, raw: Object, holder: str) -> None:
+        """Say once that another operator looks after a service; its status is that one's."""
+        if self._claims is None or self._refused.get(key) == holder:
+            return
+        self._refused[key] = holder
+        us, namespace = self._claims.holder, key[0]
+        words = f"the operator of the Lease {holder} looks after {namespace}, that of {us} does not"
+        log.error("%s/%s is left alone: %s", *key, words)
+        try:
+            await self._writer.event(raw, warning=True, reason=CLAIMED, note=words)
+        except ClusterError as error:
+            log.warning("%s: %s", key, error)
+
+    def _services(self) -> list[ServiceKey]:
+        """Return the services that are ours to look after, as far as it is known."""
+        every = self._reader.services()
+        return [key for key in every if self._claims is None or self._claims.holds(key[0])]
 
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""

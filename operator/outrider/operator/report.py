@@ -7,25 +7,30 @@ to try again to `reconcile`.
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator import status
+from outrider.operator.admission import advice
 from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control.inputs import Decision
 from outrider.operator.interfaces import ClusterWriter
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.observed import Object, Observed, child_key
-from outrider.operator.server import advice
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.status import StatusEvent
+from outrider.operator.unknown_status import UnknownStatus
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import metrics_age
 
 log = logging.getLogger(__name__)
+OLD = "OldDefinitions"
+"""Reason of the event that says what of a status is left out."""
+OLD_WORDS = "the definitions in the cluster do not take %s: apply those of the operator's version"
 
 
 @dataclass(slots=True)
@@ -38,6 +43,9 @@ class Reported:
     """When the status was last written, by the reporter's clock."""
     sentence: str = ""
     """The sentence that was logged last."""
+    advice: frozenset[tuple[int, str]] = frozenset()
+    """Advice that was an event, and the generation that it was on: older definitions have no room
+    for it in the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class Reporter:
     metrics: OperatorMetrics
     clock: Callable[[], float]
     """Gives seconds since the epoch."""
+    unknown: UnknownStatus = field(default_factory=UnknownStatus)
+    """Fields that the definitions in the cluster do not take."""
 
     async def report(
         self, view: View, wanted: Desired, reported: Reported, own_writes: OwnWrites
@@ -74,8 +84,8 @@ class Reporter:
             others = [c for c in observed.status.get("conditions", ()) if c["type"] not in types]
             content = {**observed.status, "observedGeneration": observed.generation}
             content["conditions"] = [*changed, *others]
-            if await self._write(observed, content, reported, own_writes):
-                await self._events(observed, status.status_events(observed, content))
+            if written := await self._write(observed, content, reported, own_writes):
+                await self._events(observed, status.status_events(observed, written))
 
         return await together(write())
 
@@ -95,21 +105,16 @@ class Reporter:
         observed = view.observed
         content = status.status(view, wanted, _text(view.now))
         events: list[StatusEvent] = []
-        if await self._write(observed, content, reported, own_writes):
-            events += status.status_events(observed, content)
-        old = observed.status
-        known = (
-            old.get("advice", ()) if old.get("observedGeneration") == observed.generation else ()
-        )
-        new = (note for note in status.said(view) if note not in known)
-        events += (StatusEvent(True, advice.REASON, note) for note in new)
+        if written := await self._write(observed, content, reported, own_writes):
+            events += status.status_events(observed, written)
+        events += (StatusEvent(True, advice.REASON, note) for note in _new_advice(view, reported))
         await self._events(observed, events)
 
     async def _scaler(self, view: View, role: Role, wanted: Desired, own_writes: OwnWrites) -> None:
         content = status.scaler_status(view.observed, role, wanted)
         if content is not None:
             live = view.observed.children[child_key(content)]
-            await self._store(content, live, own_writes)
+            await self._store(content, view.observed, live, own_writes)
 
     async def _write(
         self,
@@ -117,27 +122,40 @@ class Reporter:
         content: status.Object,
         reported: Reported,
         own_writes: OwnWrites,
-    ) -> bool:
-        """Write the status if it differs and is due; return whether it was written."""
+    ) -> Mapping[str, Any]:
+        """Write the status if it differs and is due; return what was written, empty: nothing."""
         reported.conditions = {c["type"]: (c["status"], c["reason"]) for c in content["conditions"]}
         now, due = self.clock(), reported.written_at + status.PERCENT_SECONDS
-        if content == observed.status or (
-            now < due and not status.differs_in_facts(content, observed.status)
+        known = self.unknown.without(SERVICE.name, content, now)
+        if known == observed.status or (
+            now < due and not status.differs_in_facts(known, observed.status)
         ):
-            return False
+            return {}
         reported.written_at = now
-        return await self._store(status.status_object(observed, content), observed.raw, own_writes)
+        wanted = status.status_object(observed, content)
+        return await self._store(wanted, observed, observed.raw, own_writes)
 
-    async def _store(self, content: status.Object, live: Object, own_writes: OwnWrites) -> bool:
-        """Apply a status; return False if the object is gone, which starts another pass anyway."""
-        try:
-            answer = await self.writer.apply_status(content)
-        except ClusterError as error:
-            if error.gone:
-                return False
-            raise
-        own_writes.learn(child_key(live), live, answer)
-        return True
+    async def _store(
+        self, wanted: status.Object, observed: Observed, live: Object, own_writes: OwnWrites
+    ) -> Mapping[str, Any]:
+        """Apply a status, without what the cluster's definitions do not take; return what was
+        written, empty if the object is gone, which starts another pass anyway."""
+        kind, content = wanted["kind"], wanted["status"]
+        while True:
+            known = self.unknown.without(kind, content, self.clock())
+            try:
+                answer = await self.writer.apply_status({**wanted, "status": known})
+            except ClusterError as error:
+                if error.gone:
+                    return {}
+                named = self.unknown.learn(kind, content, error, self.clock())
+                if not named:
+                    raise
+                log.warning("%s: %s; it goes on without %s", observed.owner.name, error, named)
+                await self._event(observed, StatusEvent(True, OLD, OLD_WORDS % named))
+            else:
+                own_writes.learn(child_key(live), live, answer)
+                return known
 
     async def _events(self, observed: Observed, events: Iterable[StatusEvent]) -> None:
         await asyncio.gather(*(self._event(observed, event) for event in events))
@@ -167,6 +185,16 @@ async def together(*writes: Coroutine[Any, Any, None]) -> list[ClusterError]:
         if isinstance(outcome, BaseException) and not isinstance(outcome, ClusterError):
             raise outcome
     return [outcome for outcome in outcomes if isinstance(outcome, ClusterError)]
+
+
+def _new_advice(view: View, reported: Reported) -> list[str]:
+    """Return the advice that is to be an event, and remember it."""
+    old, generation = view.observed.status, view.observed.generation
+    known = old.get("advice", ()) if old.get("observedGeneration") == generation else ()
+    said = status.said(view)
+    new = [n for n in said if n not in known and (generation, n) not in reported.advice]
+    reported.advice = frozenset((generation, note) for note in said)
+    return new
 
 
 def _text(now: float) -> str:

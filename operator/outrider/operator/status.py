@@ -10,6 +10,7 @@ from typing import Any
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.actions import ours
+from outrider.operator.admission import advice
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
 from outrider.operator.conditions import ConditionType, MetricsReason, ReadyReason
@@ -17,7 +18,6 @@ from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observed import Observed
 from outrider.operator.rollout_conditions import rolled_out_generation
-from outrider.operator.server import advice
 from outrider.operator.spec.status import MAX_ADVICE, MAX_RESOURCES
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import ready
@@ -77,6 +77,7 @@ def said(view: View) -> list[str]:
     """Return the advice on a service, as much as its status holds: first the fields that are
     ignored."""
     every = (
+        *advice.on_rival(view.rival),
         *advice.on_unknown(view.unknown_fields),
         *advice.on_unguarded(view.service, view.certified),
         *advice.on(view.service),

@@ -44,5 +44,7 @@ class View:
     """Roles whose number of replicas has another owner, and its name."""
     certified: bool = False
     """True if its workers have certificates."""
+    rival: str = ""
+    """Operator that wants the service's namespace too, and is refused; empty: none."""
     unknown_fields: tuple[str, ...] = ()
     """Fields of the service that this program does not know and leaves out."""

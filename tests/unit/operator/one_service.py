@@ -14,7 +14,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
 from outrider.operator.control.prometheus import Answer
-from outrider.operator.interfaces import Object
+from outrider.operator.interfaces import ClaimReader, Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
 from outrider.operator.naming import FIELD_MANAGER
@@ -131,9 +131,10 @@ class OneService:
         spec: Mapping[str, Any] | str = SPEC,
         kinds: Iterable[ObjectKind] = (POD_MONITOR,),
         authorities: Callable[[], Authorities] | None = None,
+        claims: ClaimReader | None = None,
     ) -> None:
         """`kinds` are those that not every cluster serves and this one does; `authorities` sign
-        certificates of workers, None: there are none."""
+        certificates of workers, None: there are none; `claims` None: no other operator is."""
         self.now = START
         self.cluster = SmallCluster()
         self.controllers = Controllers(self.cluster)
@@ -144,6 +145,7 @@ class OneService:
         self.optional_kinds = frozenset(kinds)
         self.monitor_labels: Mapping[str, str] = {}
         self.authorities = authorities
+        self.claims = claims
         self.image = "worker:1"
         self.max_upgrades = 0
         self.upgrades_paused = False
@@ -166,7 +168,7 @@ class OneService:
             upgrades_paused=self.upgrades_paused,
         )
         self.reconciler = Reconciler(
-            writer, self.cluster, writer, self.metrics, platform, lambda: self.now
+            writer, self.cluster, writer, self.metrics, platform, lambda: self.now, self.claims
         )
 
     def pass_(self, lagging: bool = False) -> bool:

@@ -1,25 +1,25 @@
 """The custom resource definitions, without an API server."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from tools.crds import FOLDER, files
+from tools.crds import ADMISSION, FOLDER, files
 
 from outrider.operator.crd.definitions import DEFINITIONS, Definition
 from outrider.operator.crd.schema import Schema, structural
 from outrider.operator.spec.part import CountOrPercent, SpecPart
 
 
-@pytest.mark.parametrize("name", files())
-def test_a_written_definition_is_what_the_types_say(name: str) -> None:
-    written = (FOLDER / name).read_text(encoding="utf-8")
-    assert written == files()[name], "run `python -m tools.crds`"
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_a_written_file_is_what_types_and_rules_say(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == files()[path], "run `python -m tools.crds`"
 
 
-def test_no_other_definition_is_written() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(files())
+def test_no_other_file_is_written() -> None:
+    assert {path for folder in (FOLDER, ADMISSION) for path in folder.iterdir()} == set(files())
 
 
 class Inner(SpecPart):

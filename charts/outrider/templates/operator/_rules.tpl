@@ -67,6 +67,14 @@
   resources: [leases]
   resourceNames: [{{ include "outrider.name" . }}]
   verbs: [list, watch]
+# The claim of each namespace with services, so that no two operators look after one.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [outrider-claim]
+  verbs: [get, update]
 {{- end -}}
 
 {{/* What a candidate for the Lease may do; a name cannot be asked of what is not there yet. */}}

@@ -19,6 +19,7 @@ from outrider.operator.cluster.kinds import (
     ObjectKind,
 )
 from outrider.operator.cluster.leadership import Term
+from outrider.operator.naming import CLAIM_NAME
 
 READ = ("list", "watch")
 MADE = ("get", "create", "patch")
@@ -82,6 +83,8 @@ def needs(
             written = WRITTEN.get(kind, (*MADE, "delete"))
             yield from (Need(verb, kind, namespace) for verb in written)
         yield from (Need(verb, LEASE, namespace, name=term.name) for verb in READ)
+        yield Need("create", LEASE, namespace)
+        yield from (Need(verb, LEASE, namespace, name=CLAIM_NAME) for verb in ("get", "update"))
         yield from (Need("patch", kind, namespace, "status") for kind in (SERVICE, ROLE_SCALER))
         yield Need("create", EVENT, namespace)
 

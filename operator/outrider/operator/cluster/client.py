@@ -26,7 +26,7 @@ MAX_AT_ONCE = 16
 its clients, and more of ours would only wait there."""
 UNTHROTTLED = frozenset((LEASE, ACCESS_REVIEW))
 """Kinds that need no lease and no slot: leadership must be renewed in time."""
-NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
+NOT_FOUND, CONFLICT, INVALID, TOO_MANY, FAILED = 404, 409, 422, 429, 500
 MISTYPED = "failed to create typed patch object"
 """How an API server begins its answer to an apply with a field that the kind does not have, or of
 another type: 500, though the object is at fault (kubernetes#122480)."""

@@ -4,6 +4,7 @@ Handlers only cache and enqueue; they never write, so kopf adds neither finalize
 and deleting a service waits for no handler: the cluster deletes what it owns.
 """
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -50,6 +51,9 @@ class Watches:
         self._indices: Mapping[str, Any] = {}
         self.last_event = time.monotonic()
         """Time of the last event of any watch."""
+        self.began = asyncio.Event()
+        """Set once all kinds have been listed: kopf calls no handler before all indices are full,
+        and the leader's own Lease is there to be told of."""
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add the handlers; call it before kopf starts."""
@@ -109,6 +113,8 @@ class Watches:
 
         async def enqueue(body: kopf.Body, **_: Any) -> None:
             self.last_event = time.monotonic()
+            if kind is LEASE:
+                self.began.set()
             key = owner_of(kind, body)
             if key is not None:
                 self._enqueue(key)

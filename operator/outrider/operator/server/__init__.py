@@ -1,4 +1,4 @@
-"""The HTTP servers of the operator's own process: probes, metrics, admission warnings.
+"""The HTTP servers of the operator's own process: probes and metrics.
 
 Leaves to `reconcile` what the metrics count.
 """

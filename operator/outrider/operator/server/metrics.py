@@ -40,7 +40,6 @@ SECONDS = (
 )
 """Buckets, fine up to a second, which is the goal of the slowest hundredth (`bench.operator`)."""
 DECISIONS = "Changes of the policy or of replicas that the control loop decided on."
-REVIEWS = "Answers of the admission webhook: allowed, warned (and allowed), malformed."
 METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
 
 UPGRADES = (
@@ -99,7 +98,6 @@ class OperatorMetrics:
         self.requests = self._counter(
             "api_requests", "Requests to the API server beside the watches.", "verb", "code"
         )
-        self.reviews = self._counter("admission", REVIEWS, "operation", "result")
         self.metrics_age = self._gauge("metrics_age_seconds", METRICS_AGE, "namespace", "service")
         self.watch_age = self._gauge(
             "watch_last_event_age_seconds",

@@ -6,7 +6,7 @@ They have no effect on `outrider run`; `manifests` builds the objects.
 import enum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Quantity, SpecPart
@@ -24,7 +24,23 @@ def _mappings(template: dict[str, Any]) -> dict[str, Any]:
     return template
 
 
-PodTemplate = Annotated[dict[str, Any], AfterValidator(_mappings)]
+def _mapping(description: str, **parts: Any) -> dict[str, Any]:
+    properties = {"properties": parts} if parts else {}
+    return {
+        "type": "object",
+        "description": description,
+        "additionalProperties": True,
+        **properties,
+    }
+
+
+_METADATA = _mapping(
+    "Labels and annotations of the pods.",
+    labels=_mapping("Labels of the pods."),
+    annotations=_mapping("Annotations of the pods."),
+)
+_TEMPLATE = _mapping("A PodTemplateSpec.", metadata=_METADATA, spec=_mapping("A PodSpec."))
+PodTemplate = Annotated[dict[str, Any], AfterValidator(_mappings), WithJsonSchema(_TEMPLATE)]
 """Merged into a pod template: metadata, its labels and annotations, and spec are mappings where
 they are there."""
 

@@ -26,6 +26,9 @@ class Rule:
     """Python form for the parts of `spec`; None: about a change, which only the API server sees."""
     field: str = ""
     """Key below `path` that the error names, as `.engine`."""
+    tolerated: bool = False
+    """Newer than services that break it: those that are stored are read nevertheless. `holds` is
+    not None."""
 
     @property
     def place(self) -> str:

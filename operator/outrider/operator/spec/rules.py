@@ -183,6 +183,21 @@ _TARGET = Rule(
 )
 
 
+_DRAFT = Rule(
+    "spec.draft",
+    "self.scaling.mode != 'Managed' || !has(self.replicas) ||"
+    " (self.scaling.minReplicas <= self.replicas && self.replicas <= self.scaling.maxReplicas)",
+    "must be from scaling.minReplicas to scaling.maxReplicas where scaling.mode is Managed",
+    lambda d: (
+        d.scaling.mode != "Managed"
+        or d.replicas is None
+        or d.scaling.min_replicas <= d.replicas <= d.scaling.max_replicas
+    ),
+    ".replicas",
+    tolerated=True,
+)
+
+
 _PIPELINE = (
     Rule(
         "spec.target.parallelism",
@@ -251,6 +266,15 @@ _SPECULATION = (
 
 _METRICS = (
     Rule(
+        "spec",
+        "self.metrics.staleAfterSeconds > self.speculation.control.intervalSeconds",
+        "must be more than speculation.control.intervalSeconds: metrics would be stale before the"
+        " next look at them",
+        lambda s: s.metrics.stale_after_seconds > s.speculation.control.interval_seconds,
+        ".metrics.staleAfterSeconds",
+        tolerated=True,
+    ),
+    Rule(
         "spec.metrics",
         "self.source != 'Prometheus' || has(self.prometheus)",
         "must name the server's url where source is Prometheus",
@@ -286,6 +310,7 @@ SERVICE = (
     _TARGET,
     *_role("target"),
     *_role("draft"),
+    _DRAFT,
     *_PIPELINE,
     *PLACEMENT,
     *_SPECULATION,
@@ -293,6 +318,9 @@ SERVICE = (
     *_METRICS,
 )
 """Rules of a `SpeculativeService`."""
+
+TOLERATED = tuple(rule for rule in SERVICE if rule.tolerated)
+"""Rules that a service which is stored may break."""
 
 SCALER = (
     Rule(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, model_validator
 
 from outrider.operator.naming import API_VERSION, KIND
 from outrider.operator.spec.access import Access
@@ -18,6 +18,7 @@ from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.reading import (
     Metadata,
+    is_stored,
     validate,
     validate_stored,
     without_server_fields,
@@ -113,8 +114,8 @@ class SpeculativeService(SpecPart):
     """Description of the service."""
 
     @model_validator(mode="after")
-    def _keep_rules(self) -> Self:
-        check_rules(self, SERVICE)
+    def _keep_rules(self, info: ValidationInfo) -> Self:
+        check_rules(self, [r for r in SERVICE if not (r.tolerated and is_stored(info))])
         return self
 
     @property

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import Role, WorkerSettings
+from outrider.operator.admission import advice
 from outrider.operator.cluster.kinds import BY_NAME, POD_MONITOR
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR, selector
-from outrider.operator.server import advice
 from outrider.operator.spec import SpecError, SpeculativeService, load
 from tests.unit.operator.golden import EXAMPLES, FOLDER, NOTE, arguments, owner_of, rendered, wanted
 
@@ -301,22 +301,41 @@ def test_a_kind_that_the_cluster_lacks_is_not_made() -> None:
         ({}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
         ([1, 2], [3], [3]),
         (
-            [{"name": "a", "x": 1}],
-            [{"name": "b"}, {"name": "a", "y": 2}],
-            [{"name": "a", "x": 1, "y": 2}, {"name": "b"}],
+            {"containers": [{"name": "a", "x": 1}]},
+            {"containers": [{"name": "b"}, {"name": "a", "y": 2}]},
+            {"containers": [{"name": "a", "x": 1, "y": 2}, {"name": "b"}]},
         ),
         (
-            [{"name": "v", "mountPath": "/a"}],
-            [{"name": "v", "mountPath": "/b"}],
-            [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}],
+            {"volumeMounts": [{"name": "v", "mountPath": "/a"}]},
+            {"volumeMounts": [{"name": "v", "mountPath": "/b"}]},
+            {
+                "volumeMounts": [
+                    {"name": "v", "mountPath": "/a"},
+                    {"name": "v", "mountPath": "/b"},
+                ]
+            },
         ),
         (
-            [{"name": "grpc", "containerPort": 1}],
-            [{"containerPort": 1, "hostPort": 2}],
-            [{"name": "grpc", "containerPort": 1, "hostPort": 2}],
+            {"ports": [{"name": "grpc", "containerPort": 1}]},
+            {"ports": [{"containerPort": 1, "hostPort": 2}]},
+            {"ports": [{"name": "grpc", "containerPort": 1, "hostPort": 2}]},
         ),
-        ([{"key": "a"}], [{"key": "b"}, {"key": "b"}], [{"key": "b"}, {"key": "b"}]),
-        ([{"name": "a"}], [{"image": "b"}], [{"image": "b"}]),
+        (
+            {"tolerations": [{"key": "a"}]},
+            {"tolerations": [{"key": "b"}]},
+            {"tolerations": [{"key": "a"}, {"key": "b"}]},
+        ),
+        (
+            {"tolerations": [{"key": "a"}]},
+            {"tolerations": [{"key": "b"}, {"key": "b"}]},
+            {"tolerations": [{"key": "b"}, {"key": "b"}]},
+        ),
+        ({"env": [{"name": "a"}]}, {"env": [{"image": "b"}]}, {"env": [{"image": "b"}]}),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+        ),
         ({"a": [1]}, {"a": "text"}, {"a": "text"}),
         (
             {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"x": 1}}]},
@@ -336,7 +355,7 @@ def test_a_template_is_laid_over_member_by_member(base: Any, over: Any, joined: 
 
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["a", "b", "/c"])
-KEYS = st.sampled_from(["name", "mountPath", "key", "image", "a", "b"])
+KEYS = st.sampled_from(["name", "mountPath", "key", "env", "volumes", "tolerations", "a"])
 PLAIN = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),

@@ -1,0 +1,83 @@
+"""Warnings about a description that is allowed but probably not meant.
+
+Nothing is refused: the definitions and `spec` do that. `reconcile` posts the warnings as events and
+writes them into the status; those of `advice_rules` the API server says at once.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from outrider.operator.admission.advice_rules import ADVICE
+from outrider.operator.control.break_even import LEAST_PERCENT, break_even
+from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.plan import control, sessions
+from outrider.operator.spec import Automatic, Draft, SpeculationMode, SpeculativeService
+from outrider.operator.spec.rule import violations
+from outrider.operator.spec.rules import TOLERATED
+
+REASON = "Advice"
+"""Reason of the events."""
+MAX_TEMPLATE = 32 << 10
+"""Most bytes of a `podTemplate` as JSON; etcd keeps objects and their histories whole."""
+HIGH_BREAK_EVEN = 150
+"""Derived break-even, in percent, that surprises: many a draft that is worth having gains less."""
+
+
+def on_unknown(fields: Iterable[str]) -> Iterator[str]:
+    """Yield one sentence for each field that this program does not know."""
+    for path in fields:
+        yield f"{path}: this version of the operator does not know the field and ignores it"
+
+
+def on_rival(rival: str) -> Iterator[str]:
+    """Yield a sentence where another operator wants the namespace too."""
+    if rival:
+        words = "looks after this namespace too, and is refused: let only one of them have it"
+        yield f"the operator of the Lease {rival} {words}"
+
+
+def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:
+    """Yield a sentence where nothing keeps strangers from workers; `certified`: certificates do."""
+    if not certified and service.spec.network_policy.mode is Automatic.DISABLED:
+        words = "Disabled, and the operator gives workers no certificates"
+        yield f"spec.networkPolicy.mode: {words}: whoever reaches a pod may tell it what to do"
+
+
+def on(service: SpeculativeService) -> Iterator[str]:
+    """Yield one sentence for each thing that is probably not meant."""
+    for line in violations(service, TOLERATED):
+        yield f"{line}; it was stored before that was refused"
+    yield from violations(service, ADVICE)
+    for role in roles(service):
+        size = len(json.dumps(role_spec(service, role).pod_template or {}))
+        if size > MAX_TEMPLATE:
+            words = f"{size} bytes; more than {MAX_TEMPLATE} make every change slow"
+            yield f"spec.{role}.podTemplate: {words}"
+    if service.spec.draft is not None:
+        yield from _sessions(service, service.spec.draft)
+        yield from _gain(service, service.spec.draft)
+
+
+def _sessions(service: SpeculativeService, draft: Draft) -> Iterator[str]:
+    if draft.has_pods and draft.engine.max_running is None:
+        capacity, running = sessions(service, draft), _max_running(service)
+        if capacity < running:
+            words = f"left out, a draft holds {capacity} of {running} sessions"
+            yield f"spec.draft.engine.maxRunning: {words}"
+
+
+def _gain(service: SpeculativeService, draft: Draft) -> Iterator[str]:
+    speculation = service.spec.speculation
+    adaptive = speculation.mode is SpeculationMode.ADAPTIVE
+    if not adaptive or speculation.disable.gain_below_percent is not None:
+        return
+    pays = break_even(control(service), draft.first_replicas, service.spec.target.first_replicas)
+    if pays.off_below >= HIGH_BREAK_EVEN:
+        words = f"left out, drafting goes off under {pays.off_below}, which pays for its GPUs"
+        keeps = f"{LEAST_PERCENT} keeps it for any gain"
+        yield f"spec.speculation.disable.gainBelowPercent: {words}; {keeps}"
+
+
+def _max_running(service: SpeculativeService) -> int:
+    target = service.spec.target
+    return target.engine.max_running * target.first_replicas

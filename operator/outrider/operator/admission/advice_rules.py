@@ -1,0 +1,156 @@
+"""Advice as rules between fields, for the API server (CEL) and for the operator (Python).
+
+A rule that does not hold is worth a sentence and refuses nothing. Leaves advice on pods to
+`role_advice`, advice that takes more than a comparison of fields to `advice`, and the policy that
+the API server evaluates to `policies`.
+"""
+
+from collections.abc import Callable, Iterator
+
+from pydantic.alias_generators import to_snake
+
+from outrider.contract.settings import Role
+from outrider.operator.admission.role_advice import replaced, role_advice
+from outrider.operator.naming import DRAFT_CONTAINER
+from outrider.operator.spec import (
+    DraftScaling,
+    MetricsSource,
+    Pipeline,
+    Spec,
+    Speculation,
+)
+from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.speculation import Source
+
+PRESSURE = (
+    ("disable", "queue_above", "queueAbove"),
+    ("disable", "kv_usage_above_percent", "kvUsageAbovePercent"),
+    ("enable", "queue_below", "queueBelow"),
+    ("enable", "kv_usage_below_percent", "kvUsageBelowPercent"),
+)
+"""Thresholds of a Colocated draft alone: part of `speculation`, its field, the field's key."""
+_PIPELINE, _SCALING, _SPECULATION = Pipeline(), DraftScaling(), Speculation()
+
+_TARGET = (
+    Rule(
+        "spec.target",
+        "self.parallelism.pipeline > 1 || (!has(self.pipeline.cut) &&"
+        f" self.pipeline.dtype == '{_PIPELINE.dtype}' && self.pipeline.link == '{_PIPELINE.link}')",
+        "does nothing where parallelism.pipeline is 1",
+        lambda t: t.parallelism.stages > 1 or t.pipeline == _PIPELINE,
+        ".pipeline",
+    ),
+)
+
+_METRICS = (
+    Rule(
+        "spec.metrics",
+        "self.source == 'Prometheus' || !has(self.prometheus)",
+        "does nothing where source is Pods",
+        lambda m: m.source is MetricsSource.PROMETHEUS or m.prometheus is None,
+        ".prometheus",
+    ),
+    Rule(
+        "spec",
+        "self.metrics.staleAfterSeconds >= 2 * self.speculation.control.intervalSeconds",
+        "is less than two looks, one every speculation.control.intervalSeconds",
+        lambda s: s.metrics.stale_after_seconds >= 2 * s.speculation.control.interval_seconds,
+        ".metrics.staleAfterSeconds",
+    ),
+    Rule(
+        "spec.metrics.prometheus",
+        "!self.url.startsWith('http://') ||"
+        " !(has(self.tokenSecretRef) || has(self.basicAuthSecretRef))",
+        "http sends what the Secret holds in plain text",
+        lambda p: not (p.url.startswith("http://") and p.has_secret),
+        ".url",
+    ),
+)
+
+
+def _draft() -> Iterator[Rule]:
+    default = (
+        f"self.scaling.mode == '{_SCALING.mode}' &&"
+        f" self.scaling.minReplicas == {_SCALING.min_replicas} &&"
+        f" self.scaling.maxReplicas == {_SCALING.max_replicas}"
+    )
+    yield Rule(
+        "spec.draft",
+        f"!(self.placement in ['Colocated', 'SamePod']) || ({default})",
+        "does nothing where placement is Colocated or SamePod: each target has one draft",
+        lambda d: d.has_pods or d.scaling == _SCALING,
+        ".scaling",
+    )
+    for key, words in (
+        ("maxRows", "drafts never have so many draft tokens"),
+        ("width", "no draft pass expands so many leaves"),
+    ):
+        yield Rule(
+            "spec",
+            f"!has(self.draft) || self.speculation.nodesAhead >= self.speculation.{key}",
+            f"is less than {key}: {words}",
+            _has_nodes(key),
+            ".speculation.nodesAhead",
+        )
+    for part, field, key in PRESSURE:
+        given = getattr(getattr(_SPECULATION, part), field)
+        yield Rule(
+            "spec",
+            "!has(self.draft) || self.draft.placement == 'Colocated' ||"
+            f" self.speculation.{part}.{key} == {given}",
+            "does nothing unless draft.placement is Colocated",
+            _is_default(part, field),
+            f".speculation.{part}.{key}",
+        )
+
+
+def _has_nodes(key: str) -> Callable[[Spec], bool]:
+    def holds(spec: Spec) -> bool:
+        most: int = getattr(spec.speculation, to_snake(key))
+        return spec.draft is None or spec.speculation.nodes_ahead >= most
+
+    return holds
+
+
+def _is_default(part: str, field: str) -> Callable[[Spec], bool]:
+    def holds(spec: Spec) -> bool:
+        given, default = (
+            getattr(getattr(one, part), field) for one in (spec.speculation, _SPECULATION)
+        )
+        return spec.draft is None or not spec.draft.is_worker or bool(given == default)
+
+    return holds
+
+
+def _same_pod() -> Iterator[Rule]:
+    """Yield the advice on the draft's container in its target's pods."""
+    for rule in replaced("spec.target", DRAFT_CONTAINER):
+        inside = rule.cel.replace("self", "self.target")
+        cel = f"self.?draft.?placement.orValue('') != 'SamePod' || {inside}"
+        yield Rule("spec", cel, rule.message, _if_same_pod(rule), f".target{rule.field}")
+
+
+def _if_same_pod(rule: Rule) -> Callable[[Spec], bool]:
+    return lambda spec: not spec.same_pod or rule.holds is None or rule.holds(spec.target)
+
+
+_ANSWERS = Rule(
+    "spec",
+    "!('Answers' in self.speculation.sources) || self.?access.?apiKeysSecretRef.hasValue()",
+    "Answers finds nothing without access.apiKeysSecretRef",
+    lambda s: (
+        Source.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
+    ),
+    ".speculation.sources",
+)
+
+ADVICE = (
+    *role_advice(Role.TARGET),
+    *_same_pod(),
+    *role_advice(Role.DRAFT),
+    *_TARGET,
+    *_METRICS,
+    _ANSWERS,
+    *_draft(),
+)
+"""All advice that comparing fields takes."""

@@ -1,0 +1,115 @@
+"""Definitions of another version than the operator: nothing falls silent, nobody is locked out."""
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from outrider.operator.cluster.kinds import SERVICE
+from outrider.operator.spec.rules import TOLERATED
+from tests.kube.control_plane import KubectlError
+from tests.kube.operator_process import Operators
+from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Refused, Space, service
+from tests.kube.test_deletion import DEFINITION, define
+
+Object = dict[str, Any]
+FEW = 3
+"""Most resources in a status of the older definition: fewer than a service has."""
+
+
+def schema_of(definition: Object) -> Object:
+    schema: Object = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return schema
+
+
+def older_status() -> Object:
+    """A definition whose status is that of a version before."""
+    definition: Object = copy.deepcopy(DEFINITION)
+    status = schema_of(definition)["status"]["properties"]
+    del status["advice"], status["target"]["properties"]["nextRevision"]
+    del status["draft"]["properties"]["updatedReplicas"]
+    status["resources"]["maxItems"] = FEW
+    return definition
+
+
+def older_rules() -> Object:
+    """A definition without the rules that stored services may break."""
+    definition: Object = copy.deepcopy(DEFINITION)
+    messages = {rule.message for rule in TOLERATED}
+    for rule in TOLERATED:
+        part = {"properties": schema_of(definition)}
+        for key in rule.path.split("."):
+            part = part["properties"][key]
+        rules = part["x-kubernetes-validations"]
+        rules[:] = [one for one in rules if one["message"] not in messages]
+    return definition
+
+
+@pytest.fixture
+def definitions_again(space: Space) -> Iterator[None]:
+    yield
+    define(space, DEFINITION)
+
+
+def served(space: Space, definition: Object) -> None:
+    """Defines it, and waits until its schema is what the server goes by."""
+    mark = f"mark-{space.namespace}"
+    marked = copy.deepcopy(definition)
+    schema_of(marked)["spec"]["properties"]["suspend"]["enum"].append(mark)
+    define(space, marked)
+    tried = json.dumps({**service("mark"), "spec": {**service("mark")["spec"], "suspend": mark}})
+
+    def known() -> bool:
+        with contextlib.suppress(KubectlError):
+            space.kubectl("create", "--dry-run=server", "-f", "-", stdin=tried)
+            return True
+        return False
+
+    space.until(known, "the other definition is served")
+
+
+def test_a_status_that_the_definition_does_not_know_is_said_without_what_is_new(
+    space: Space, operators: Operators, workers: PodWorkers, definitions_again: None
+) -> None:
+    served(space, older_status())
+    operator = operators.start()
+    operator.wait_until_leading()
+    space.apply(service("chat"))
+    space.until_condition("chat", "Ready", "True", "Serving")
+    status = space.there(SERVICE, "chat")["status"]
+    assert "advice" not in status
+    assert status["resources"] == [], "it has no room for so many"
+    assert "updatedReplicas" in status["target"]
+    assert "updatedReplicas" not in status["draft"]
+    told = space.events("chat")
+    missing = " ".join(note for _, reason, note in told if reason == "OldDefinitions")
+    for path in ("status.advice", "status.resources", "status.draft.updatedReplicas"):
+        assert path in missing
+    assert [note for _, reason, note in told if reason == "Advice"], "it is an event nevertheless"
+    served(space, DEFINITION)
+    operator.restart()
+    space.until(
+        lambda: "advice" in space.there(SERVICE, "chat")["status"], "all of the status is there"
+    )
+
+
+def test_a_service_that_was_stored_before_a_rule_goes_on_with_advice(
+    space: Space, operators: Operators, workers: PodWorkers, definitions_again: None
+) -> None:
+    served(space, older_rules())
+    body = service("chat")
+    control = body["spec"].setdefault("speculation", {}).setdefault("control", {})
+    control["intervalSeconds"] = 2
+    body["spec"]["metrics"] = {"staleAfterSeconds": 2}
+    space.apply(body)
+    served(space, DEFINITION)
+    operators.start().wait_until_leading()
+    space.until_condition("chat", "Ready", "True", "Serving")
+    advice = space.there(SERVICE, "chat")["status"]["advice"]
+    assert any("stored before" in one and "staleAfterSeconds" in one for one in advice)
+    with pytest.raises(Refused, match="staleAfterSeconds"):
+        space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})

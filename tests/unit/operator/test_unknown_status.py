@@ -1,0 +1,75 @@
+"""A status that older definitions refuse: the rest is said without what they do not know."""
+
+import pytest
+
+from outrider.operator.cluster.client import INVALID, MISTYPED, ClusterError
+from outrider.operator.unknown_status import RETRY_SECONDS, UnknownStatus
+from tests.unit.operator.one_service import OneService
+
+KIND = "SpeculativeService"
+STATUS = {"conditions": [], "advice": ["a"], "target": {"ready": "1/1", "nextRevision": "b"}}
+HEAD = f"{MISTYPED} (n/chat; outrider.dev/v1alpha1, Kind=SpeculativeService): "
+ONE = HEAD + ".status.%s: field not declared in schema"
+TWO = (
+    f"{HEAD}errors:\n"
+    "  .status.advice: field not declared in schema\n"
+    "  .status.target.nextRevision: field not declared in schema"
+)
+LONG = 'SpeculativeService "chat" is invalid: status.advice: Too many: 3: must have at most 2 items'
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "named"),
+    [
+        (500, ONE % "advice", "status.advice"),
+        (500, ONE % "target.nextRevision", "status.target.nextRevision"),
+        (500, TWO, "status.advice, status.target.nextRevision"),
+        (INVALID, LONG, "status.advice"),
+        (INVALID, LONG.replace("advice", "conditions[0].reason"), ""),
+        (500, ONE % "conditions", ""),
+        (500, ONE % "unwritten", ""),
+        (500, "etcdserver: no leader", ""),
+        (403, "status.advice is forbidden", ""),
+    ],
+)
+def test_what_an_answer_names_is_left_out_for_a_while(code: int, reason: str, named: str) -> None:
+    unknown = UnknownStatus()
+    assert unknown.learn(KIND, STATUS, ClusterError("patch", code, reason), 0.0) == named
+    left = unknown.without(KIND, STATUS, 1.0)
+    assert ("advice" not in left) is ("status.advice" in named)
+    assert ("nextRevision" not in left["target"]) is ("nextRevision" in named)
+    assert unknown.without("SpeculativeRoleScaler", STATUS, 1.0) == STATUS
+    assert unknown.without(KIND, STATUS, RETRY_SECONDS) == STATUS
+    assert STATUS["advice"] == ["a"], "what was wanted is not changed"
+
+
+def test_the_same_refusal_twice_is_no_reason_to_try_again() -> None:
+    unknown, error = UnknownStatus(), ClusterError("patch", 500, ONE % "advice")
+    assert unknown.learn(KIND, STATUS, error, 0.0)
+    assert not unknown.learn(KIND, STATUS, error, 1.0)
+
+
+def test_a_service_whose_definition_is_older_is_not_silent() -> None:
+    service = OneService()
+    service.cluster.undeclared = {"advice", "rolledOutGeneration"}
+    service.edit(lambda spec: spec["draft"].pop("resources"))
+    service.rest(4)
+    assert service.condition("Ready") == ("True", "Serving")
+    assert not service.cluster.undeclared & service.raw["status"].keys()
+    reasons = [reason for reason, _ in service.cluster.events]
+    assert reasons.count("OldDefinitions") == 1
+    assert reasons.count("Advice") == 1, "not of each pass"
+    before = len(service.cluster.writes)
+    service.rest(3)
+    assert len(service.cluster.writes) == before, "it is at rest"
+
+
+def test_a_definition_that_was_upgraded_gets_all_of_the_status() -> None:
+    service = OneService()
+    service.cluster.undeclared = {"advice"}
+    service.edit(lambda spec: spec["draft"].pop("resources"))
+    service.rest(4)
+    service.cluster.undeclared = set()
+    service.now += RETRY_SECONDS
+    service.rest(2)
+    assert service.raw["status"]["advice"]
