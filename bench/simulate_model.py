@@ -20,7 +20,7 @@ from outrider.worker.sampling.params import SamplingParams
 
 GREEDY = SamplingParams()
 
-SECONDS = 60.0
+SECONDS = 40.0
 """Virtual seconds of a try of an acceptance."""
 SWEEPS = 2
 """Times that each of a pair's figures is looked for; each depends a little on the other."""
