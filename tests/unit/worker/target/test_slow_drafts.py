@@ -178,6 +178,20 @@ def test_growth_that_is_late_now_and_then_makes_no_slow_draft() -> None:
     assert target.answer(sequence, *late) == SECOND
 
 
+def test_a_draft_that_is_late_for_each_of_many_sessions_in_turn_is_slow() -> None:
+    target = Drafted(None, None)
+    sequences = target.many()
+    for sequence in sequences * ENOUGH:  # each is answered when its turn comes again
+        target.commit(sequence)
+        target.now += 0.02
+        waited = sequences[(sequences.index(sequence) + 1) % MANY]
+        assert waited.session is not None
+        target.sessions.receive(waited.session.link, [target.growth(waited)], target.now)
+        if target.sessions.peers[SECOND].is_avoided(target.now):
+            break
+    assert [target.update(sequence) for sequence in sequences] == [FIRST] * MANY
+
+
 def test_one_pause_of_a_draft_with_many_sessions_makes_no_slow_draft() -> None:
     target = Drafted(None, None)
     sequences = target.many()

@@ -30,8 +30,8 @@ SLOW_FACTOR, SLOW_SECONDS = 3.0, 0.01
 Drafts beside each other on one machine differ by less than twice; a link that is 5 ms longer each
 way costs a target about one pass."""
 LASTING_SECONDS = 0.1
-"""From the first to the last of these latencies at least: those of all sequences end together after
-one pause of a draft, which is slow no more."""
+"""For which a draft's latencies are late before it is slow: those of all its sequences end together
+after one pause of its machine."""
 COMPARED_SECONDS = 10.0
 """So long after the last of them, a draft's latencies tell nothing any more."""
 SILENT_SECONDS = 1.0
@@ -47,8 +47,6 @@ class Latency(NamedTuple):
     seconds: float
     sessions: int
     """That its draft carried for this target then: it may have grown them one after the other."""
-    at: float
-    """When that growth came."""
 
 
 @dataclass(slots=True)
@@ -82,6 +80,8 @@ class DraftPeer:
     """The least of them; None where there are too few to tell."""
     timed_at: float = -math.inf
     """When the last of them was added."""
+    late_since: float = math.inf
+    """Since when they are late, without a break; infinite while they are not."""
     avoided_until: float = -math.inf
     avoidances: int = 0
     """Times that it was avoided, one soon after the other, since it was last as quick as others."""
@@ -132,17 +132,20 @@ class DraftPeer:
         beside those of all drafts."""
         if self.is_avoided(now):
             return False
-        self._add(Latency(seconds, len(self.sequences), now), now)
+        latency = Latency(seconds, len(self.sequences))
+        self._add(latency, now)
+        others = [one for one in drafts if one is not self]
+        is_late = latency.seconds > _slow_from(others, latency.sessions, now)
+        self.late_since = min(self.late_since, now) if is_late else math.inf
         if self.least is None:
             return False
-        others = (one for one in drafts if one is not self)
-        usual = min([one.seconds_for(self.least.sessions, now) for one in others], default=math.inf)
-        if usual == math.inf:
+        limit = _slow_from(others, self.least.sessions, now)
+        if limit == math.inf:
             return False
-        if self.least.seconds <= SLOW_FACTOR * usual + SLOW_SECONDS:
+        if self.least.seconds <= limit:
             self.avoidances = 0
             return False
-        if now - self.latencies[0].at < LASTING_SECONDS:
+        if now - self.late_since < LASTING_SECONDS:
             return False
         self.avoid(now)
         return True
@@ -163,7 +166,7 @@ class DraftPeer:
     def _forget(self) -> None:
         """Forget the last few latencies."""
         self.latencies.clear()
-        self.least = None
+        self.least, self.late_since = None, math.inf
 
     def seconds_for(self, sessions: int, now: float) -> float:
         """Return how long the draft would take at most with so many sessions, by what it took for
@@ -184,3 +187,10 @@ class DraftPeer:
         """Note a sign of life: one that was avoided for its silence may be tried again."""
         if self.silent:
             self.avoided_until, self.silent = now, False
+
+
+def _slow_from(others: Iterable[DraftPeer], sessions: int, now: float) -> float:
+    """Return the latency over which a draft with so many sessions is slow beside others; infinite
+    where nothing is known of them."""
+    usual = min([one.seconds_for(sessions, now) for one in others], default=math.inf)
+    return SLOW_FACTOR * usual + SLOW_SECONDS
