@@ -40,6 +40,9 @@ BEFORE_PODS = frozenset(
 before it is acted on."""
 NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET, CLAIM))
 """Kinds without which no pod starts, whatever they hold; of ConfigMaps the content matters too."""
+TRUSTED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET))
+"""Kinds of which somebody else's is none: pods would act as an account, or be given a Secret, that
+whoever writes the service may have no right to."""
 WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET))
 
 
@@ -138,10 +141,13 @@ class Applier:
         return wanted["kind"] in WORKLOADS and _role(wanted) in self.unproven
 
     def _lacks(self, result: ApplyResult, one: Object) -> bool:
-        """True if pods would start without an object, or from a decision that is not stored."""
+        """True if pods would start without an object, with somebody else's, or from a decision that
+        is not stored."""
         key = child_key(one)
         if one["kind"] == CONFIG_MAP.name:
             return not result.is_applied(key)
+        if one["kind"] in TRUSTED and key in result.foreign:
+            return True
         unmade = key in result.refused or key in result.failed
         return one["kind"] in NEEDED and unmade and key not in self.observed.children
 

@@ -1,7 +1,7 @@
 """In which order the children of a service are made, and what comes of those that are refused."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +9,14 @@ import pytest
 from outrider.operator.apply import Applier, ApplyResult
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
-from outrider.operator.cluster.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, ObjectKind
+from outrider.operator.cluster.kinds import (
+    CONFIG_MAP,
+    NETWORK_SERVICE,
+    SECRET,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    ObjectKind,
+)
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.child import Owner, child
@@ -57,10 +64,10 @@ def observed(*children: Object) -> Observed:
     return Observed(OWNER, 1, {}, found, ())
 
 
-async def make(writer: SmallCluster, *present: Object) -> ApplyResult:
+async def make(writer: SmallCluster, *present: Object, more: Sequence[Object] = ()) -> ApplyResult:
     async with asyncio.timeout(20):
         return await Applier(writer, observed(*present), AppliedCache(), OwnWrites()).apply(
-            wanted(), {}
+            [*wanted(), *more], {}
         )
 
 
@@ -151,6 +158,31 @@ def test_an_object_of_somebody_else_is_never_written() -> None:
         result = await make(cluster)
         assert result.foreign == [("ConfigMap", "b")]
         assert "apply ConfigMap b" not in cluster.writes
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize(
+    ("mine", "made_all_the_same"),
+    [
+        (child(SERVICE_ACCOUNT, OWNER, "chat"), []),
+        (child(SECRET, OWNER, "chat-draft-certificate", "draft"), ["targets"]),
+    ],
+)
+def test_no_pod_runs_as_an_account_or_with_a_secret_of_somebody_else(
+    labelled: bool, mine: Object, made_all_the_same: list[str]
+) -> None:
+    async def scene() -> None:
+        cluster, key = Together(len(MAPS)), (mine["kind"], mine["metadata"]["name"])
+        labels = mine["metadata"]["labels"] if labelled else {}
+        theirs = {**mine, "metadata": {**meta(key[1]), "labels": labels}}
+        live = cluster.put(theirs)
+        result = await make(cluster, *([live] if labelled else []), more=[mine])
+        assert result.foreign == [key]
+        expected = [f"apply StatefulSet {name}" for name in made_all_the_same]
+        assert [one for one in cluster.writes if "StatefulSet" in one] == expected
+        assert set(result.waiting.values()) == {key}
 
     asyncio.run(scene())
 

@@ -304,6 +304,25 @@ def test_a_situation_is_said_in_its_condition(
     assert service.condition(kind) == (holds, reason)
 
 
+def test_a_service_whose_account_is_somebody_elses_runs_nothing_and_says_why() -> None:
+    service = OneService()
+    service.edit(
+        lambda spec: spec["target"].update(
+            podTemplate={"spec": {"automountServiceAccountToken": True}}
+        )
+    )
+    foreign(service)
+    service.rest(3)
+    assert service.cluster.of("Deployment") == []
+    every: list[Object] = service.raw["status"]["conditions"]
+    (found,) = (one["message"] for one in every if one["type"] == "Degraded")
+    assert "ServiceAccount chat belongs to somebody else" in found
+    assert "what needs it stays as it is: Deployment chat-target" in found
+    del service.cluster.stored["ServiceAccount", "default", "chat"]
+    service.rest()
+    assert service.condition("Ready") == ("True", "Serving")
+
+
 def test_every_reason_has_its_situation() -> None:
     said = {(kind, reason) for kind, _, reason, _ in SCENES}
     elsewhere = {ConditionType.SPECULATION_ACTIVE}  # the control loop's tests
