@@ -126,7 +126,7 @@ class Reporter:
         """Write the status if it differs and is due; return what was written, empty: nothing."""
         reported.conditions = {c["type"]: (c["status"], c["reason"]) for c in content["conditions"]}
         now, due = self.clock(), reported.written_at + status.PERCENT_SECONDS
-        known = self.unknown.without(SERVICE.name, content, now)
+        known = self.unknown.without(SERVICE.name, observed.key, content, now)
         if known == observed.status or (
             now < due and not status.differs_in_facts(known, observed.status)
         ):
@@ -142,13 +142,13 @@ class Reporter:
         written, empty if the object is gone, which starts another pass anyway."""
         kind, content = wanted["kind"], wanted["status"]
         while True:
-            known = self.unknown.without(kind, content, self.clock())
+            known = self.unknown.without(kind, observed.key, content, self.clock())
             try:
                 answer = await self.writer.apply_status({**wanted, "status": known})
             except ClusterError as error:
                 if error.gone:
                     return {}
-                named = self.unknown.learn(kind, content, error, self.clock())
+                named = self.unknown.learn(kind, observed.key, content, error, self.clock())
                 if not named:
                     raise
                 log.warning("%s: %s; it goes on without %s", observed.owner.name, error, named)

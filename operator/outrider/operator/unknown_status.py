@@ -2,7 +2,8 @@
 
 Definitions may be older than the operator, and an API server refuses a status that has a field more
 than they have as a whole. What it names is left out for a while, so that the rest is said; then it
-is tried again. Leaves writing to `report`.
+is tried again. A field that the kind does not have is left out of every status, one whose value is
+refused of that service's alone. Leaves writing to `report`.
 """
 
 import copy
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.operator.cluster.client import INVALID, MISTYPED, ClusterError
+from outrider.operator.cluster.kinds import ServiceKey
 
 Object = dict[str, Any]
 RETRY_SECONDS = 600.0
@@ -24,25 +26,37 @@ _INVALID = re.compile(r"\bstatus\.(\w+)")
 
 @dataclass(slots=True)
 class UnknownStatus:
-    """The fields that are left out, by kind and path below `status`."""
+    """The fields that are left out, by kind, path below `status`, and the service whose value is
+    refused; None: no service can have the field."""
 
-    _until: dict[tuple[str, str], float] = field(default_factory=dict)
+    _until: dict[tuple[str, str, ServiceKey | None], float] = field(default_factory=dict)
 
-    def without(self, kind: str, content: Mapping[str, Any], now: float) -> Object:
-        """Return a status without the fields that are left out at the time `now`, in seconds."""
+    def without(
+        self, kind: str, service: ServiceKey, content: Mapping[str, Any], now: float
+    ) -> Object:
+        """Return a service's status, or its scaler's, without the fields that are left out at the
+        time `now`, in seconds."""
         left = copy.deepcopy(dict(content))
-        for (of, path), until in self._until.items():
-            if of == kind and now < until:
+        for (of, path, whose), until in self._until.items():
+            if of == kind and whose in (None, service) and now < until:
                 _remove(left, path.split("."))
         return left
 
-    def learn(self, kind: str, content: Mapping[str, Any], error: ClusterError, now: float) -> str:
+    def learn(
+        self,
+        kind: str,
+        service: ServiceKey,
+        content: Mapping[str, Any],
+        error: ClusterError,
+        now: float,
+    ) -> str:
         """Leave out what an error names of a status; return it in words, empty: it names nothing
         that could be left out."""
-        known = self.without(kind, content, now)
+        self._until = {key: until for key, until in self._until.items() if now < until}
+        known = self.without(kind, service, content, now)
         named = [path for path in _named(error) if _has(known, path.split("."))]
-        for path in named:
-            self._until[kind, path] = now + RETRY_SECONDS
+        whose = service if error.status == INVALID else None
+        self._until |= {(kind, path, whose): now + RETRY_SECONDS for path in named}
         return ", ".join(f"status.{path}" for path in named)
 
 

@@ -6,7 +6,7 @@ from outrider.operator.cluster.client import INVALID, MISTYPED, ClusterError
 from outrider.operator.unknown_status import RETRY_SECONDS, UnknownStatus
 from tests.unit.operator.one_service import OneService
 
-KIND = "SpeculativeService"
+KIND, CHAT, OTHER = "SpeculativeService", ("n", "chat"), ("n", "other")
 STATUS = {"conditions": [], "advice": ["a"], "target": {"ready": "1/1", "nextRevision": "b"}}
 HEAD = f"{MISTYPED} (n/chat; outrider.dev/v1alpha1, Kind=SpeculativeService): "
 ONE = HEAD + ".status.%s: field not declared in schema"
@@ -34,19 +34,32 @@ LONG = 'SpeculativeService "chat" is invalid: status.advice: Too many: 3: must h
 )
 def test_what_an_answer_names_is_left_out_for_a_while(code: int, reason: str, named: str) -> None:
     unknown = UnknownStatus()
-    assert unknown.learn(KIND, STATUS, ClusterError("patch", code, reason), 0.0) == named
-    left = unknown.without(KIND, STATUS, 1.0)
+    assert unknown.learn(KIND, CHAT, STATUS, ClusterError("patch", code, reason), 0.0) == named
+    left = unknown.without(KIND, CHAT, STATUS, 1.0)
     assert ("advice" not in left) is ("status.advice" in named)
     assert ("nextRevision" not in left["target"]) is ("nextRevision" in named)
-    assert unknown.without("SpeculativeRoleScaler", STATUS, 1.0) == STATUS
-    assert unknown.without(KIND, STATUS, RETRY_SECONDS) == STATUS
+    assert unknown.without("SpeculativeRoleScaler", CHAT, STATUS, 1.0) == STATUS
+    assert unknown.without(KIND, CHAT, STATUS, RETRY_SECONDS) == STATUS
     assert STATUS["advice"] == ["a"], "what was wanted is not changed"
 
 
 def test_the_same_refusal_twice_is_no_reason_to_try_again() -> None:
     unknown, error = UnknownStatus(), ClusterError("patch", 500, ONE % "advice")
-    assert unknown.learn(KIND, STATUS, error, 0.0)
-    assert not unknown.learn(KIND, STATUS, error, 1.0)
+    assert unknown.learn(KIND, CHAT, STATUS, error, 0.0)
+    assert not unknown.learn(KIND, CHAT, STATUS, error, 1.0)
+
+
+def test_a_value_that_is_refused_is_left_out_of_its_own_services_status_alone() -> None:
+    unknown = UnknownStatus()
+    assert unknown.learn(KIND, CHAT, STATUS, ClusterError("patch", INVALID, LONG), 0.0)
+    assert "advice" not in unknown.without(KIND, CHAT, STATUS, 1.0)
+    assert unknown.without(KIND, OTHER, STATUS, 1.0) == STATUS
+
+
+def test_a_field_that_the_kind_does_not_have_is_left_out_of_every_status() -> None:
+    unknown = UnknownStatus()
+    assert unknown.learn(KIND, CHAT, STATUS, ClusterError("patch", 500, ONE % "advice"), 0.0)
+    assert "advice" not in unknown.without(KIND, OTHER, STATUS, 1.0)
 
 
 def test_a_service_whose_definition_is_older_is_not_silent() -> None:
