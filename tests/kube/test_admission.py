@@ -161,6 +161,7 @@ def test_a_template_whose_parts_are_no_mappings_is_refused(release: Release) -> 
 
 CONTAINER = "{spec: {containers: [{name: main, %s}]}}"
 VOLUME = "{spec: {volumes: [{name: a, %s}]}}"
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/main"
 PRIVILEGES = (
     ("HostNamespaces", "{spec: {hostNetwork: true}}"),
     ("HostNamespaces", "{spec: {hostPID: true}}"),
@@ -177,6 +178,7 @@ PRIVILEGES = (
     ("Profiles", CONTAINER % "securityContext: {seccompProfile: {type: Unconfined}}"),
     ("Profiles", "{spec: {securityContext: {appArmorProfile: {type: Unconfined}}}}"),
     ("Profiles", "{spec: {securityContext: {sysctls: [{name: a, value: b}]}}}"),
+    ("Profiles", f"{{metadata: {{annotations: {{{APP_ARMOR}: unconfined}}}}}}"),
     ("ServiceAccounts", "{spec: {serviceAccountName: default}}"),
     ("ServiceAccounts", "{spec: {serviceAccount: default}}"),
     ("Secrets", VOLUME % "secret: {secretName: a}"),
@@ -186,7 +188,8 @@ PRIVILEGES = (
 )
 """Pod templates that ask for what their author may not have, each by the rule that keeps it."""
 HARMLESS = (
-    "{metadata: {labels: {team: a}}, spec: {priorityClassName: a, tolerations: [{key: a}],"
+    "{metadata: {labels: {team: a}, annotations: {team: a}},"
+    " spec: {priorityClassName: a, tolerations: [{key: a}],"
     " serviceAccountName: chat, securityContext: {runAsUser: 5, fsGroup: 5},"
     " volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: b}},"
     " {name: c, persistentVolumeClaim: {claimName: c}}], containers: [{name: main, ports:"

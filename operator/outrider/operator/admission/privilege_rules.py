@@ -30,7 +30,12 @@ _SECRET_VARIABLE = (
     "c.?env.orValue([]).exists(e, has(e.valueFrom) && has(e.valueFrom.secretKeyRef)) ||"
     " c.?envFrom.orValue([]).exists(e, has(e.secretRef))"
 )
-_TEMPLATES = (f"object.spec.?{role}.?podTemplate.?spec.orValue({{}})" for role in Role)
+_PODS = (f"object.spec.?{role}.?podTemplate.?spec.orValue({{}})" for role in Role)
+_ANNOTATIONS = (
+    f"object.spec.?{role}.?podTemplate.?metadata.?annotations.orValue({{}})" for role in Role
+)
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+"""How annotations of a pod begin that set AppArmor's profile of a container, as its field does."""
 _REFERENCES = (
     "access.?apiKeysSecretRef",
     "access.?tlsSecretRef",
@@ -40,7 +45,8 @@ _REFERENCES = (
     "metrics.?prometheus.?basicAuthSecretRef",
 )
 VARIABLES = {
-    "pods": f"[{', '.join(_TEMPLATES)}]",
+    "pods": f"[{', '.join(_PODS)}]",
+    "annotations": f"[{', '.join(_ANNOTATIONS)}]",
     "containers": "variables.pods.map(p, p.?containers.orValue([]) +"
     " p.?initContainers.orValue([]))",
     "contexts": "[variables.pods.map(p, p.?securityContext.orValue({}))] +"
@@ -49,8 +55,9 @@ VARIABLES = {
     "readsSecrets": "authorizer.group('').resource('secrets')"
     ".namespace(object.metadata.namespace).check('get').allowed()",
 }
-"""Variables of the rules: the pods of all templates, lists of their containers, one a pod, lists of
-security contexts, whether a service names Secrets, and whether its author may read them."""
+"""Variables of the rules: the pods of all templates, their annotations, lists of their containers,
+one a pod, lists of security contexts, whether a service names Secrets, and whether its author may
+read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,10 @@ RULES = (
             " s.?procMount.orValue('Default') != 'Default' || has(s.seLinuxOptions) ||"
             " s.?windowsOptions.?hostProcess.orValue(false) == true ||"
             " size(s.?sysctls.orValue([])) > 0"
-        ),
-        "podTemplate: Unconfined profiles, procMount, seLinuxOptions, hostProcess and sysctls",
+        )
+        + f" && !variables.annotations.exists(a, a.exists(k, k.startsWith('{_APP_ARMOR}')))",
+        "podTemplate: Unconfined profiles, AppArmor by annotations, procMount, seLinuxOptions,"
+        " hostProcess and sysctls",
     ),
     PrivilegeRule(
         "ServiceAccounts",
