@@ -70,8 +70,8 @@ class ClaimReader(Protocol):
     holder: str
     """Name of this operator."""
 
-    def holds(self, namespace: str) -> bool:
-        """Return True if a namespace is known to be this operator's, without asking."""
+    def refused(self, namespace: str) -> bool:
+        """Return True if a namespace is known to be another operator's, without asking."""
 
     async def claim(self, namespace: str) -> Claim:
         """Return who looks after a namespace; raises `ClusterError`."""

@@ -234,9 +234,10 @@ class Reconciler:
             log.warning("%s: %s", key, error)
 
     def _services(self) -> list[ServiceKey]:
-        """Return the services that are ours to look after, as far as it is known."""
+        """Return the services but those of other operators: a new leader has yet to look whose
+        they are, and turns that are marked there go on."""
         every = self._reader.services()
-        return [key for key in every if self._claims is None or self._claims.holds(key[0])]
+        return [key for key in every if self._claims is None or not self._claims.refused(key[0])]
 
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""

@@ -14,9 +14,9 @@ class Told:
         self.holder = OURS
         self.now: Claim | ClusterError = claim
 
-    def holds(self, namespace: str) -> bool:
+    def refused(self, namespace: str) -> bool:
         assert namespace == KEY[0]
-        return isinstance(self.now, Claim) and self.now.is_ours
+        return isinstance(self.now, Claim) and not self.now.is_ours
 
     async def claim(self, namespace: str) -> Claim:
         assert namespace == KEY[0]

@@ -1,9 +1,11 @@
 """Operators of other versions: no pod goes unasked, edits are carried out, turns are kept."""
 
+import asyncio
 import copy
 import datetime
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from outrider.operator.manifests.pins import Pin, settings_of
 from outrider.operator.naming import SERVICE_LABEL, UPGRADE_KEY, labels
 from outrider.operator.work_queue import Retry
 from tests.unit.operator.one_service import KEY, START, OneService
+from tests.unit.operator.small_leases import SmallLeases
 
 GROUPS = {"target": {"model": {"uri": "hf://org/large"}, "parallelism": {"tensor": 2, "nodes": 2}}}
 
@@ -202,12 +205,14 @@ def test_groups_are_kept_and_new_ones_are_as_the_old_ones_are() -> None:
 class Fleet(OneService):
     """Several services of one operator."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, namespaces: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`namespaces` of services that are elsewhere than the first, by name."""
         super().__init__()
         self.names = ("chat", *names)
+        self.namespaces = namespaces
         for name in names:
             body = copy.deepcopy(self.raw)
-            meta = {"name": name, "namespace": KEY[0]}
+            meta = {"name": name, "namespace": self.key(name)[0]}
             kind = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
             self.cluster.put({**kind, "metadata": meta, "spec": body["spec"]})
         self.woken: list[ServiceKey] = []
@@ -217,11 +222,14 @@ class Fleet(OneService):
         super().restart(dies_after)
         self.reconciler.on_turn(lambda key: self.woken.append(key))
 
+    def key(self, name: str) -> ServiceKey:
+        return self.namespaces.get(name, KEY[0]), name
+
     async def _pass(self) -> None:
-        for name in self.names:
-            await self.reconciler.prepare((KEY[0], name))
+        for key in map(self.key, self.names):
+            await self.reconciler.prepare(key)
             try:
-                await self.reconciler.reconcile((KEY[0], name))
+                await self.reconciler.reconcile(key)
             except Retry as retry:
                 self.retries.append(retry)
 
@@ -298,6 +306,35 @@ def test_another_leader_goes_on_with_the_same_services() -> None:
     for _ in range(3):
         services.pass_()
     assert sorted(services.new) == before
+
+
+def in_two_namespaces() -> Fleet:
+    """A service in a namespace each, of which the first has its turn; those that wait come first
+    from now on."""
+    services = Fleet("mail", namespaces={"mail": "other"})
+    services.rest(4)
+    succeed(services, max_upgrades=1).pass_()
+    assert services.new == ["chat"]
+    services.names = ("mail", "chat")
+    services.woken.clear()
+    return services
+
+
+def test_another_leader_counts_turns_in_namespaces_that_it_has_not_looked_at() -> None:
+    services = in_two_namespaces()
+    succeed(services, claims=SmallLeases().operator("a/one"))
+    for _ in range(3):
+        services.pass_()
+    assert services.new == ["chat"]
+
+
+def test_a_turn_that_another_operator_gave_keeps_nobody_waiting() -> None:
+    services, leases = in_two_namespaces(), SmallLeases()
+    asyncio.run(leases.operator("b/two").claim(KEY[0]))
+    succeed(services, claims=leases.operator("a/one")).pass_()
+    assert services.woken == [("other", "mail")], "once it is known whose the other one is"
+    services.pass_()
+    assert services.new == ["mail", "chat"]
 
 
 def test_a_service_that_is_not_at_rest_keeps_the_turn_from_nobody() -> None:

@@ -71,10 +71,10 @@ class Claims:
         self._seen: dict[str, _Seen] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def holds(self, namespace: str) -> bool:
-        """Return True if a namespace is known to be ours, without asking."""
+    def refused(self, namespace: str) -> bool:
+        """Return True if a namespace is known to be another operator's, without asking."""
         seen = self._seen.get(namespace)
-        return seen is not None and self._is_ours(seen)
+        return seen is not None and seen.claim is not None and not seen.claim.is_ours
 
     async def claim(self, namespace: str) -> Claim:
         """Return who looks after a namespace, as the last look has shown; look where there was
