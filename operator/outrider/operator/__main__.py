@@ -19,7 +19,12 @@ from outrider.operator.app import OperatorOptions, run
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.access import Forbidden
 from outrider.operator.cluster.client import ClusterError
-from outrider.operator.cluster.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
+from outrider.operator.cluster.leadership import (
+    LEASE_SECONDS,
+    MAX_LEASE_SECONDS,
+    MIN_LEASE_SECONDS,
+    Term,
+)
 from outrider.operator.manifests.pods import PodRules
 from outrider.operator.server.health import SILENCE_SECONDS
 from outrider.operator.spec import read_template
@@ -62,7 +67,7 @@ def flags() -> argparse.ArgumentParser:
         help="where the leader's Lease is: the first that is watched, or the pod's",
     )
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
-    life = "seconds after which another process replaces a leader that is gone (15)"
+    life = "seconds after which another process replaces a leader that is gone, 8 to 60 (15)"
     add("--lease-seconds", type=lease_seconds, default=LEASE_SECONDS, help=life)
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     silence = "seconds without an event of any watch after which /healthz fails (90)"
@@ -179,9 +184,10 @@ def count(text: str) -> int:
 
 
 def lease_seconds(text: str) -> int:
-    """Parse the life of a lease: long enough for a leader to renew several times."""
-    if not text.isdecimal() or int(text) < MIN_LEASE_SECONDS:
-        allowed = f"whole seconds from {MIN_LEASE_SECONDS}"
+    """Parse the life of a lease: long enough for a leader to renew several times, and far shorter
+    than a claim's."""
+    if not text.isdecimal() or not MIN_LEASE_SECONDS <= int(text) <= MAX_LEASE_SECONDS:
+        allowed = f"whole seconds from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS}"
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
     return int(text)
 

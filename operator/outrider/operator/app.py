@@ -84,6 +84,12 @@ class OperatorOptions:
         return self.namespaces or (None,)
 
     @property
+    def name(self) -> str:
+        """Name of the operator, NAMESPACE/NAME: of all its processes, and whatever it watches;
+        its Lease may move with the namespaces that are watched."""
+        return f"{self.own_namespace or self.term.namespace}/{self.term.name}"
+
+    @property
     def certified_by(self) -> tuple[ObjectKind, ...]:
         """The kinds of children in which certificates are, or are wished for."""
         if not self.certificates:
@@ -161,7 +167,7 @@ class Operator:
         authorities = self._store.current if signs else None
         self._platform = dataclasses.replace(platform, authorities=authorities)
         self._cluster = cluster
-        self._claims = Claims(cluster, f"{term.namespace}/{term.name}")
+        self._claims = Claims(cluster, options.name)
         self._metrics = metrics
         self._health = health
         self._stop = stop

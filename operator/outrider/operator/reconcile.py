@@ -226,7 +226,7 @@ class Reconciler:
             return
         self._refused[key] = holder
         us, namespace = self._claims.holder, key[0]
-        words = f"the operator of the Lease {holder} looks after {namespace}, that of {us} does not"
+        words = f"the operator {holder} looks after {namespace}, {us} does not"
         log.error("%s/%s is left alone: %s", *key, words)
         try:
             await self._writer.event(raw, warning=True, reason=CLAIMED, note=words)

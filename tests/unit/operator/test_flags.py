@@ -1,5 +1,6 @@
 """Flags of the operator that hold more than a word."""
 
+import dataclasses
 import datetime
 import json
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from outrider.operator.__main__ import parse
+from outrider.operator.cluster.claims import CLAIM_SECONDS
 
 IMAGE = "--worker-image=worker:1"
 
@@ -45,6 +47,33 @@ def test_what_is_no_template_is_refused_by_name(
 def test_the_user_of_workers_is_fixed_unless_the_platform_gives_one() -> None:
     assert parse([IMAGE]).pods.fixed_user
     assert not parse([IMAGE, "--worker-user=assigned"]).pods.fixed_user
+
+
+@pytest.mark.parametrize("watched", [[], ["--namespace=a"], ["--namespace=b", "--namespace=a"]])
+def test_an_operator_keeps_its_name_as_its_lease_moves_with_what_it_watches(
+    watched: list[str],
+) -> None:
+    found = dataclasses.replace(parse([IMAGE, *watched]), own_namespace="outrider-system")
+    assert found.name == "outrider-system/outrider-operator"
+
+
+def test_an_operator_in_no_pod_is_named_by_its_lease() -> None:
+    found = parse([IMAGE, "--namespace=a", "--lease-name=mine"])
+    assert dataclasses.replace(found, own_namespace="").name == "a/mine"
+
+
+@pytest.mark.parametrize("seconds", ["7", "61", "300", "15.5"])
+def test_a_lease_that_lives_nearly_as_long_as_a_claim_is_refused(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, f"--lease-seconds={seconds}"])
+    words = f"--lease-seconds: {seconds!r} is not allowed; allowed: whole seconds from 8 to 60"
+    assert words in capsys.readouterr().err
+
+
+def test_a_claim_outlives_every_lease() -> None:
+    assert parse([IMAGE, "--lease-seconds=60"]).term.lease_seconds * 2 <= CLAIM_SECONDS
 
 
 def test_an_issuer_of_any_group_is_read() -> None:

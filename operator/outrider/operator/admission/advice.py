@@ -33,7 +33,7 @@ def on_rival(rival: str) -> Iterator[str]:
     """Yield a sentence where another operator wants the namespace too."""
     if rival:
         words = "looks after this namespace too, and is refused: let only one of them have it"
-        yield f"the operator of the Lease {rival} {words}"
+        yield f"the operator {rival} {words}"
 
 
 def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:

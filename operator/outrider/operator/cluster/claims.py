@@ -25,7 +25,7 @@ CLAIM_SECONDS = 120.0
 than a leader's Lease lives: who loses a claim by sleeping has lost that before, and may not
 write."""
 LOOK_SECONDS = 40.0
-"""From one look at a claim, which renews it, to the next."""
+"""Longest time from one look at a claim, which renews it, to the next."""
 TRIES = 3
 """Looks at a claim that others write meanwhile."""
 MAX_AT_ONCE = 8
@@ -37,7 +37,7 @@ class Claim:
     """What the last look at a namespace's claim has shown."""
 
     holder: str
-    """Name of the operator that looks after the namespace, NAMESPACE/NAME of its Lease."""
+    """Name of the operator that looks after the namespace."""
     is_ours: bool
     rival: str = ""
     """Ours alone: an operator that wants the namespace too; empty: none has said so lately."""
@@ -92,8 +92,15 @@ class Claims:
         """Look at the claims of the namespaces that have services, for ever; call `on_change` with
         one whose claim has changed hands or found a rival."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self.seconds_to_look)
             await self.look(namespaces, on_change)
+
+    @property
+    def seconds_to_look(self) -> float:
+        """Seconds until the next look is due: sooner where another's claim may be free before."""
+        now, others = self._clock(), filter(self.refused, self._seen)
+        free = (self._seen[one].since + CLAIM_SECONDS - now for one in others)
+        return min([LOOK_SECONDS, *(seconds for seconds in free if seconds > 0)])
 
     async def look(
         self, namespaces: Callable[[], Iterable[str]], on_change: Callable[[str], None]

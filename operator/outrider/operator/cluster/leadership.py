@@ -28,6 +28,9 @@ LEASE_SECONDS = 15
 """Seconds after which a Lease that is not renewed expires."""
 MIN_LEASE_SECONDS = 8
 """Below, the library's election would try more than once a second, which it refuses."""
+MAX_LEASE_SECONDS = 60
+"""Half as long as a claim of a namespace lasts: who sleeps until that is free has lost the Lease
+before."""
 log = logging.getLogger(__name__)
 
 

@@ -79,6 +79,37 @@ def test_a_claim_that_nobody_renews_is_taken_and_one_that_is_renewed_is_not(
     asyncio.run(scene())
 
 
+def test_a_claim_is_looked_at_as_soon_as_it_may_be_free(leases: SmallLeases) -> None:
+    async def scene() -> None:
+        one, two = leases.operator("a/one"), leases.operator("b/two")
+        await one.claim(SPACE)
+        leases.now += 10
+        await two.claim(SPACE)
+        first_read = leases.now
+        leases.now += 25  # its first round of looks is due at any time
+        while not await look(two):
+            assert two.seconds_to_look <= LOOK_SECONDS
+            leases.now += two.seconds_to_look
+        assert leases.now == first_read + CLAIM_SECONDS
+        assert two.seconds_to_look == LOOK_SECONDS
+
+    asyncio.run(scene())
+
+
+def test_a_claim_that_cannot_be_taken_is_not_looked_at_without_end(leases: SmallLeases) -> None:
+    async def scene() -> None:
+        await leases.operator("a/one").claim(SPACE)
+        two = leases.operator("b/two")
+        await two.claim(SPACE)
+        leases.down = True
+        leases.now += CLAIM_SECONDS
+        await look(two)
+        assert two.refused(SPACE)
+        assert two.seconds_to_look == LOOK_SECONDS
+
+    asyncio.run(scene())
+
+
 def test_a_rival_that_is_gone_is_forgotten(leases: SmallLeases) -> None:
     async def scene() -> None:
         one, two = leases.operator("a/one"), leases.operator("b/two")
