@@ -315,7 +315,10 @@ class Reconciler:
             now=self._clock(),
             failing=cache.failures.lasting,
             foreign_owners=owners,
-            certified=self._platform.certifies,
+            certificates={
+                role: self._platform.certificate_of(observed.owner.name, role)
+                for role in roles(service)
+            },
             unknown_fields=cache.reader.unknown,
         )
         return view, wanted

@@ -79,7 +79,8 @@ def said(view: View) -> list[str]:
     every = (
         *advice.on_rival(view.rival),
         *advice.on_unknown(view.unknown_fields),
-        *advice.on_unguarded(view.service, view.certified),
+        *advice.on_unguarded(view.service, any(view.certificates.values())),
+        *advice.on_former_secrets(view.service, view.certificates, view.observed.carriers),
         *advice.on(view.service),
     )
     return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]

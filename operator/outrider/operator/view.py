@@ -42,8 +42,8 @@ class View:
     """Objects that could not be written in several passes, and why."""
     foreign_owners: Mapping[Role, str] = field(default_factory=dict)
     """Roles whose number of replicas has another owner, and its name."""
-    certified: bool = False
-    """True if its workers have certificates."""
+    certificates: Mapping[Role, str] = field(default_factory=dict)
+    """Names of the Secrets with the certificates that each role's pods are to have; empty: none."""
     rival: str = ""
     """Operator that wants the service's namespace too, and is refused; empty: none."""
     unknown_fields: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import ClaimReader, Object
@@ -145,6 +146,7 @@ class OneService:
         self.optional_kinds = frozenset(kinds)
         self.monitor_labels: Mapping[str, str] = {}
         self.authorities = authorities
+        self.issuer: Issuer | None = None
         self.claims = claims
         self.image = "worker:1"
         self.max_upgrades = 0
@@ -164,6 +166,7 @@ class OneService:
             kinds=self.optional_kinds,
             monitor_labels=labels,
             authorities=self.authorities,
+            issuer=self.issuer,
             max_upgrades=self.max_upgrades,
             upgrades_paused=self.upgrades_paused,
         )

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from outrider.contract.settings import Role
 from outrider.operator import waves
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.pins import Pin, settings_of
@@ -200,6 +201,59 @@ def test_groups_are_kept_and_new_ones_are_as_the_old_ones_are() -> None:
     assert {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in sets} == {
         "worker:2"
     }
+
+
+OWN = signing()
+SIGNERS: Mapping[str, Mapping[str, Any]] = {
+    "certificate": {"authorities": lambda: OWN, "issuer": None},
+    "issued": {"authorities": None, "issuer": Issuer("Issuer", "cert-manager.io", "mine")},
+    "": {"authorities": None, "issuer": None},
+}
+"""Who signs, by how the names of Secrets with certificates end."""
+
+
+def secrets_of_old(service: OneService) -> list[str]:
+    """The Secrets that advice says pods still have."""
+    said = [one for one in service.raw["status"].get("advice", ()) if "does not renew" in one]
+    return [one.partition("in the Secret ")[2].partition(",")[0] for one in said]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("certificate", "issued"), ("issued", "certificate"), ("certificate", "")]
+)
+def test_pods_that_keep_the_certificate_of_who_signed_before_are_told_of(
+    before: str, after: str
+) -> None:
+    service = succeed(OneService(), **SIGNERS[before])
+    service.rest(4)
+    assert secrets_of_old(service) == []
+    there = pods(service)
+    succeed(service, **SIGNERS[after]).rest(2)
+    assert secrets_of_old(service) == [f"chat-{role}-{before}" for role in Role]
+    service.edit(lambda spec: spec["target"].update(sharedMemorySize="1Gi"))
+    service.rest(2)
+    assert secrets_of_old(service) == [f"chat-draft-{before}"]
+    service.edit(lambda spec: spec.update(upgrade="AtOnce"))
+    service.rest(4)
+    assert secrets_of_old(service) == []
+    assert not set(there) & set(pods(service))
+
+
+def test_groups_that_keep_the_certificate_of_who_signed_before_are_told_of() -> None:
+    service = succeed(OneService(spec=GROUPS), **SIGNERS["certificate"])
+    service.rest(4)
+    succeed(service, **SIGNERS["issued"]).rest(2)
+    assert secrets_of_old(service) == ["chat-target-certificate"]
+    succeed(service, max_upgrades=1).rest(8)
+    assert secrets_of_old(service) == []
+
+
+@pytest.mark.parametrize("after", ["certificate", "issued"])
+def test_pods_without_certificates_keep_none(after: str) -> None:
+    service = succeed(served(), **SIGNERS[after])
+    service.rest(2)
+    assert "nextRevision" in status(service)
+    assert secrets_of_old(service) == []
 
 
 class Fleet(OneService):

@@ -14,7 +14,9 @@ from outrider.operator.certificates.authority import LIFE, Authorities, KeyPair
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import CERTIFICATE as ISSUED_KIND
 from outrider.operator.cluster.kinds import SECRET
+from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.pins import template_of
 from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity, issued_name
 
 FOLDER = "/etc/outrider/certificates"
@@ -58,6 +60,16 @@ def issued_certificate(owner: Owner, role: Role, issuer: Issuer) -> Object:
         "issuerRef": issuer.reference,
     }
     return child(ISSUED_KIND, owner, name, role, spec=spec)
+
+
+def former_secret(service: str, role: Role, current: RoleCarriers, wanted: str) -> str:
+    """Return the Secret with another signer's certificate that a role's pods still mount, empty:
+    none; `wanted` is the one that they are to mount."""
+    signed = {certificate_name(service, role), issued_name(service, role)} - {wanted}
+    specs = (template_of(carrier.live).get("spec", {}) for carrier in current.carriers)
+    volumes = (volume for spec in specs for volume in spec.get("volumes") or ())
+    names = (volume.get("secret", {}).get("secretName", "") for volume in volumes)
+    return next((name for name in names if name in signed), "")
 
 
 def _hours(life: datetime.timedelta) -> str:

@@ -72,7 +72,10 @@ class Platform:
         return self.authorities is not None or self.issuer is not None
 
     def certificate_of(self, service: str, role: Role) -> str:
-        """Return the name of the Secret with the certificate of a role's pods."""
+        """Return the name of the Secret with the certificate of a role's pods; empty: they have
+        none."""
+        if not self.certifies:
+            return ""
         return (certificate_name if self.issuer is None else issued_name)(service, role)
 
 
@@ -192,7 +195,6 @@ def _leaders(
 
 def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
     spec, beside = role_spec(service, role), role not in roles(service)
-    certified = platform.certifies and not beside
     pods = role_spec(service, Role.TARGET) if beside else spec
     return PodWorker(
         role=role,
@@ -202,7 +204,7 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
         beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
         tls=service.spec.access.tls_secret_ref if role is Role.TARGET else None,
-        certificate=platform.certificate_of(owner.name, role) if certified else "",
+        certificate="" if beside else platform.certificate_of(owner.name, role),
         template=merge(platform.pods.template, pods.pod_template or {}),
     )
 
