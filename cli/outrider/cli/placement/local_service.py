@@ -109,6 +109,8 @@ def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangem
 
 def plain_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:
     """Return the service without its draft: with the threads that somebody named, or as many as
-    there are processors, which nothing else wants."""
-    named = named_threads(service.spec.target.engine)
-    return Arrangement(None, workshop.options.threads or named or processors.count())
+    leave a processor for each thread of all ranks, stages and replicas: nothing else wants one."""
+    target = service.spec.target
+    ranks = target.first_replicas * target.parallelism.tensor * target.parallelism.stages
+    named = workshop.options.threads or named_threads(target.engine)
+    return Arrangement(None, named or max(1, processors.count() // ranks))

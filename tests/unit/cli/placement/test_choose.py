@@ -17,7 +17,11 @@ from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.estimate import Machine
 from outrider.cli.placement.facts import Facts
-from outrider.cli.placement.local_service import is_open, own_arrangement
+from outrider.cli.placement.local_service import (
+    is_open,
+    own_arrangement,
+    plain_arrangement,
+)
 from outrider.cli.placement.machine import machine_for
 from outrider.cli.progress import Lines
 from outrider.cli.trial import Workshop
@@ -165,6 +169,25 @@ def test_what_a_service_names_is_called_by_its_arrangement(
 ) -> None:
     workshop = Workshop(PlanOptions(cache=str(tmp_path)), Lines())
     assert own_arrangement(service(", engine: {threads: 3}", draft, mode), workshop).name == name
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("", "plain, 8 threads"),
+        (", replicas: 2", "plain, 4 threads"),
+        (", parallelism: {tensor: 2}", "plain, 4 threads"),
+        (", replicas: 2, parallelism: {tensor: 2, pipeline: 2}", "plain, 1 thread"),
+        (", replicas: 9", "plain, 1 thread"),
+        (", replicas: 2, engine: {threads: 3}", "plain, 3 threads"),
+    ],
+)
+def test_a_service_without_its_draft_shares_the_processors_among_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, name: str
+) -> None:
+    monkeypatch.setattr(processors, "count", lambda: 8)
+    workshop = Workshop(PlanOptions(cache=str(tmp_path)), Lines())
+    assert plain_arrangement(service(target), workshop).name == name
 
 
 def state(row: float, counters: Counters) -> State:
