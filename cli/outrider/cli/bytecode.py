@@ -14,9 +14,15 @@ FORBIDDEN = "PYTHONDONTWRITEBYTECODE"
 
 def keep() -> None:
     """Keep it for this process and for those that it starts, unless it is there already or has a
-    folder."""
+    folder; or none can be had: with one, Python reads no bytecode beside sources."""
     if sys.dont_write_bytecode and sys.pycache_prefix is None and not _is_there():
-        folder = Path.home() / ".cache" / "outrider" / "bytecode"
+        try:
+            folder = Path.home() / ".cache" / "outrider" / "bytecode"
+            folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, RuntimeError):  # the latter where nobody knows a home
+            return
+        if not os.access(folder, os.W_OK):
+            return
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(folder)
         os.environ.update({FOLDER: str(folder), FORBIDDEN: ""})
 

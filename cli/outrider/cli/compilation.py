@@ -36,16 +36,16 @@ async def compile_kernels(
 ) -> None:
     """Compile what these workers run, unless that was done before or there is one processor."""
     shares = [share for settings in workers for share in shares_of(settings)]
-    left = {file: share for share in shares if not (file := marker(share, command)).exists()}
-    if not left or processors.count() == 1:
-        return
-    progress.stage(NAME, "compiling")
     try:
-        await asyncio.gather(
-            *(_compile(share, file, command, folder) for file, share in left.items())
-        )
-    except Failure as failure:
-        progress.note(f"Workers compile their kernels themselves: {failure}")
+        left = {file: share for share in shares if not (file := marker(share, command)).exists()}
+        if not left or processors.count() == 1:
+            return
+        progress.stage(NAME, "compiling")
+        async with asyncio.TaskGroup() as group:
+            for file, share in left.items():
+                group.create_task(_compile(share, file, command, folder))
+    except* (Failure, OSError) as failed:
+        progress.note(f"Workers compile their kernels themselves: {failed.exceptions[0]}")
     finally:
         progress.finish(NAME)
 

@@ -59,3 +59,25 @@ def test_what_was_compiled_when_it_was_installed_is_used(portion: Path, tmp_path
     assert run(installed, tmp_path, "-c", SHOWS) == "None None\n"  # not forbidden: beside sources
     assert list(installed.rglob("bytecode.*.pyc"))
     assert run(installed, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"
+
+
+def test_without_a_home_all_stays_as_it_is(portion: Path, tmp_path: Path) -> None:
+    homeless = "import os, sys; del os.environ['HOME']; sys.modules['pwd'] = None; "
+    shown = run(portion, tmp_path, "-c", homeless + SHOWS, PYTHONDONTWRITEBYTECODE="1")
+    assert shown == "None 1\n"
+    version = "sys.argv = ['outrider', '--version']; from outrider.cli.__main__ import main; main()"
+    shown = run(portion, tmp_path, "-c", homeless + version, PYTHONDONTWRITEBYTECODE="1")
+    assert shown.startswith("outrider ")
+
+
+def test_where_its_folder_cannot_be_made_all_stays_as_it_is(portion: Path, tmp_path: Path) -> None:
+    (tmp_path / ".cache").touch()
+    assert run(portion, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_where_its_folder_cannot_be_written_all_stays_as_it_is(
+    portion: Path, tmp_path: Path
+) -> None:
+    (tmp_path / ".cache" / "outrider" / "bytecode").mkdir(mode=0o500, parents=True)
+    assert run(portion, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"

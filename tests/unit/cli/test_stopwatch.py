@@ -69,3 +69,11 @@ def test_the_file_keeps_the_latest_stages_alone(tmp_path: Path) -> None:
         took(tmp_path, str(number), 2.0)
     assert last(tmp_path, "0") == 0.0
     assert last(tmp_path, str(MOST)) == 2.0
+
+
+def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    took(tmp_path, "one", 7.0)
+    assert last(tmp_path, "one") == 0.0
+    (tmp_path / "file").touch()
+    took(tmp_path / "file", "one", 7.0)

@@ -1,0 +1,30 @@
+"""Which passes the shares of a worker's compilation begin with."""
+
+from dataclasses import replace
+
+import pytest
+
+from outrider.cli.compilation import shares_of
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.launch.compilation import passes_of
+from outrider.worker.model.numeric_path import CHOSEN
+
+MODEL = ModelSettings(uri="file:///model", dtype=Dtype.AUTO)
+TARGET = WorkerSettings(role=Role.TARGET, name="tiny", model=MODEL)
+DRAFT = replace(TARGET, role=Role.DRAFT)
+
+
+@pytest.mark.parametrize("workers", [[TARGET, DRAFT], [replace(TARGET, colocated=MODEL)]])
+def test_target_and_draft_compile_each_path_that_auto_compares_once(
+    workers: list[WorkerSettings],
+) -> None:
+    shares = [passes_of(share) for settings in workers for share in shares_of(settings)]
+    assert len(shares) == 2
+    assert sorted(path for share in shares for path in share) == sorted(CHOSEN)
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.INT4])
+def test_a_path_that_is_named_is_the_only_one(dtype: Dtype) -> None:
+    named = replace(MODEL, dtype=dtype)
+    assert passes_of(replace(TARGET, model=named, colocated=named)) == [NumericPath(dtype)]
