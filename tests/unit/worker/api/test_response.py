@@ -15,6 +15,7 @@ from outrider.worker.messages import (
     PassTree,
     Submit,
     Timing,
+    TokenLogprob,
     Tokens,
     Usage,
 )
@@ -57,6 +58,28 @@ def test_a_tree_is_shown_as_text(text: Text) -> None:
 
     one, other = (text.tokens[token].decode() for token in ids[:2])
     assert asyncio.run(first()).tree == ShownTree((one, other, one), (0, 1), (1,), other)
+
+
+def test_an_id_that_the_tokenizer_lacks_is_empty_text(text: Text) -> None:
+    ids = text.encode("one", special=False)
+    known, past = text.tokens[ids[0]], len(text.tokens)
+    submit = Submit(1, np.array(ids, np.int32), SamplingParams(), 9, (), True, 0.0)
+    tree = PassTree((ids[0], past), (0,), (), past)
+    logprobs = (TokenLogprob(-1.0, ((past, -1.0),)), TokenLogprob(-2.0, ((past, -2.0),)))
+
+    async def first() -> GenerateResponse:
+        handle = Handle()
+        events = handle.submit(submit)
+        events.put_nowait(Tokens(1, (ids[0], past), logprobs=logprobs, tree=tree))
+        return await anext(
+            Responses(handle, text).of(Admitted(submit, events, StopStrings(()), None))
+        )
+
+    shown = asyncio.run(first())
+    assert shown.text == known.decode()
+    assert shown.tree == ShownTree((known.decode(), ""), (0,), (), "")
+    assert [one.token.text for one in shown.logprobs] == [known, b""]
+    assert [one.top[0].text for one in shown.logprobs] == [b"", b""]
 
 
 @pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.FAILED, Finish.EXPIRED, Finish.STOP])

@@ -155,10 +155,10 @@ class Responses:
 
     def _text_of(self, token: int) -> str:
         """Return one token's text; a part of a character has a mark in its place."""
-        return self.text.tokens[token].decode(errors="replace")
+        return self.text.bytes_of(token).decode(errors="replace")
 
     def _likely(self, token: int, logprob: float) -> Likely:
-        return Likely(token, float32(logprob), self.text.tokens[token])
+        return Likely(token, float32(logprob), self.text.bytes_of(token))
 
 
 def _answer_end(finished: Finished, seed: int) -> AnswerEnd:

@@ -100,9 +100,14 @@ class Text:
             raise InvalidField("text", text, "it must have at least one character")
         return self._encode("text", [text], special)
 
+    def bytes_of(self, token: int) -> bytes:
+        """Return what an id adds to a text: nothing where a model has more ids than its tokenizer,
+        as embeddings that are padded have."""
+        return self.tokens[token] if 0 <= token < len(self.tokens) else b""
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids; bytes that are no UTF-8 become U+FFFD, special tokens nothing."""
-        data = b"".join(self.tokens[i] for i in ids if i < len(self.tokens))
+        data = b"".join(map(self.bytes_of, ids))
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
 
@@ -174,8 +179,7 @@ class Detokenizer:
 
     def push(self, ids: Iterable[int]) -> str:
         """Return the text that these ids complete; bytes that are no UTF-8 become U+FFFD."""
-        tokens = self.text.tokens
-        data = b"".join(tokens[i] for i in ids if 0 <= i < len(tokens))
+        data = b"".join(map(self.text.bytes_of, ids))
         if data and not self._begun:
             self._begun = True
             data = data.removeprefix(b" ") if self.text.strips_space else data
