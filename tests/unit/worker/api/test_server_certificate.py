@@ -132,6 +132,23 @@ def test_files_that_are_gone_leave_what_was_read(files: Files) -> None:
     assert read.current() is before
 
 
+def test_files_that_are_replaced_while_they_are_read_are_read_again(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, load = files.read(), ssl.SSLContext.load_cert_chain
+    replaced = [(LOOPBACK_CERT, LOOPBACK_KEY)]
+
+    def load_late(context: ssl.SSLContext, *given: str, **options: str) -> None:
+        if replaced:
+            files.put(*replaced.pop())
+        load(context, *given, **options)
+
+    files.put(ELSEWHERE_CERT, ELSEWHERE_KEY)
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_late)
+    assert read.current().certificate == LOOPBACK_CERT.read_bytes()
+    assert not replaced
+
+
 @pytest.mark.parametrize(
     ("certificate", "key", "words"),
     [

@@ -52,8 +52,7 @@ class ServerCertificate:
     def __init__(self, certificate: str, key: str) -> None:
         """Read both; raises `SettingsError`."""
         self._files = (certificate, key)
-        self._stamps = self._look()
-        self._pair = Pair.read(*self._files)
+        self._pair, self._stamps = self._read()
         self._problem = ""
         """Why they could not be read when that was last tried."""
 
@@ -88,17 +87,25 @@ class ServerCertificate:
 
     def current(self) -> Pair:
         """Return what is to be shown now."""
-        stamps = self._look()
-        if stamps != self._stamps:
+        if self._look() != self._stamps:
             try:
-                self._pair = Pair.read(*self._files)
-                self._stamps, self._problem = stamps, ""
+                self._pair, self._stamps = self._read()
+                self._problem = ""
                 logger.info("new connections get the certificate that %s has now", self._files[0])
             except SettingsError as error:  # half of them is written: the next handshake reads both
                 if self._problem != str(error):
                     logger.error("the certificate stays as it is: %s", error)
                 self._problem = str(error)
         return self._pair
+
+    def _read(self) -> tuple[Pair, tuple[object, ...]]:
+        """Return the pair and the stamps of its files; read them again if they were replaced
+        meanwhile, for they are read one after the other. Raises `SettingsError`."""
+        stamps = self._look()
+        pair = Pair.read(*self._files)
+        if (after := self._look()) != stamps:
+            return Pair.read(*self._files), after
+        return pair, stamps
 
     def _look(self) -> tuple[object, ...]:
         return tuple(map(stamp, self._files))
