@@ -131,10 +131,10 @@ class LocalWorkers:
     async def _prepare(self) -> None:
         """Prepare all models, one after the other; kernels are compiled meanwhile."""
         settings = [worker.settings for worker in self._plan.preparations]
-        given = (self._command, self.folder, self._progress)
-        async with beside(compile_kernels(settings, *given)):
+        command, folder, progress = self._command, self.folder, self._progress
+        async with beside(compile_kernels(settings, command, folder, progress)):
             for worker in self._plan.preparations:
-                await prepare(worker.name, worker.settings, *given)
+                await prepare(worker.name, worker.settings, command, folder, progress)
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))

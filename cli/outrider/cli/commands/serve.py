@@ -87,7 +87,7 @@ def serve(
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor
-    served = ServeOptions(
+    options = ServeOptions(
         target=target,
         draft=drafting,
         borrow_embedding=borrow_embedding,
@@ -100,9 +100,9 @@ def serve(
         kv_memory=kv_memory,
         placement=placement,
     )
-    service = service_of(served)
+    service = service_of(options)
     if print_yaml:
-        sys.stdout.write(yaml_of(served, shlex.join(["outrider", *sys.argv[1:]])))
+        sys.stdout.write(yaml_of(options, shlex.join(["outrider", *sys.argv[1:]])))
         return
     from outrider.cli.run import RunOptions, run
     from outrider.operator.plan import PlanOptions
@@ -113,7 +113,7 @@ def serve(
         tls_cert=absolute(tls_cert),
         tls_key=absolute(tls_key),
     )
-    options = RunOptions(
+    running = RunOptions(
         service=service,
         plan=plan,
         host=address,
@@ -121,4 +121,4 @@ def serve(
         http_port=port,
         grpc_port=grpc_port,
     )
-    interrupts.run(run(options))
+    interrupts.run(run(running))

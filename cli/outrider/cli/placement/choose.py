@@ -162,12 +162,12 @@ class Chooser:
         return facts
 
     async def _measure(self) -> Mapping[str, Any]:
-        run, progress = RunFolder(self.workshop.folder), self.workshop.progress
+        command, progress = self.workshop.command, self.workshop.progress
+        run = RunFolder(self.workshop.folder)
         measured: dict[str, Any] = {}
         try:
-            given = (self.workshop.command, run, progress)
-            async with beside(compile_kernels([self.settings], *given)):
-                await prepare("models", self.settings, *given)
+            async with beside(compile_kernels([self.settings], command, run, progress)):
+                await prepare("models", self.settings, command, run, progress)
             for settings in self.measurements:
                 measured |= await self._costs(settings, run)
         finally:

@@ -16,9 +16,7 @@ from outrider.worker.api.http import errors, own_names
 
 CLOSED = "/v1/"
 """Paths that need a key; health and metrics stay open."""
-STATUS = 401
-STRANGE = 403
-"""Status for a web page of somebody else."""
+UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 class KeyMiddleware:
@@ -31,7 +29,9 @@ class KeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request if it is allowed."""
         if self._is_closed(scope) and not self._is_allowed(scope):
-            refusal = JSONResponse(errors.body(STATUS, REFUSAL), STATUS, errors.headers(STATUS))
+            refusal = JSONResponse(
+                errors.body(UNAUTHORIZED, REFUSAL), UNAUTHORIZED, errors.headers(UNAUTHORIZED)
+            )
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -55,7 +55,9 @@ class NameMiddleware:
         headers = Headers(scope=scope)
         words = own_names.refusal(headers.get("host", ""), headers.get("origin"), self._allowed)
         if words:
-            refusal = JSONResponse(errors.body(STRANGE, words), STRANGE, errors.headers(STRANGE))
+            refusal = JSONResponse(
+                errors.body(FORBIDDEN, words), FORBIDDEN, errors.headers(FORBIDDEN)
+            )
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
