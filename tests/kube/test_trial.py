@@ -18,7 +18,7 @@ from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Space
 
-NAME = "outrider-operator-trial"
+NAME, POD = "outrider-operator-trial", "outrider-operator-trial-pod"
 SPEC = {"target": {"model": {"uri": "hf://org/large"}}}
 ANSWER = {"choices": [{"text": ", there"}], "usage": {"completion_tokens": 2}}
 
@@ -63,12 +63,12 @@ class HelmTest:
             for one in release.rendered(
                 *self.options, "--set-json", f"tests.token.spec={json.dumps(SPEC)}"
             )
-            if one["metadata"]["name"] == NAME
+            if one["metadata"]["name"] == POD
         ]
         (self.pod,) = (one for one in made if one["kind"] == "Pod")
         space.apply(*(one for one in made if one["kind"] != "Pod"))
-        assert self.pod["spec"]["serviceAccountName"] == NAME
-        self.user = space.control_plane.user_kubeconfig(NAME, space.namespace)
+        assert self.pod["spec"]["serviceAccountName"] == POD
+        self.user = space.control_plane.user_kubeconfig(POD, space.namespace)
 
     def run(self, *more: str) -> "subprocess.CompletedProcess[str]":
         """The command to its end."""
@@ -104,6 +104,20 @@ def test_a_service_without_an_answer_fails_the_test_and_is_deleted(
     assert done.returncode == 1
     assert "an answer without a token" in done.stderr
     space.until(lambda: space.get(SERVICE, NAME) is None, "the service is gone")
+
+
+def test_what_stalls_a_service_is_said(space: Space, helm_test: HelmTest) -> None:
+    space.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": NAME, "namespace": space.namespace},
+        }
+    )
+    done = helm_test.run("--seconds=10")
+    assert done.returncode == 1
+    stalled = f"Stalled: ForeignObject: ServiceAccount {NAME} belongs to somebody else"
+    assert stalled in done.stderr
 
 
 def test_a_service_that_is_never_ready_fails_the_test_with_the_reason(

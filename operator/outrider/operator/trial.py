@@ -103,14 +103,18 @@ def say(words: str) -> None:
 
 
 def _ready(service: Object) -> tuple[str, str]:
-    """Return the status of Ready for the newest generation, and its words."""
+    """Return the status of Ready for the newest generation, and its words with what stalls it."""
     status = service.get("status", {})
     if status.get("observedGeneration") != service["metadata"]["generation"]:
         return "Unknown", "no operator has looked at the service yet"
-    for condition in status["conditions"]:
-        if condition["type"] == "Ready":
-            return condition["status"], f"{condition['reason']}: {condition['message']}"
-    return "Unknown", "the service has no condition Ready"
+    conditions = {one["type"]: one for one in status["conditions"]}
+    ready, stalled = conditions.get("Ready"), conditions.get("Stalled")
+    if ready is None:
+        return "Unknown", "the service has no condition Ready"
+    words = f"{ready['reason']}: {ready['message']}"
+    if stalled is not None and stalled["status"] == "True":
+        words += f". Stalled: {stalled['reason']}: {stalled['message']}"
+    return ready["status"], words
 
 
 def _text(body: str) -> str:

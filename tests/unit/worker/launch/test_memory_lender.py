@@ -146,10 +146,13 @@ def test_pressure_lends_the_drafts_memory_and_texts_stay() -> None:
 
 def test_a_check_of_drafting_that_gains_much_lends_nothing() -> None:
     pair = Lending()
+    checking = PolicySettings(version=2, off_below_percent=1)  # 0 makes no checks
+    pair.target.row_selector.set_policy(checking, pair.now)
     switch = pair.target.row_selector.switch
     gain = 20.0  # by step costs that the fake's passes do not take
-    while switch.state is not Drafting.CHECK:
+    while switch.state is not Drafting.CHECK and pair.now < 60.0:
         pair.measure(gain, 0.5)
+    assert switch.state is Drafting.CHECK
     assert not pair.target.row_selector.wants_any_drafts
     crowd(pair)
     short = 0
