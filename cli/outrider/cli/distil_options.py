@@ -37,6 +37,10 @@ Layers = Annotated[
     str | None,
     Option(metavar="N,N,…", help="Layers that the draft begins with. [default: 0, 1, the last]"),
 ]
+BeginWith = Annotated[
+    Path | None,
+    Option(metavar="FOLDER", help="A draft of this target to train further, in place of layers."),
+]
 Outputs = Annotated[int, number("N", 2, 10**6, "Token ids that the draft can output.")]
 Epochs = Annotated[float, number("X", 0, 1000, "Times that training sees each answer.", above=True)]
 Rate = Annotated[float, number("X", 0, 1, "Learning rate.", above=True)]

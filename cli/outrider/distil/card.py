@@ -22,7 +22,7 @@ def card(recipe: Recipe, fields: Mapping[str, Any]) -> str:
     """Return the card's text."""
     held_out, data, words = fields["held_out"], fields["data"], fields["vocabulary"]
     target, draft = fields["target"], fields["draft"]
-    trees, begun = held_out["tokens_per_pass"], ", ".join(map(str, data["layers"]))
+    trees = held_out["tokens_per_pass"]
     means, training = ", ".join(f"{mean:.2f}" for mean in trees.values()), fields["training"]
     steps = sum(one["steps"] for one in training)
     sources = "\n".join(
@@ -38,7 +38,7 @@ Made by `outrider distil`. Serve it with its target: `outrider run -f {SERVICE}`
 |---|---|
 | target | `{target["uri"]}`, sha256 `{target["sha256"]}` |
 | `model.safetensors` | {draft["bytes"]:,} bytes, sha256 `{draft["sha256"]}` |
-| layers | {len(data["layers"])}, begun as layers {begun} of the target |
+| begun as | {data["begun_as"]} |
 | outputs | {words["outputs"]:,} token ids, {words["coverage"]:.1%} of the target's tokens |
 | licence | {recipe.licence} |
 

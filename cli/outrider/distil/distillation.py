@@ -32,7 +32,7 @@ from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
 from outrider.distil.report import report_fields, training_fields, write_report
 from outrider.distil.shards import load_texts, shard_files, written_tokens
-from outrider.distil.start import check_layers, default_layers, head_of, start
+from outrider.distil.start import Start, head_of
 from outrider.distil.training import Corpus, Training, TrainingRecipe
 from outrider.distil.vocabulary import choose_ids, coverage
 from outrider.distil.whole_files import read_json, write_json
@@ -51,19 +51,18 @@ class Distillation:
 
     shop: Workshop
     asked: Asked
-    layers: tuple[int, ...]
+    start: Start
 
     @classmethod
     def begin(cls, recipe: Recipe, cache: Path, progress: Progress) -> Self:
         """Find and check everything that can be checked; raises `BadRecipe` and `ModelError`."""
         check_folder(recipe)
         shop = Workshop.open(recipe, cache, progress)
-        layers = recipe.layers or default_layers(shop.target.config.layers)
-        check_layers(layers, shop.target.config)
+        start = Start.of(recipe, shop.target, cache, progress.stage)
         asked = Asked.of(recipe, shop.target.layout.can_ask)
         lock(recipe)
         check_answers(shop, asked)
-        return cls(shop, asked, layers)
+        return cls(shop, asked, start)
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; return the report, or what answers there are."""
@@ -78,10 +77,10 @@ class Distillation:
         config, weights = load(self.shop.target.prepared)
         head = head_of(weights)
         words = self._vocabulary(corpus, head)
-        draft = start(config, weights, self.layers, words["ids"]).to(self.shop.device or "cpu")
+        draft = self.start.network(config, weights, words["ids"]).to(self.shop.device or "cpu")
         trainings = self._teach(draft, corpus, words["coverage"])
-        write_draft(recipe.out, draft, self.shop.target, self.layers, words["coverage"])
-        described = {"prompts": self.asked.described, "layers": list(self.layers)}
+        write_draft(recipe.out, draft, self.shop.target, self.start.fields(), words["coverage"])
+        described = {"prompts": self.asked.described, "begun_as": self.start.words}
         work = {
             "data": written | described,
             "vocabulary": {name: words[name] for name in ("outputs", "coverage")},
@@ -127,7 +126,7 @@ class Distillation:
             check_guesses(shop, origin, number)
             if len(shard_files(shop.recipe.round(number))) < shards_wanted(corpus):
                 folder = shop.recipe.round(number) / "draft"
-                write_draft(folder, draft, shop.target, self.layers, share)
+                write_draft(folder, draft, shop.target, self.start.fields(), share)
                 write_origin(folder.parent, origin)
                 write_guesses(shop, folder, corpus, number)
             found.append(self._train(draft, with_guesses(shop, corpus, number), number))
@@ -140,7 +139,7 @@ class Distillation:
         notes = {
             "target": self.shop.target.sha256,
             "begun as": draft.digest(),
-            "layers": ",".join(map(str, self.layers)),
+            "layers": self.start.words,
             "outputs": draft.config.outputs,
             "chats": len(corpus.chats),
             "tokens": tokens,

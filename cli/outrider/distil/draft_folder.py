@@ -5,7 +5,7 @@ Embedding and, where the target's are tied, head are the target's own and are no
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ SERVICE = "service.yaml"
 
 
 def write_draft(
-    folder: Path, draft: Draft, target: Target, layers: Sequence[int], share: float
+    folder: Path, draft: Draft, target: Target, begun: Mapping[str, Any], share: float
 ) -> None:
     """Write the folder; config.json, with which it is a draft, comes last. Raises `NotWritten`.
 
-    `share`: of the target's tokens, those that the draft can output.
+    `begun`: fields that say what it was before training; `share`: of the target's tokens, those
+    that the draft can output.
     """
     tensors = {name: tensor.float().cpu().numpy() for name, tensor in draft.tensors().items()}
     if not target.config.tied:
@@ -39,7 +40,7 @@ def write_draft(
     write_whole(folder / WEIGHTS, lambda opened: opened.write(stored))
     text = service(target, folder.absolute().name)
     write_whole(folder / SERVICE, lambda opened: opened.write(text.encode()))
-    write_json(folder / "config.json", config_fields(draft, target, layers, share))
+    write_json(folder / "config.json", config_fields(draft, target, begun, share))
 
 
 def quantised(tensors: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[Any]]:
@@ -56,7 +57,7 @@ def quantised(tensors: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[Any]
 
 
 def config_fields(
-    draft: Draft, target: Target, layers: Sequence[int], share: float
+    draft: Draft, target: Target, begun: Mapping[str, Any], share: float
 ) -> dict[str, Any]:
     """Return the fields of config.json: the target's, and what the draft's own are."""
     fields = read_json(target.prepared.directory / "config.json")
@@ -71,7 +72,7 @@ def config_fields(
         "eos_token_id": list(target.config.end_ids),
         "tie_word_embeddings": False,
         "storage": "int8 matrices, float32 row scale in <name>.scale; vectors float32",
-        "initialised_from_target_layers": list(layers),
+        **begun,
         "target": source,
         "draft_vocab_size": len(ids),
         "draft_vocab_share": share,

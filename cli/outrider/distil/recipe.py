@@ -16,6 +16,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "test_prompts": Path,
     "prompts": tuple,
     "layers": tuple,
+    "begin_with": Path,
     "dtype": Dtype,
     "device": Device,
 }
@@ -38,6 +39,8 @@ class Recipe:
     """That the target writes."""
     layers: tuple[int, ...] | None = None
     """Of the target, with which the draft begins; None: the first two and the last."""
+    begin_with: Path | None = None
+    """Folder of a draft to train further, in place of layers of the target."""
     outputs: int = 12_000
     """Token ids that the draft can output."""
     epochs: float = 3.0

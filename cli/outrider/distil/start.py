@@ -1,15 +1,79 @@
-"""What a draft's training starts from: some layers of its target."""
+"""What a draft's training starts from: some layers of its target, or those of another draft."""
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.contract.settings import ModelSettings
 from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft, Weights
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD
+from outrider.distil.recipe import Recipe
+from outrider.distil.target import Target
+from outrider.worker.model.checkpoint import EMBEDDING, HEAD, weight_files
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.fingerprint import Progress, combined, file_hashes
+from outrider.worker.model.load import load
+from outrider.worker.model.prepare import prepare
+from outrider.worker.model.prepared import PreparedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What one distillation's draft begins as."""
+
+    layers: tuple[int, ...]
+    """Of the target, or of `draft`: all that it has."""
+    draft: PreparedModel | None = None
+    """The draft that is trained further; None: layers of the target are."""
+    uri: str | None = None
+    """Of that draft,"""
+    sha256: str | None = None
+    """and of its weights."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, target: Target, cache: Path, progress: Progress) -> Self:
+        """Find it; raises `BadRecipe`, and `ModelError` for a draft that cannot be read."""
+        if recipe.begin_with is None:
+            layers = recipe.layers or default_layers(target.config.layers)
+            check_layers(layers, target.config)
+            return cls(layers)
+        if recipe.layers is not None:
+            raise BadRecipe("a draft begins with layers of the target or with a draft, not both")
+        uri = f"file://{recipe.begin_with}"
+        draft = prepare(ModelSettings(uri=uri, embeddings_from=recipe.target), cache, progress)
+        hashes = file_hashes(list(weight_files(recipe.begin_with)), cache, progress)
+        return cls(tuple(range(draft.config().layers)), draft, uri, combined(*hashes))
+
+    @property
+    def words(self) -> str:
+        """What it is, for notes and cards."""
+        if self.draft is not None:
+            return f"the draft of sha256 {self.sha256}"
+        return f"layers {', '.join(map(str, self.layers))} of the target"
+
+    def fields(self) -> dict[str, Any]:
+        """Return what config.json and the report say of it."""
+        if self.draft is not None:
+            return {"initialised_from_draft": {"uri": self.uri, "sha256": self.sha256}}
+        return {"initialised_from_target_layers": list(self.layers)}
+
+    def network(self, config: ModelConfig, weights: Weights, output_ids: Sequence[int]) -> Draft:
+        """Return the draft before training; `config`, `weights`: the target's.
+
+        Raises `BadRecipe` for a draft of another target.
+        """
+        if self.draft is None:
+            return start(config, weights, self.layers, output_ids)
+        own, layers = load(self.draft)
+        if own.hidden != config.hidden or not np.array_equal(layers[EMBEDDING], weights[EMBEDDING]):
+            raise BadRecipe(f"{self.uri} is no draft that borrows this target's embedding")
+        return start(own, layers | {HEAD: head_of(weights).numpy()}, self.layers, output_ids)
 
 
 def default_layers(layers: int) -> tuple[int, ...]:

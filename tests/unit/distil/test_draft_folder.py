@@ -22,6 +22,7 @@ from tests.distilling import find_target, prepared, written
 from tests.tiny_models import FAMILIES, write_tiny
 
 IDS = [*range(30, 200), 256]
+BEGUN = {"initialised_from_target_layers": [0, 2]}
 
 
 def own_logits(draft: Draft, tokens: np.ndarray) -> np.ndarray:
@@ -47,7 +48,7 @@ def test_a_worker_computes_what_was_trained(tmp_path: Path, family: str, tied: b
         if not tied:
             stored = quantised({"w": draft.head.numpy()})
             draft.head.copy_(torch.from_numpy(stored["w"] * stored["w.scale"][:, None]))
-    write_draft(tmp_path / "draft", draft, target, [0, 2], 0.9)
+    write_draft(tmp_path / "draft", draft, target, BEGUN, 0.9)
     model = prepared(tmp_path / "draft", tmp_path / "cache", target.uri)
     engine = engine_of(model, Dtype.FP32, Room(1, 128), None, 1)
     tokens = np.arange(40, 80, dtype=np.int32)
@@ -59,7 +60,7 @@ def test_a_worker_computes_what_was_trained(tmp_path: Path, family: str, tied: b
 
 def test_its_service_names_target_and_draft(target: Target, tmp_path: Path) -> None:
     draft = start(target.config, load(target.prepared)[1], [0], IDS)
-    write_draft(tmp_path / "of ours", draft, target, [0], 0.9)
+    write_draft(tmp_path / "of ours", draft, target, BEGUN, 0.9)
     text = (tmp_path / "of ours" / SERVICE).read_text()
     assert yaml.safe_load(text)["metadata"]["name"] == "target"
     spec = load_service(text).at_folder(str(tmp_path / "of ours")).spec
@@ -92,7 +93,7 @@ def test_a_draft_that_is_its_target_is_always_right(target: Target, tmp_path: Pa
 
 def test_walks_are_the_same_beside_others_and_gain_by_nodes(target: Target, tmp_path: Path) -> None:
     draft = start(target.config, load(target.prepared)[1], [0, 2], range(260))
-    write_draft(tmp_path / "draft", draft, target, [0, 2], 1.0)
+    write_draft(tmp_path / "draft", draft, target, BEGUN, 1.0)
     model = prepared(tmp_path / "draft", tmp_path / "cache", target.uri)
     engine = engine_of(model, Dtype.FP32, Room(5, 512), None, 1)
     chats = written(target.prepared, 5, held_out=5)
