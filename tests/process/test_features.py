@@ -32,20 +32,21 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
-ENDLESSLY_NESTED: Any = {
+FAILS_LATE: Any = {
     "type": "json_schema",
     "json_schema": {
         "name": "thing",
         "schema": {
-            "$defs": {"a": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"$id": "https://EXAMPLE.com/a", "$ref": "https://example.com/a"}},
             "type": "object",
-            "properties": {"b": {"$ref": "#/$defs/a"}},
+            "properties": {"b": {"$ref": "https://example.com/a"}},
             "required": ["b"],
             "additionalProperties": False,
         },
     },
 }
-"""Its first member can be begun, and its value fits nothing."""
+"""Its first member can be begun, and its value fits nothing, as only llguidance finds out: both
+names are one, by the rules of hosts."""
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "weather", "parameters": CITY}},
     {"type": "function", "function": {"name": "time", "parameters": CITY}},
@@ -227,5 +228,5 @@ def test_a_form_that_fails_late_ends_its_own_request_alone(client: openai.OpenAI
         others = [pool.submit(lambda: client.chat.completions.create(**long)) for _ in range(2)]
         for _ in range(5):
             with pytest.raises(openai.BadRequestError, match="its form cannot be followed"):
-                client.chat.completions.create(response_format=ENDLESSLY_NESTED, **options)
+                client.chat.completions.create(response_format=FAILS_LATE, **options)
         assert [without_figures(other.result()) for other in others] == [alone, alone]

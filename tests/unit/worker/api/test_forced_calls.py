@@ -1,13 +1,14 @@
 """Schemas of calls that an answer must be: references in parameters mean what they meant there."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from pydantic import BaseModel
 
-from outrider.worker.api.http.forced_calls import rebase, schema_of_calls
+from outrider.worker.api.http.forced_calls import schema_of_calls
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import GrammarTokenizer
@@ -71,21 +72,68 @@ def test_a_single_function_may_refer_to_itself() -> None:
     assert not fits(schema, call("grow", {"v": "1"}))
 
 
-def test_data_names_and_other_references_stay() -> None:
-    schema = {
-        "properties": {"$ref": {"const": {"$ref": "#"}}, "const": {"$ref": "#/a"}},
-        "enum": [{"$ref": "#"}],
-        "allOf": [{"$ref": "#anchor"}, {"$ref": "https://example.com/#"}, True],
-    }
-    rebased = rebase(schema, "#/x")
-    assert rebased["properties"].pop("const") == {"$ref": "#/x/a"}
-    schema["properties"].pop("const")  # type: ignore[attr-defined]
-    assert rebased == schema
+INTEGER, BOOLEAN = {"type": "integer"}, {"type": "boolean"}
+REFERRING = [
+    lambda x: {"$defs": {"a": x}, "properties": {"x": {"$ref": "#/$defs/a"}}},
+    lambda x: {"$defs": {"a": {"$anchor": "b", **x}}, "properties": {"x": {"$ref": "#b"}}},
+    lambda x: {"$defs": {"a": {"$id": "b", **x}}, "properties": {"x": {"$ref": "b"}}},
+    lambda x: {
+        "$id": f"https://example.com/{x['type']}",
+        "$defs": {"a": x},
+        "properties": {"x": {"$ref": "#/$defs/a"}},
+    },
+    lambda x: {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "definitions": {"a": x},
+        "properties": {"x": {"$ref": "#/definitions/a"}},
+    },
+]
+"""Ways to refer to a part, each the same name in two functions."""
+
+
+@pytest.mark.parametrize("referring", REFERRING)
+def test_names_of_parts_are_each_functions_own(referring: Callable[[Any], dict[str, Any]]) -> None:
+    """Anchors and identifiers that two functions share name the parts of the one at hand."""
+    strict = {"type": "object", "additionalProperties": False}
+    schema = schema_of_calls(
+        [("f", strict | referring(INTEGER)), ("g", strict | referring(BOOLEAN))]
+    )
+    assert fits(schema, call("f", {"x": 1}))
+    assert not fits(schema, call("f", {"x": True}))
+    assert fits(schema, call("g", {"x": True}))
+    assert not fits(schema, call("g", {"x": 1}))
+
+
+def refusal(*functions: tuple[str, Any]) -> InvalidField:
+    """Why calls of functions are refused."""
+    wanted = ResponseFormat(
+        json_schema=json.dumps(schema_of_calls(functions)), of_tools="chat.tools_json"
+    )
+    with pytest.raises(InvalidField) as refused:
+        ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+    return refused.value
+
+
+def test_two_schemas_of_one_name_are_refused() -> None:
+    first, second = (
+        {
+            "$id": "https://example.com/x",
+            "$defs": {"a": x},
+            "properties": {"x": {"$ref": "#/$defs/a"}},
+        }
+        for x in (INTEGER, BOOLEAN)
+    )
+    refused = refusal(("f", first), ("g", second))
+    assert "two different schemas have the $id or $anchor 'https://example.com/x'" in str(refused)
+
+
+def test_parameters_without_an_end_are_refused_by_function() -> None:
+    endless = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    refused = refusal(("grow", endless))
+    assert "#/$defs/grow/properties/next leads back to #/$defs/grow for ever" in str(refused)
 
 
 def test_a_reference_to_nowhere_is_blamed_on_the_tools() -> None:
-    schema = schema_of_calls([("f", {"properties": {"x": {"$ref": "#/$defs/Gone"}}})])
-    wanted = ResponseFormat(json_schema=json.dumps(schema), of_tools="chat.tools_json")
-    with pytest.raises(InvalidField) as refused:
-        ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
-    assert refused.value.field == "chat.tools_json"
+    refused = refusal(("f", {"properties": {"x": {"$ref": "#/$defs/Gone"}}}))
+    assert refused.field == "chat.tools_json"
+    assert "Gone" in str(refused)

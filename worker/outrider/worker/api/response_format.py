@@ -13,6 +13,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
+from outrider.worker.api.finite_answers import without_endless
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.sampling.params import require
@@ -77,8 +78,6 @@ class ResponseFormats:
         if self._tokenizer is None:
             self._tokenizer = self.build()
         try:
-            if which == "json_schema":
-                check_multiples(text)
             grammar = _grammar(which, text)
             problem = _problem(grammar, self._tokenizer)
         except (ValueError, RecursionError) as error:
@@ -130,6 +129,7 @@ def _grammar(which: str, text: str) -> str:
         case "json_object":
             return LLMatcher.grammar_from_json_schema(ANY_OBJECT)
         case "json_schema":
-            return LLMatcher.grammar_from_json_schema(text)
+            check_multiples(text)
+            return LLMatcher.grammar_from_json_schema(without_endless(text))
         case _:
             return LLMatcher.grammar_from_regex(text)
