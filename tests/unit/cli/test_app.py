@@ -180,6 +180,10 @@ sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
         ("serve", "a/b", "--host", "nowhere"),
         ("serve", "a/b", "--draft", "./nowhere"),
         ("validate", "nowhere.yaml"),
+        ("run", "--nope"),
+        ("run", "-f", "x.yaml", "--seed", "-1"),
+        ("generate",),
+        ("nope",),
     ],
 )
 def test_what_can_be_refused_at_once_waits_for_no_import(refused: tuple[str, ...]) -> None:
