@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from outrider.cli import processors
-from outrider.cli.compilation import COMPILED, compile_kernels, marker, shares_of
-from outrider.cli.process import Command
+from outrider.cli.compilation import compile_kernels, marker, shares_of
+from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Lines
 from outrider.cli.run_dir import RunFolder
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings

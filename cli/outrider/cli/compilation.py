@@ -19,16 +19,17 @@ from outrider.cli.failures import Failure
 from outrider.cli.machine_info import machine
 from outrider.cli.placement.facts import sources
 from outrider.cli.preparation import records
-from outrider.cli.process import Command
+from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import cancel
 from outrider.contract.settings import WorkerSettings
+from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
 """Of this work in progress shown and in logs."""
-ISA, COMPILED = "OUTRIDER_ISA", "NUMBA_CACHE_DIR"
-"""Environment variables: the instruction set that is compiled for, and where code is kept."""
+ISA = "OUTRIDER_ISA"
+"""Environment variable: the instruction set that is compiled for."""
 
 
 async def compile_kernels(
@@ -80,7 +81,7 @@ def marker(share: WorkerSettings, command: Command) -> Path:
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     given = os.environ.get(COMPILED)
-    parent = Path(given) if given else Path.home() / ".cache" / "outrider" / "compiled"
+    parent = Path(given) if given else user_cache() / "compiled"
     return parent / f"{digest[:16]}.complete"
 
 

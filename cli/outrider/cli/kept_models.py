@@ -19,7 +19,7 @@ from outrider.cli.module_process import records
 from outrider.cli.preparation import prepare
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
-from outrider.cli.run_dir import RunFolder
+from outrider.cli.run_dir import RunFolder, told_cache
 from outrider.contract.extras import missing_extra
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 
@@ -60,7 +60,7 @@ class Shelf:
 
 def own_shelf() -> Shelf:
     """Return that of this user: where `outrider run` looks."""
-    return Shelf(Path.home() / ".cache" / "outrider")
+    return Shelf(told_cache())
 
 
 async def pulled(

@@ -16,17 +16,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from outrider.cli.run_dir import told_cache
 from outrider.contract.settings import WorkerSettings
 
 Command = tuple[str, ...]
 WORKER: Command = (sys.executable, "-P", "-m", "outrider.worker")
 """Starts a worker; the verb and its options follow."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
+COMPILED = "NUMBA_CACHE_DIR"
+"""Environment variable: where compiled code is kept."""
 
 
 def environment(own: Mapping[str, str] = NOTHING) -> dict[str, str]:
-    """The environment of a worker, with its own variables: logs are written at once."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1", **own}
+    """The environment of a worker, with its own variables: logs are written at once, and compiled
+    code is kept where all else is."""
+    given = {} if COMPILED in os.environ else {COMPILED: str(told_cache() / "compiled")}
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **given, **own}
 
 
 class WorkerProcess:

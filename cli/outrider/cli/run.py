@@ -19,13 +19,13 @@ from outrider.cli.failures import BadInput, Failure
 from outrider.cli.json_output import print_json
 from outrider.cli.local import LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.choose import CACHE
 from outrider.cli.placement.estimate import Expected
 from outrider.cli.placement.local_service import LocalService, is_pipelined, place
 from outrider.cli.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
+from outrider.cli.run_dir import told_cache
 from outrider.cli.stopwatch import Stopwatch
 from outrider.cli.timeline import TimelineFile
 from outrider.cli.trial import Workshop
@@ -70,7 +70,7 @@ async def run(options: RunOptions) -> None:
     ports = WantedPorts(_port(options), _http_port(options), host=options.host, page=options.page)
     refuse_open(ports, options.plan)
     refuse_taken(ports)
-    watch = Stopwatch(options.service.served_name, Path(options.plan.cache or CACHE))
+    watch = Stopwatch(options.service.served_name, Path(options.plan.cache or told_cache()))
     progress = reporter(watch)
     workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
     local = await place(options.service, workshop, draft=options.draft)

@@ -1,15 +1,18 @@
-"""The folder of one run: the workers' settings files and logs.
+"""The folder of one run: the workers' settings files and logs, in the user's cache.
 
 Knows nothing of what is in them.
 """
 
 import os
 import shutil
+import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from outrider.contract.settings import WorkerSettings
+from outrider.contract.user_cache import HOME_CACHE, user_cache
 
 KEEP_SECONDS = 7 * 24 * 3600
 """Logs of runs that failed stay so long."""
@@ -17,7 +20,21 @@ KEEP_SECONDS = 7 * 24 * 3600
 
 def runs() -> Path:
     """Where runs are kept: `~/.cache/outrider/runs`."""
-    return Path.home() / ".cache" / "outrider" / "runs"
+    return told_cache() / "runs"
+
+
+def told_cache() -> Path:
+    """The user's cache; says so, once, where it is not in a home. Raises `OSError`."""
+    folder = user_cache()
+    if folder.parts[-2:] != HOME_CACHE:
+        _tell(folder)
+    return folder
+
+
+@cache
+def _tell(folder: Path) -> None:
+    where = f"What runs keep goes to {folder}"
+    print(f"{where}: there is no ~/{'/'.join(HOME_CACHE)} to write to.", file=sys.stderr)
 
 
 class RunFolder:

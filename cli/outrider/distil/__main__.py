@@ -8,11 +8,11 @@ import json
 import logging
 import os
 import sys
-from pathlib import Path
 
 try:
     import torch
 
+    from outrider.contract.user_cache import user_cache
     from outrider.distil.distillation import Distillation
     from outrider.distil.errors import DistilError
     from outrider.distil.progress import Progress
@@ -38,8 +38,7 @@ def main() -> int:
     try:
         recipe = Recipe.from_json(options.recipe)
         torch.set_num_threads(recipe.threads)
-        cache = Path.home() / ".cache" / "outrider"
-        result = Distillation.begin(recipe, cache, progress).run()
+        result = Distillation.begin(recipe, user_cache(), progress).run()
     except (DistilError, WorkerError, OSError) as error:
         progress.tell(error=str(error))
         return INPUT_ERROR

@@ -19,8 +19,6 @@ def doctor(json: Json = False) -> None:
     outrider doctor --json
     ```
     """
-    from pathlib import Path
-
     from rich.console import Console
 
     from outrider.cli import interrupts
@@ -30,8 +28,9 @@ def doctor(json: Json = False) -> None:
     from outrider.cli.failures import Failure
     from outrider.cli.json_output import print_json
     from outrider.cli.progress import reporter
+    from outrider.cli.run_dir import told_cache
 
-    found = interrupts.run(look(Path.home() / ".cache" / "outrider", reporter()))
+    found = interrupts.run(look(told_cache(), reporter()))
     checks = judged(found)
     if json:
         print_json(show.as_json(checks, found))

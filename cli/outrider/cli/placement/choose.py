@@ -20,7 +20,7 @@ from outrider.cli.placement.estimate import Expected, Machine, StepCosts
 from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.machine import machine_for
 from outrider.cli.preparation import prepare, records
-from outrider.cli.run_dir import RunFolder
+from outrider.cli.run_dir import RunFolder, told_cache
 from outrider.cli.trial import Workshop, does_not_run, try_out
 from outrider.client.errors import ClientError
 from outrider.client.state import State
@@ -35,7 +35,6 @@ from outrider.operator.spec import (
 from outrider.operator.spec.rule import violations
 from outrider.operator.spec.rules import SERVICE
 
-CACHE = Path.home() / ".cache" / "outrider"
 NAME = "placement"
 """Of this work in progress shown and in logs."""
 
@@ -78,7 +77,7 @@ class Chooser:
     @property
     def file(self) -> Path:
         """Where the facts of this service lie."""
-        cache = Path(self.workshop.options.cache or CACHE)
+        cache = Path(self.workshop.options.cache or told_cache())
         return facts_file(cache, self.settings, *self._drafts())
 
     async def choose(self) -> Choice:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
+from outrider.contract.user_cache import user_cache
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.model.checkpoint import WEIGHTS, weight_files
@@ -54,7 +55,7 @@ def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedMo
 def cache_folder(settings: WorkerSettings) -> Path:
     """Return the folder of prepared models and measured facts."""
     given = settings.cache
-    return Path.home() / ".cache" / "outrider" if given is None else Path(given).absolute()
+    return user_cache() if given is None else Path(given).absolute()
 
 
 def main(settings_path: str) -> int:
