@@ -16,6 +16,11 @@ DEVICE = "cpu" if INTERPRETED else pytest.param("cuda", marks=pytest.mark.gpu)
 DTYPES = ["float32", "float16"] if INTERPRETED else ["float32", "float16", "bfloat16"]
 """bfloat16 is wrong in the interpreter (triton-lang/triton issue 11584)."""
 
+if INTERPRETED and find_spec("triton"):
+    from tests import triton_interpreter
+
+    triton_interpreter.hasten()
+
 
 def ignored(*needed: str) -> list[str]:
     """Return the patterns of files that cannot be collected where a module is not installed."""
