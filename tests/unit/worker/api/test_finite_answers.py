@@ -137,6 +137,18 @@ def test_references_that_name_no_part_are_refused_by_name(schema: Any, named: st
     assert named in refused.value.args[0].rpartition("is not allowed")[2]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/default", "default": {"$ref": "#"}},
+        {"$ref": "#/$defs", "$defs": {"properties": {"const": {"$ref": "#"}}}},
+        {"$ref": "#/enum/0", "enum": [{"allOf": [False], "$ref": "#"}]},
+    ],
+)
+def test_references_to_data_are_judged_by_nobody(schema: Any) -> None:
+    assert without_endless(json.dumps(schema)) == json.dumps(schema)
+
+
 KINDS = range(4)
 refers = st.sampled_from([{"$ref": f"#/$defs/{kind}"} for kind in KINDS])
 named = st.dictionaries(st.sampled_from("abc"), refers, max_size=3)

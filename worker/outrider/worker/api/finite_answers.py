@@ -94,10 +94,10 @@ class Rules:
         return f"{place} leads back to {self.references.pointer(self._part_of[key[0]])} for ever"
 
     def _key(self, schema: Any) -> Key | None:
-        """Return the key of a part, which gets rules too; None: anything fits it."""
+        """Return the key of a part, which gets rules too; None: anything may fit it."""
         if schema is False:
             return NOTHING
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, Mapping) or not self.references.holds(schema):
             return None
         if id(schema) not in self._part_of:
             self._part_of[id(schema)] = schema

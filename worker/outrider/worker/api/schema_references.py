@@ -16,7 +16,6 @@ BY_NAME = frozenset(
 )
 """Keywords whose values name schemas; the names are no keywords."""
 
-
 ROOT = "json-schema:///"
 """Base of a schema without an `$id`."""
 
@@ -54,7 +53,7 @@ class References:
                 parts.append((child, "" if word in BY_NAME else str(key)))
 
     def target(self, part: Mapping[str, Any]) -> Any:
-        """Return what the `$ref` of a part names; None: no part."""
+        """Return what the `$ref` of a part names, which may be data; None: nothing."""
         named, base = str(part["$ref"]), _base(part, self._places[id(part)].base)
         whole = base + named if named.startswith("#") else urljoin(base, named)
         url, _, fragment = whole.partition("#")
@@ -64,6 +63,10 @@ class References:
         for key in unquote(fragment).split("/")[1:]:
             found = _child(found, key.replace("~1", "/").replace("~0", "~"))
         return found
+
+    def holds(self, part: Any) -> bool:
+        """Return True for a part of the schema, False for data in it."""
+        return id(part) in self._places
 
     def pointer(self, part: Any) -> str:
         """Return where a part stands, as a JSON Pointer from the root, `#`."""
