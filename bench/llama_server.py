@@ -112,7 +112,7 @@ def built(uv: str) -> Path:
             packed.extractall(folder, filter="data")
         (source,) = folder.glob("*/vendor/llama.cpp")
         options = [f"-D{option}" for option in ("CMAKE_BUILD_TYPE=Release", *BUILD)]
-        _do([*run, "cmake", "-S", source, "-B", KEPT, "-G", "Ninja", *options])
+        _do([*run, "cmake", "--fresh", "-S", source, "-B", KEPT, "-G", "Ninja", *options])
         jobs = str(processors.count())
         _do([*run, "cmake", "--build", KEPT, "--target", "llama-server", "-j", jobs])
     return file

@@ -3,10 +3,11 @@
 One target, one draft, one machine, greedy answers to chats and to edits that repeat most of what
 they are given. Each engine decodes plainly, with the draft, and with draft tokens out of the text
 itself, as far as it can; each reads the same files, with as many threads, in the numeric type that
-it takes by itself. Engines are asked one after the other, each alone, in turns. What is compared is
-the rate after the first token, and an engine's own plain decoding with what it writes otherwise:
-whether the text is the same. llama.cpp is built from source the first time, which takes five
-minutes; OpenVINO is installed by uv. vLLM is not here: its wheel for CPUs pins a torch of its own.
+it takes by itself. Engines are asked in turns, each alone: an answer that is not counted, for one
+that has rested is slow at first, then all that are. What is compared is the rate after the first
+token, and an engine's own plain decoding with what it writes otherwise: whether the text is the
+same. llama.cpp is built from source the first time, which takes five minutes; OpenVINO is installed
+by uv. vLLM is not here: its wheel for CPUs pins a torch of its own.
 """
 
 import argparse
@@ -287,17 +288,16 @@ async def measure(
     prompts: Sequence[Sequence[int]],
     options: argparse.Namespace,
 ) -> dict[str, dict[str, Measured]]:
-    """Return what was measured of each engine and way; the first answer of each only warms up."""
+    """Return what was measured of each engine and way; the first answer of a turn only warms up."""
     every = [(engine, way) for engine, ways in sides.items() for way in ways]
     measured = {engine: {way: Measured() for way in ways} for engine, ways in sides.items()}
-    for engine, way in every:
-        await sides[engine][way].ask(prompts[0], options.max_tokens)
     for repetition in range(options.repetitions):
         say(f"{name}: {repetition + 1} of {options.repetitions}")
-        for number, prompt in enumerate(prompts):
-            for engine, way in turns(every, repetition + number):
-                said = await sides[engine][way].ask(prompt, options.max_tokens)
-                measured[engine][way].add(said)
+        for engine, way in turns(every, repetition):
+            side = sides[engine][way]
+            await side.ask(prompts[0], options.max_tokens)
+            for prompt in prompts:
+                measured[engine][way].add(await side.ask(prompt, options.max_tokens))
     return measured
 
 

@@ -6,14 +6,16 @@ Time is what the tests say that it is.
 import numpy as np
 import pytest
 
+from outrider.contract.settings import PolicySettings
 from outrider.worker.link.wire import Close, CloseReason, Grow, Open
-from outrider.worker.messages import Room
+from outrider.worker.messages import Room, SetPolicy
 from outrider.worker.target.draft_peer import (
     AVOID_SECONDS,
     COMPARED_SECONDS,
     LOOKED_AT,
     MAX_AVOID_SECONDS,
     SILENT_SECONDS,
+    SLOW_FACTOR,
 )
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import CAUGHT_UP_TOKENS
@@ -58,6 +60,19 @@ class Drafted(Target):
     def silence(self, sequence: Sequence) -> int | None:
         """Take steps in which no draft says anything, for longer than one may; return the link."""
         return [self.update(sequence, 0.4 * SILENT_SECONDS) for _ in range(3)][-1]
+
+    def seconds_on(self, sequence: Sequence, link: int) -> float:
+        """Take short steps in which no draft says anything; return how long a sequence stays."""
+        began = self.now
+        while self.update(sequence, 0.1) == link and self.now < began + 100.0:
+            pass
+        return self.now - began
+
+    def speculate(self, wanted: bool) -> None:
+        """Let drafts rest, or go on."""
+        version = self.sessions.control.policy.version + 1
+        policy = PolicySettings(version=version, speculate=wanted)
+        self.sessions.apply(SetPolicy(policy), self.now)
 
     def two(self) -> tuple[Sequence, Sequence]:
         """A sequence on each draft, of which the first has shown that it is quick."""
@@ -279,11 +294,62 @@ def test_a_draft_that_speaks_again_is_tried_at_once() -> None:
     assert target.update(target.sequence()) == SECOND
 
 
-def test_a_prompt_that_a_draft_computes_is_no_silence() -> None:
+def test_a_prompt_that_is_computed_is_no_silence_while_nobody_knows_how_long_it_takes() -> None:
+    target = Drafted(None, None)
+    sequences = target.sequence(), target.sequence()
+    assert [target.update(one) for one in sequences] == [FIRST, SECOND]
+    target.commit(sequences[1])
+    assert [target.silence(sequences[1]) for _ in range(8)] == [SECOND] * 8
+
+
+def test_a_prompt_is_given_as_long_as_others_took_by_the_token_and_more() -> None:
+    target = Drafted(None, None)
+    first, sequence = target.sequence(), target.sequence(100)
+    assert [target.update(one) for one in (first, sequence)] == [FIRST, SECOND]
+    taken = 0.03 * first.length
+    target.answer(first, taken)
+    limit = SILENT_SECONDS + SLOW_FACTOR * 0.03 * sequence.length - taken
+    assert target.seconds_on(sequence, SECOND) == pytest.approx(limit, abs=0.2)
+
+
+def test_growth_for_somebody_else_is_a_sign_of_life() -> None:
     target = Drafted(None, None)
     _, sequence = target.two()
+    target.answer(sequence, QUICK)
+    other, waiting = target.sequence(), target.sequence()
+    assert [target.update(one) for one in (other, waiting)] == [FIRST, SECOND]
+    for _ in range(8):
+        target.update(waiting, 0.9 * SILENT_SECONDS)
+        assert target.answer(sequence, QUICK) == SECOND
+    assert target.update(waiting) == SECOND
+    assert target.silence(waiting) == FIRST
+
+
+def test_a_draft_that_is_tried_while_it_still_says_nothing_is_left_again_and_for_longer() -> None:
+    target = Drafted(None, None)
+    _, sequence = target.two()
+    target.answer(sequence, QUICK)
     target.commit(sequence)
-    assert [target.silence(sequence) for _ in range(8)] == [SECOND] * 8
+    assert target.silence(sequence) == FIRST
+    trial = target.sequence()
+    assert target.update(trial, 2 * AVOID_SECONDS) == SECOND
+    assert target.silence(trial) == FIRST
+    assert target.update(target.sequence(), 3.9 * AVOID_SECONDS) == FIRST
+    assert target.update(target.sequence(), 0.2 * AVOID_SECONDS) == SECOND
+
+
+def test_a_draft_that_says_nothing_once_it_is_to_go_on_is_silent() -> None:
+    target = Drafted(None, None)
+    _, sequence = target.two()
+    target.answer(sequence, QUICK)
+    target.speculate(False)
+    assert target.update(sequence) == SECOND
+    target.commit(sequence)
+    assert [target.silence(sequence) for _ in range(4)] == [SECOND] * 4
+    target.speculate(True)
+    assert target.update(sequence) == SECOND
+    assert target.update(sequence, 0.9 * SILENT_SECONDS) == SECOND
+    assert target.silence(sequence) == FIRST
 
 
 def test_nothing_is_said_by_silence_of_the_only_draft() -> None:

@@ -49,6 +49,9 @@ class TargetSession:
     """Root position and time of a commit that no growth has acknowledged yet."""
     grown: bool = False
     """True once its draft has grown: it has computed the text up to there."""
+    behind: tuple[float, int] | None = None
+    """Since when its draft computes text before it can grow, and how many tokens of it; None: it
+    has computed all."""
 
 
 @dataclass(slots=True, eq=False)

@@ -35,10 +35,11 @@ after one pause of its machine."""
 COMPARED_SECONDS = 10.0
 """So long after the last of them, a draft's latencies tell nothing any more."""
 SILENT_SECONDS = 1.0
-"""A draft that has grown for a sequence and answers none of its commits for so long is silent."""
+"""A draft that has grown for a sequence and answers none of its commits for so long is silent; so
+is one that computes text and grows for nobody for so long and what that text may take."""
 AVOID_SECONDS, MAX_AVOID_SECONDS = 2.0, 60.0
 """For which one is avoided at first, twice as long each time; and at most. So long after the end of
-that it is forgotten."""
+that it is forgotten. A silent one, whose first growth ends it, is avoided twice as long."""
 
 
 class Latency(NamedTuple):
@@ -87,6 +88,8 @@ class DraftPeer:
     """Times that it was avoided, one soon after the other, since it was last as quick as others."""
     silent: bool = False
     """It is avoided because it said nothing, and has said nothing since."""
+    heard_at: float = -math.inf
+    """When it last grew for anyone."""
 
     def takes(self, sequence: DraftedSequence, now: float) -> bool:
         """True if a session for the sequence may be opened on it."""
@@ -150,6 +153,11 @@ class DraftPeer:
         self.avoid(now)
         return True
 
+    def tokens_to_compute(self) -> int:
+        """Return how many tokens of its sequences it has to compute before it can grow."""
+        sessions = (sequence.session for sequence in self.sequences.values())
+        return sum(one.behind[1] for one in sessions if one is not None and one.behind is not None)
+
     def _was_avoided(self, now: float) -> bool:
         """True if it was, not long ago, and has not shown since that it should not be."""
         return self.avoidances > 0 and now < self.avoided_until + MAX_AVOID_SECONDS
@@ -178,13 +186,14 @@ class DraftPeer:
     def avoid(self, now: float, silent: bool = False) -> None:
         """Avoid the draft for a while."""
         before = self.avoidances if self._was_avoided(now) else 0
-        seconds = min(AVOID_SECONDS * 2 ** min(before, 16), MAX_AVOID_SECONDS)
+        seconds = min(AVOID_SECONDS * 2 ** min(before + silent, 16), MAX_AVOID_SECONDS)
         self.avoided_until, self.silent = now + seconds, silent
         self.avoidances = before + 1
         self._forget()
 
     def heard(self, now: float) -> None:
         """Note a sign of life: one that was avoided for its silence may be tried again."""
+        self.heard_at = now
         if self.silent:
             self.avoided_until, self.silent = now, False
 

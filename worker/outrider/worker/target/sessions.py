@@ -6,6 +6,7 @@ mirrors. Leaves bytes and reconnecting to `link/client`, and rows to `target/sel
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
@@ -29,7 +30,13 @@ from outrider.worker.link.wire import (
 )
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy
 from outrider.worker.target.answer import TargetSession
-from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, SILENT_SECONDS, DraftPeer
+from outrider.worker.target.draft_peer import (
+    BACK_OFF_SECONDS,
+    LOOKED_AT,
+    SILENT_SECONDS,
+    SLOW_FACTOR,
+    DraftPeer,
+)
 from outrider.worker.target.drafted_sequence import DraftControl, DraftedSequence
 from outrider.worker.target.stats import GrowthLatencies
 
@@ -68,6 +75,8 @@ class TargetSessions(Generic[Control]):
     """Time of the last step."""
     _stepping_since: float = -math.inf
     """Time of the first step since one took longer than a draft may say nothing."""
+    _token_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
+    """That drafts took for each token of the last few texts that they had to compute."""
     _first_grown: list[DraftedSequence] = field(default_factory=list)
     """Whose roots got their first growth from the messages that are being received."""
 
@@ -115,7 +124,7 @@ class TargetSessions(Generic[Control]):
         if sequence.session is None:
             self._open(sequence, now)
         else:
-            self._limit(sequence, sequence.session)
+            self._limit(sequence, sequence.session, now)
 
     def commit(
         self, sequence: DraftedSequence, position: int, tokens: NDArray[np.int32], now: float
@@ -233,6 +242,10 @@ class TargetSessions(Generic[Control]):
         tells = caught_up and not peer.is_avoided(now)  # of drafts that are used
         if session.level_at is not None and growth.root_position >= session.level_at:
             session.level_at = None
+        if session.behind is not None and session.level_at is None:
+            since, tokens = session.behind
+            self._token_seconds.append(max(0.0, now - since) / tokens)
+            session.behind = None
         if growth.root_position == sequence.position:
             self._count_growth(sequence, now, tells)
         elif latency is not None and tells:
@@ -294,6 +307,7 @@ class TargetSessions(Generic[Control]):
             lag=peer.lag,
             shape=(policy.depth, policy.width),
             told=sequence.position,
+            behind=(now, sequence.length),
         )
         sequence.session = session
         peer.sequences[number] = sequence
@@ -339,14 +353,21 @@ class TargetSessions(Generic[Control]):
         return other is not None and not self.peers[other].is_last_choice(now)
 
     def _is_silent(self, session: TargetSession, now: float) -> bool:
-        """True if a draft that has kept up with a sequence has long answered none of its commits.
+        """True if a draft has long answered none of a sequence's commits, or has long grown for
+        nobody while it computes the sequence's text.
 
         After a step that took as long itself, growth may have come that is not read yet: its time
         is counted from then on.
         """
-        if session.asked is None or not session.grown or session.level_at is not None:
+        if session.behind is None:
+            asked = math.inf if session.asked is None else session.asked[1]
+            return now - max(asked, self._stepping_since) > SILENT_SECONDS
+        peer = self.peers[session.link]
+        quiet = now - max(session.behind[0], peer.heard_at, self._stepping_since)
+        if quiet <= SILENT_SECONDS or not self._token_seconds or session.nodes_ahead == 0:
             return False
-        return now - max(session.asked[1], self._stepping_since) > SILENT_SECONDS
+        text = max(self._token_seconds) * peer.tokens_to_compute()
+        return quiet > SILENT_SECONDS + SLOW_FACTOR * text
 
     def _judge(self, peer: DraftPeer, link: int, latency: float, now: float) -> None:
         """Avoid a draft that has become slow beside another."""
@@ -356,7 +377,7 @@ class TargetSessions(Generic[Control]):
                 *(link, 1e3 * latency, peer.avoided_until - now),
             )
 
-    def _limit(self, sequence: DraftedSequence, session: TargetSession) -> None:
+    def _limit(self, sequence: DraftedSequence, session: TargetSession, now: float) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
         policy, scale = self.control.policy, self.control.scale.value
         nodes = policy.nodes_ahead if self._wanted(sequence) else 0
@@ -368,7 +389,7 @@ class TargetSessions(Generic[Control]):
         if nodes == session.nodes_ahead and shape == session.shape and steady:
             return
         if nodes and not session.nodes_ahead:
-            self._catch_up(sequence, session)
+            self._catch_up(sequence, session, now)
         session.lag, session.shape = lag, shape
         session.nodes_ahead, session.error_scale = nodes, scale
         if nodes == 0:
@@ -376,12 +397,16 @@ class TargetSessions(Generic[Control]):
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
 
-    def _catch_up(self, sequence: DraftedSequence, session: TargetSession) -> None:
+    def _catch_up(self, sequence: DraftedSequence, session: TargetSession, now: float) -> None:
         """Send a draft that has rested all that was committed meanwhile."""
+        missing = 0 if session.behind is None else session.behind[1]
         if sequence.position > session.told:
             tokens = sequence.committed()[session.told + 1 :]
             self.send(session.link, Commit(session.number, session.told, tokens))
             session.told = session.level_at = sequence.position
+            missing += len(tokens)
+        if missing:
+            session.behind = (now, missing)
 
     def _limits(self, session: TargetSession) -> Limits:
         policy = self.control.policy
