@@ -99,6 +99,9 @@ REMEDIES = MappingProxyType(
             ),
             Reason.DRAFT_STARTING: ("Wait; then read DraftAvailable and LinkEstablished."),
             Reason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),
+            Reason.NO_TARGETS: (
+                "Read TargetAvailable, and Ready, which says whether it is suspended."
+            ),
             Reason.METRICS_UNAVAILABLE: ("Read MetricsAvailable."),
         },
         ConditionType.METRICS_AVAILABLE: {

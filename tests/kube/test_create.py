@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from outrider.contract.settings import Role
+from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.conditions import ConditionType
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess
@@ -108,6 +109,42 @@ def test_events_tell_transitions_once(
     assert told.count(("Normal", "Ready")) == 2
     assert told.count(("Warning", "TargetNotReady")) == 1
     assert told.count(("Normal", "LinkEstablished")) in (1, 2)  # a target that is away has no link
+
+
+def test_events_tell_roll_outs_and_changed_reasons_once(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    def told() -> list[tuple[str, str, str]]:
+        words = ("RollingOut", "RolledOut", "TargetNotReady", "Suspended")
+        return [one for one in space.events("chat") if one[1] in words]
+
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    before = space.status("chat")["target"]["revision"]
+    space.patch(SERVICE, "chat", {"spec": {"target": {"image": "worker:2"}}})
+    generation = space.there(SERVICE, "chat")["metadata"]["generation"]
+    space.until(
+        lambda: space.status("chat")["rolledOutGeneration"] == generation, "it is rolled out"
+    )
+    space.until_at_rest("chat")
+    operator.wait_for_passes(4)
+    after = space.status("chat")["target"]["revision"]
+    rolled = [
+        ("Normal", "RolledOut", "generation 1 is rolled out"),
+        ("Normal", "RollingOut", f"target: revision {after} replaces {before}"),
+        ("Normal", "RolledOut", f"generation {generation} is rolled out"),
+    ]
+    assert told() == rolled
+    (target,) = space.pods(Role.TARGET)
+    space.set_pod_ready(target["metadata"]["name"], False)
+    space.until_condition("chat", "Ready", "False", "TargetNotReady")
+    operator.wait_for_passes(2)
+    space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})
+    space.until_condition("chat", "Ready", "False", "Suspended")
+    operator.wait_for_passes(4)
+    reasons = [(kind, reason) for kind, reason, _ in told()[len(rolled) :]]
+    bad = [("Warning", "TargetNotReady"), ("Warning", "Suspended")]
+    assert reasons == [*bad, ("Normal", "RolledOut")], "a suspension is a generation too"
 
 
 def test_the_log_ends_each_pass_in_one_sentence_and_does_not_repeat_it(

@@ -40,6 +40,44 @@ def test_a_suspended_service_keeps_all_but_its_pods_and_resumes(
     space.until_at_rest("chat")
 
 
+def test_a_service_at_zero_says_so_once_and_keeps_no_draft(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    """By suspension, and by a number of targets that the service leaves to others."""
+    space.apply(service("chat", target={"replicas": None}))
+    space.until_at_rest("chat")
+    for down, up in (
+        (lambda: suspend(space, "Suspended"), lambda: suspend(space, "Running")),
+        (lambda: scale_targets(space, 0), lambda: scale_targets(space, 1)),
+    ):
+        down()
+        for role in Role:
+            until_replicas(space, role, 0)
+            workers.wait_for(role, 0)
+        space.until_condition("chat", "TargetAvailable", "False", "ScaledToZero")
+        space.until_condition("chat", "DraftAvailable", "False", "ScaledToZero")
+        space.until_condition("chat", "SpeculationActive", "False", "NoTargets")
+        space.until_condition("chat", "Reconciling", "False", "Complete")
+        for kind, reason in (("Degraded", "AsExpected"), ("Stalled", "NotStalled")):
+            assert space.condition("chat", kind)["reason"] == reason
+        before, told = space.status("chat"), space.events("chat")
+        operator.wait_for_passes(5)
+        assert (space.status("chat"), space.events("chat")) == (before, told)
+        up()
+        space.until_condition("chat", "Ready", "True", "Serving")
+        until_replicas(space, Role.DRAFT, 1)
+        space.until_at_rest("chat")
+        space.until_condition("chat", "SpeculationActive", "True", "Active")
+
+
+def suspend(space: Space, word: str) -> None:
+    space.patch(SERVICE, "chat", {"spec": {"suspend": word}})
+
+
+def scale_targets(space: Space, number: int) -> None:
+    space.kubectl("scale", "deployment/chat-target", f"--replicas={number}")
+
+
 def test_a_draft_goes_and_comes_and_no_target_restarts(
     space: Space, operator: OperatorProcess, workers: PodWorkers
 ) -> None:

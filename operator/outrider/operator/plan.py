@@ -45,6 +45,7 @@ from outrider.operator.spec import (
     Speculation,
     SpeculationMode,
     SpeculativeService,
+    Suspend,
     Target,
     accelerators,
 )
@@ -361,9 +362,10 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
     draft = service.spec.draft
     if draft is None or not draft.has_pods:
         return ScalingRule(managed=False, colocated=draft is not None and not draft.is_worker)
+    suspended = service.spec.suspend is Suspend.SUSPENDED
     return ScalingRule(
         managed=draft.scaling.mode is ScalingMode.MANAGED,
-        min_replicas=draft.scaling.min_replicas,
+        min_replicas=0 if suspended else draft.scaling.min_replicas,
         max_replicas=draft.scaling.max_replicas,
         shrink=Shrink(service.spec.shrink_policy.value),
         after_seconds=service.spec.speculation.draft_shrink.after_seconds,

@@ -202,7 +202,7 @@ class Reconciler:
         if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
             self._push(view)
             self._drain(view)
-            await self._reporter.announce(observed, decision)
+            await self._reporter.announce(observed, decision, cache.reported)
         unwritten = await self._reporter.report(view, wanted, cache.reported, cache.own_writes)
         cache.broken = 0
         now = self._clock()

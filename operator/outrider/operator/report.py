@@ -17,7 +17,7 @@ from outrider.operator.admission import advice
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.cluster.own_writes import OwnWrites
-from outrider.operator.control.inputs import Decision
+from outrider.operator.control.inputs import Decision, Transition
 from outrider.operator.interfaces import ClusterWriter
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.observed import Object, Observed, child_key
@@ -43,6 +43,8 @@ class Reported:
     """When the status was last written, by the reporter's clock."""
     sentence: str = ""
     """The sentence that was logged last."""
+    transitions: tuple[Transition, ...] = ()
+    """What the control loop decided on in the last pass."""
     advice: frozenset[tuple[int, str]] = frozenset()
     """Advice that was an event, and the generation that it was on: older definitions have no room
     for it in the status."""
@@ -89,9 +91,12 @@ class Reporter:
 
         return await together(write())
 
-    async def announce(self, observed: Observed, decision: Decision) -> None:
-        """Post an event for each change that the control loop decided on."""
-        for transition in decision.transitions:
+    async def announce(self, observed: Observed, decision: Decision, reported: Reported) -> None:
+        """Post an event for each change that the control loop decided on; one that was not carried
+        out, and is decided on again in each pass, is said once."""
+        new = [one for one in decision.transitions if one not in reported.transitions]
+        reported.transitions = decision.transitions
+        for transition in new:
             self.metrics.decisions.labels(
                 observed.owner.namespace, transition.change.value, decision.reason.value
             ).inc()
@@ -152,7 +157,8 @@ class Reporter:
                 if not named:
                     raise
                 log.warning("%s: %s; it goes on without %s", observed.owner.name, error, named)
-                await self._event(observed, StatusEvent(True, OLD, OLD_WORDS % named))
+                if self.unknown.is_news(kind, observed.key, named):
+                    await self._event(observed, StatusEvent(True, OLD, OLD_WORDS % named))
             else:
                 own_writes.learn(child_key(live), live, answer)
                 return known

@@ -30,6 +30,8 @@ class UnknownStatus:
     refused; None: no service can have the field."""
 
     _until: dict[tuple[str, str, ServiceKey | None], float] = field(default_factory=dict)
+    _told: set[tuple[str, str, ServiceKey]] = field(default_factory=set)
+    """What was news before: kind, fields and service."""
 
     def without(
         self, kind: str, service: ServiceKey, content: Mapping[str, Any], now: float
@@ -58,6 +60,14 @@ class UnknownStatus:
         whose = service if error.status == INVALID else None
         self._until |= {(kind, path, whose): now + RETRY_SECONDS for path in named}
         return ", ".join(f"status.{path}" for path in named)
+
+    def is_news(self, kind: str, service: ServiceKey, named: str) -> bool:
+        """Return True the first time that fields are left out of a service's status: they are tried
+        again and again while the definitions stay as they are."""
+        said = (kind, named, service)
+        known = said in self._told
+        self._told.add(said)
+        return not known
 
 
 def _named(error: ClusterError) -> Iterator[str]:

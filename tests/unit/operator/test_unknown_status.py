@@ -75,6 +75,11 @@ def test_a_service_whose_definition_is_older_is_not_silent() -> None:
     before = len(service.cluster.writes)
     service.rest(3)
     assert len(service.cluster.writes) == before, "it is at rest"
+    service.now += RETRY_SECONDS
+    service.rest(2)
+    assert len(service.cluster.writes) > before, "it is tried again"
+    again = [reason for reason, _ in service.cluster.events]
+    assert again == reasons, "and is no news"
 
 
 def test_a_definition_that_was_upgraded_gets_all_of_the_status() -> None:

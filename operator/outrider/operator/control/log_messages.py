@@ -20,6 +20,8 @@ HOLDS = {
 
 def describe(state: PassState, reason: Reason, result: ScalingResult) -> str:
     """Return the pass in one sentence."""
+    if reason is Reason.NO_TARGETS:
+        return "no target is asked for"
     clauses = [_state(state, reason)]
     if result.hold is not None:
         clauses.append(HOLDS[result.hold])
@@ -91,13 +93,15 @@ def _why_woken(before: Memory, state: PassState) -> str:
 
 def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
     draft, found = state.settings.draft, state.inputs.drafts_desired
-    wanted = replicas(draft, state.memory)
+    wanted = replicas(draft, state.memory, state.inputs.targets)
     if state.inputs.contested or found is None or wanted is None or found == wanted:
         return
     limits = f"the service allows {draft.min_replicas} to {draft.max_replicas}"
     previous = f"{wanted} is what the control loop decided on before"
     outside = not draft.min_replicas <= found <= draft.max_replicas
     because = result.because or (limits if outside else previous)
+    if not state.inputs.targets:
+        because = "no target is asked for"
     yield Transition(PhaseChange.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
 
 

@@ -57,7 +57,7 @@ def decide(
     reason = _reason(state)
     return Decision(
         memory=state.memory,
-        draft_replicas=replicas(settings.draft, state.memory),
+        draft_replicas=replicas(settings.draft, state.memory, inputs.targets),
         reason=reason,
         hold=result.hold,
         sentence=describe(state, reason, result),
@@ -99,6 +99,8 @@ def _reason(state: PassState) -> Reason:
     memory, settings = state.memory, state.settings
     if settings.mode is Mode.DISABLED:
         return Reason.DISABLED_BY_USER
+    if not state.inputs.targets:
+        return Reason.NO_TARGETS
     if settings.mode is Mode.ADAPTIVE and state.blind and not state.inputs.starting:
         return Reason.METRICS_UNAVAILABLE
     if memory.phase is Phase.OFF:

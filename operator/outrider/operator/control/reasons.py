@@ -25,6 +25,8 @@ class Reason(enum.StrEnum):
     """Drafting is to come on: drafts start or link."""
     DRAFT_LOST = "DraftLost"
     """Drafting is wanted, and no draft is linked."""
+    NO_TARGETS = "NoTargets"
+    """No target is asked for, so none drafts; all else stays as it is until there is one."""
     METRICS_UNAVAILABLE = "MetricsUnavailable"
     """Nothing is known of the targets, so everything stays as it is."""
     PROBING = "Probing"

@@ -35,11 +35,12 @@ class ScalingResult:
     """Why the number changed, for people."""
 
 
-def replicas(draft: ScalingRule, memory: Memory) -> int | None:
-    """Return the replicas that are wanted now; None: the loop does not own the number."""
+def replicas(draft: ScalingRule, memory: Memory, targets: int) -> int | None:
+    """Return the replicas that are wanted now for so many targets; None: the loop does not own the
+    number."""
     if not draft.managed or memory.grown is None:
         return None
-    return draft.min_replicas if memory.shrunk else _bounded(draft, memory.grown)
+    return draft.min_replicas if memory.shrunk or not targets else _bounded(draft, memory.grown)
 
 
 def adopt(state: PassState) -> Memory:

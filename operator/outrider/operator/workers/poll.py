@@ -185,7 +185,7 @@ def control_inputs(
     return ControlInputs(
         window=poll.scrapes.window([pod.uid for pod in targets], now, stale),
         starting=poll.scrapes.starting,
-        targets=len(targets) if target is None else target.replicas,
+        targets=service.spec.target.first_replicas if target is None else target.replicas,
         drafts_desired=_initial_drafts(service) if draft is None else draft.replicas,
         drafts_actual=len(observed.pods_of(Role.DRAFT)),
         drafts_ready=len(drafts),
