@@ -136,7 +136,10 @@ REMEDIES = MappingProxyType(
             DegradedReason.OPERATOR_FAILED: (
                 "Report it with the log. Undo the last change of the service, if there was one."
             ),
-            DegradedReason.FOREIGN_OBJECT: ("Rename the service, or delete the other object."),
+            DegradedReason.FOREIGN_OBJECT: (
+                "Rename the service, delete the other object, or "
+                "[hand it over](#names-that-are-taken)."
+            ),
             DegradedReason.PODS_FAILING: (
                 "`kubectl describe pod` and `kubectl logs` of the named pod."
             ),

@@ -199,6 +199,40 @@ def test_an_object_of_somebody_else_is_not_taken_over(
     assert space.there(NETWORK_SERVICE, "chat")["spec"]["ports"][0]["port"] == 8000
 
 
+def test_an_object_that_is_handed_over_becomes_the_services_own(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    meta = {"name": "chat", "annotations": {"example.org/role": "reader"}}
+    space.create(SERVICE_ACCOUNT, {"metadata": meta, "automountServiceAccountToken": True})
+    space.apply(service("chat"))
+    found = space.until_condition("chat", "Stalled", "True", "ForeignObject")
+    assert found["message"].startswith("ServiceAccount chat belongs to somebody else")
+    assert space.get(DEPLOYMENT, "chat-target") is None
+    owner = space.there(SERVICE, "chat")
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    space.patch(SERVICE_ACCOUNT, "chat", {"metadata": {"ownerReferences": [reference]}})
+    space.until_condition("chat", "Ready", "True", "Serving")
+    space.until_condition("chat", "Stalled", "False", "NotStalled")
+    account = space.there(SERVICE_ACCOUNT, "chat")
+    assert account["automountServiceAccountToken"] is False
+    assert account["metadata"]["annotations"]["example.org/role"] == "reader"
+
+
+def test_of_two_services_that_want_one_name_the_second_says_whose_it_is(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    """Each has a Service of its own name, and `chat` one for its targets."""
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    space.apply(service("chat-targets"))
+    found = space.until_condition("chat-targets", "Degraded", "True", "ForeignObject")
+    words = "Service chat-targets belongs to SpeculativeService chat and is left alone"
+    assert found["message"] == words
+    operator.wait_for_passes(3)
+    assert space.condition("chat", "Degraded")["reason"] == "AsExpected"
+
+
 def test_at_rest_nobody_writes_and_nobody_asks(
     whole: str, space: Space, operator: OperatorProcess
 ) -> None:

@@ -26,6 +26,7 @@ from outrider.operator.cluster.leadership import (
     Term,
 )
 from outrider.operator.manifests.pods import PodRules
+from outrider.operator.naming import CLAIM_NAME
 from outrider.operator.server.health import SILENCE_SECONDS
 from outrider.operator.spec import read_template
 
@@ -97,6 +98,8 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
     host, port = address(parser, "--listen", found.listen)
     namespace = own_namespace()
     lease_namespace = found.lease_namespace or (found.namespace or [namespace or "default"])[0]
+    if found.lease_name == CLAIM_NAME:
+        parser.error(f"--lease-name: {CLAIM_NAME!r} is not allowed: claims of namespaces have it")
     if found.namespace and lease_namespace not in found.namespace:  # its changes show life
         allowed = ", ".join(found.namespace)
         parser.error(f"--lease-namespace: {lease_namespace!r} is not allowed; allowed: {allowed}")

@@ -62,6 +62,13 @@ def ours(live: Object, observed: Observed) -> bool:
     return owned(live, observed.owner)
 
 
+def whose(live: Object) -> str:
+    """Say whose an object is that is not this service's, as far as it tells."""
+    owners = live["metadata"].get("ownerReferences", ())
+    named = next((one for one in owners if one.get("controller")), next(iter(owners), None))
+    return "somebody else" if named is None else f"{named['kind']} {named['name']}"
+
+
 def _leaving(live: Object) -> bool:
     return "deletionTimestamp" in live["metadata"]
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outrider.operator.actions import Apply, Delete, Foreign, changes, ours
+from outrider.operator.actions import Apply, Delete, Foreign, changes, ours, whose
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import (
@@ -50,8 +50,8 @@ WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WO
 class ApplyResult:
     """Objects that are not applied after a pass, and why."""
 
-    foreign: list[ChildKey] = field(default_factory=list)
-    """Objects of wanted names that have another owner."""
+    foreign: dict[ChildKey, str] = field(default_factory=dict)
+    """Objects of wanted names that have another owner, and whose they are."""
     refused: dict[ChildKey, str] = field(default_factory=dict)
     """Objects that the API server does not take, and why."""
     failed: dict[ChildKey, ClusterError] = field(default_factory=dict)
@@ -127,12 +127,12 @@ class Applier:
         for action, outcome in zip(tried, await asyncio.gather(*asking), strict=True):
             _record(result, action, outcome)
 
-    async def _ask(self, wanted: Object) -> bool | ClusterError:
+    async def _ask(self, wanted: Object) -> ClusterError | None:
         try:
             await self.writer.dry_run(wanted)
         except ClusterError as error:
             return error
-        return True
+        return None
 
     def _is_held(self, action: Action) -> bool:
         return child_key(_object(action)) in self.held and not isinstance(action, Foreign)
@@ -151,30 +151,30 @@ class Applier:
         unmade = key in result.refused or key in result.failed
         return one["kind"] in NEEDED and unmade and key not in self.observed.children
 
-    async def _do(self, action: Action, seeds: Mapping[ChildKey, Object]) -> bool:
-        """Run an action; return False if the object has another owner."""
+    async def _do(self, action: Action, seeds: Mapping[ChildKey, Object]) -> Object | None:
+        """Run an action; return the object in its way, if that has another owner."""
         match action:
             case Apply(wanted):
                 return await self._apply(wanted, seeds)
             case Delete(live):
                 await self._delete(live)
-                return True
-            case Foreign():
-                return False
+                return None
+            case Foreign(live):
+                return live
 
-    async def _apply(self, wanted: Object, seeds: Mapping[ChildKey, Object]) -> bool:
+    async def _apply(self, wanted: Object, seeds: Mapping[ChildKey, Object]) -> Object | None:
         key, meta = child_key(wanted), wanted["metadata"]
         before = self.observed.children.get(key)
         if before is None:  # watches show only what carries the operator's label
             before = await self.writer.get(BY_NAME[wanted["kind"]], meta["namespace"], meta["name"])
             if before is not None and not ours(before, self.observed):
-                return False
+                return before
             if before is None and key in seeds:
                 await self.writer.apply(seeds[key], manager=SEED)
         answer = await self.writer.apply(wanted)
         self.applied.learn(wanted, answer)
         self.own_writes.learn(key, self.observed.children.get(key), answer)
-        return True
+        return None
 
     async def _delete(self, live: Object) -> None:
         meta = live["metadata"]
@@ -210,8 +210,8 @@ def _ready(
             yield action
 
 
-def _record(result: ApplyResult, action: Action, outcome: bool | BaseException) -> None:
-    """Record the outcome of an action; raise what nobody expects."""
+def _record(result: ApplyResult, action: Action, outcome: Object | BaseException | None) -> None:
+    """Record the outcome of an action, None if it went well; raise what nobody expects."""
     key = child_key(_object(action))
     if isinstance(outcome, ClusterError) and outcome.transient:
         result.failed[key] = outcome
@@ -219,8 +219,8 @@ def _record(result: ApplyResult, action: Action, outcome: bool | BaseException) 
         result.refused[key] = outcome.reason
     elif isinstance(outcome, BaseException):
         raise outcome
-    elif not outcome:
-        result.foreign.append(key)
+    elif outcome is not None:
+        result.foreign[key] = whose(outcome)
 
 
 def _role(one: Object) -> str:

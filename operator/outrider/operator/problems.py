@@ -24,8 +24,8 @@ def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
     for key, problem in view.failing.items():
         words = f"{' '.join(key)}: {problem}{_waiting(view, key)}"
         yield DegradedReason.APPLY_FAILED, f"{words}; it is tried again"
-    for key in view.result.foreign:
-        words = f"{' '.join(key)} belongs to somebody else and is left alone{_waiting(view, key)}"
+    for key, owner in view.result.foreign.items():
+        words = f"{' '.join(key)} belongs to {owner} and is left alone{_waiting(view, key)}"
         yield DegradedReason.FOREIGN_OBJECT, words
     for role in roles(view.service):
         live = view.observed.workload(role)

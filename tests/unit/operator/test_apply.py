@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outrider.operator.actions import whose
 from outrider.operator.apply import Applier, ApplyResult
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
@@ -156,10 +157,27 @@ def test_an_object_of_somebody_else_is_never_written() -> None:
         cluster = Together(len(MAPS))
         cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("b"), "data": {}})
         result = await make(cluster)
-        assert result.foreign == [("ConfigMap", "b")]
+        assert result.foreign == {("ConfigMap", "b"): "somebody else"}
         assert "apply ConfigMap b" not in cluster.writes
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        ([], "somebody else"),
+        ([("SpeculativeService", "chat", True)], "SpeculativeService chat"),
+        ([("Job", "a", False), ("Deployment", "b", True)], "Deployment b"),
+        ([("Job", "a", False)], "Job a"),
+    ],
+)
+def test_whose_an_object_is_is_said_as_far_as_it_tells(
+    owners: list[tuple[str, str, bool]], expected: str
+) -> None:
+    named = [{"kind": k, "name": n, "uid": "u", "controller": c} for k, n, c in owners]
+    assert whose({"metadata": {"ownerReferences": named}}) == expected
+    assert whose({"metadata": {}}) == "somebody else"
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -179,7 +197,7 @@ def test_no_pod_runs_as_an_account_or_with_a_secret_of_somebody_else(
         theirs = {**mine, "metadata": {**meta(key[1]), "labels": labels}}
         live = cluster.put(theirs)
         result = await make(cluster, *([live] if labelled else []), more=[mine])
-        assert result.foreign == [key]
+        assert list(result.foreign) == [key]
         expected = [f"apply StatefulSet {name}" for name in made_all_the_same]
         assert [one for one in cluster.writes if "StatefulSet" in one] == expected
         assert set(result.waiting.values()) == {key}

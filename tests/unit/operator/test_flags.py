@@ -11,6 +11,7 @@ import pytest
 
 from outrider.operator.__main__ import parse
 from outrider.operator.cluster.claims import CLAIM_SECONDS
+from outrider.operator.naming import CLAIM_NAME
 
 IMAGE = "--worker-image=worker:1"
 
@@ -60,6 +61,14 @@ def test_an_operator_keeps_its_name_as_its_lease_moves_with_what_it_watches(
 def test_an_operator_in_no_pod_is_named_by_its_lease() -> None:
     found = parse([IMAGE, "--namespace=a", "--lease-name=mine"])
     assert dataclasses.replace(found, own_namespace="").name == "a/mine"
+
+
+def test_a_lease_of_the_name_that_claims_have_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, f"--lease-name={CLAIM_NAME}"])
+    assert f"--lease-name: '{CLAIM_NAME}' is not allowed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["7", "61", "300", "15.5"])

@@ -305,8 +305,18 @@ _NAME = Rule(
     ".metadata.name",
 )
 
+_OWN_NAME = Rule(
+    "",
+    "self.metadata.name != 'default'",
+    "must not be default: a service has a ServiceAccount of its name, and each namespace has one "
+    "called default that is somebody else's",
+    lambda s: s.metadata.name != "default",
+    ".metadata.name",
+)
+
 SERVICE = (
     _NAME,
+    _OWN_NAME,
     _TARGET,
     *_role("target"),
     *_role("draft"),
