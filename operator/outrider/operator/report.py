@@ -18,6 +18,7 @@ from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control.inputs import Decision, Transition
+from outrider.operator.event_budget import EventBudget
 from outrider.operator.interfaces import ClusterWriter
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.observed import Object, Observed, child_key
@@ -45,6 +46,7 @@ class Reported:
     """The sentence that was logged last."""
     transitions: tuple[Transition, ...] = ()
     """What the control loop decided on in the last pass."""
+    events: EventBudget = field(default_factory=EventBudget)
     advice: frozenset[tuple[int, str]] = frozenset()
     """Advice that was an event, and the generation that it was on: older definitions have no room
     for it in the status."""
@@ -87,7 +89,7 @@ class Reporter:
             content = {**observed.status, "observedGeneration": observed.generation}
             content["conditions"] = [*changed, *others]
             if written := await self._write(observed, content, reported, own_writes):
-                await self._events(observed, status.status_events(observed, written))
+                await self._events(observed, status.status_events(observed, written), reported)
 
         return await together(write())
 
@@ -101,7 +103,7 @@ class Reporter:
                 observed.owner.namespace, transition.change.value, decision.reason.value
             ).inc()
             event = StatusEvent(False, transition.change.value, transition.sentence)
-            await self._event(observed, event)
+            await self._events(observed, [event], reported)
 
     async def _service(
         self, view: View, wanted: Desired, reported: Reported, own_writes: OwnWrites
@@ -113,7 +115,7 @@ class Reporter:
         if written := await self._write(observed, content, reported, own_writes):
             events += status.status_events(observed, written)
         events += (StatusEvent(True, advice.REASON, note) for note in _new_advice(view, reported))
-        await self._events(observed, events)
+        await self._events(observed, events, reported)
 
     async def _scaler(self, view: View, role: Role, wanted: Desired, own_writes: OwnWrites) -> None:
         content = status.scaler_status(view.observed, role, wanted)
@@ -163,8 +165,18 @@ class Reporter:
                 own_writes.learn(child_key(live), live, answer)
                 return known
 
-    async def _events(self, observed: Observed, events: Iterable[StatusEvent]) -> None:
-        await asyncio.gather(*(self._event(observed, event) for event in events))
+    async def _events(
+        self, observed: Observed, events: Iterable[StatusEvent], reported: Reported
+    ) -> None:
+        """Post events; those that are too many are in the log alone."""
+        posted = []
+        for one in events:
+            if reported.events.take(self.clock()):
+                posted.append(self._event(observed, one))
+            else:
+                name, words = observed.owner.name, "%s: no event, there were too many: %s: %s"
+                log.warning(words, name, one.reason, one.note)
+        await asyncio.gather(*posted)
 
     async def _event(self, observed: Observed, event: StatusEvent) -> None:
         """Post an event; one that is refused is logged, and costs nothing else."""
