@@ -19,9 +19,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # CPU, and torch may import it first. TRITON_INTERPRET=0 is for machines with a device (-m gpu).
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# No example is too slow: the first one may compile kernels, on a machine that does much else.
+# No example is too slow: the first one may compile kernels, on a machine that does much else. The
+# same examples each time; `pytest --hypothesis-profile=search` looks for others.
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "search", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile(
+    "any machine", hypothesis.settings.get_profile("search"), derandomize=True, database=None
 )
 hypothesis.settings.load_profile("any machine")
 
