@@ -1,11 +1,13 @@
 """The docs are what the code says: generated pages, worked examples, links."""
 
 import doctest
+import functools
 import re
 from pathlib import Path
 
 import pytest
-from tools.reference import PAGES, pages
+from tools import reference
+from tools.reference import PAGES
 
 from outrider.cli.service_file import IGNORED
 from outrider.operator.server.metrics import OperatorMetrics
@@ -14,6 +16,8 @@ DOCS = PAGES.parent
 ROOT = DOCS.parent
 TEXTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+pages = functools.cache(reference.pages)
 
 
 @pytest.mark.parametrize("name", pages())
