@@ -1,5 +1,6 @@
 """The loop against plants that answer to it, chosen to make it go wrong."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -120,7 +121,9 @@ def test_nothing_swings_for_ever_where_nothing_changes(plant: Plant, seed: int) 
     assert half <= 12
 
 
+@functools.cache
 def day(name: str, **changes: object) -> Outcome:
+    """Several tests look at the same one."""
     return live(replace(PLANTS[name], **changes), 24 * HOUR)  # type: ignore[arg-type]
 
 
