@@ -10,7 +10,7 @@ from outrider.contract.settings import Device, Dtype, ModelSettings, Role, Worke
 from outrider.worker.host.process import cores
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.profile import costs
-from tests.tiny_models import write_draft_of, write_slow_target, write_tiny
+from tests.tiny_models import write_draft_of, write_tiny
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_few_numbers_of_threads_are_measured(
 def test_both_models_are_measured_in_one_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = write_slow_target(tmp_path / "target")
+    target = write_tiny(tmp_path / "target", layers=3)
     draft = write_draft_of(target, tmp_path / "draft", noise=0.01, layers=1)
     settings = WorkerSettings(
         role=Role.TARGET,
