@@ -4,10 +4,12 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,12 @@ import pytest
 
 from outrider.cli.distil import DISTILLATION
 from outrider.contract.extras import missing_extra
+from outrider.distil.distillation import Distillation
+from outrider.distil.errors import DistilError
+from outrider.distil.progress import Progress
+from outrider.distil.recipe import Recipe
 from outrider.kernels import compiled
+from outrider.worker.errors import WorkerError
 from tests.tiny_models import write_tiny
 
 CLI = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
@@ -37,9 +44,30 @@ KILLED_AT = (
 """Words of the line at which each run is killed, one after the other."""
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A distillation that nothing ended."""
+
+    uri: str
+    """Of its target."""
+    out: Path
+    result: dict[str, Any]
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    return f"file://{write_tiny(tmp_path / 'target', vocab=260, layers=3)}"
+    return write_target(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    base = tmp_path_factory.mktemp("whole")
+    uri, out = write_target(base), base / "whole"
+    return Whole(uri, out, finish(start(uri, out))["result"])
+
+
+def write_target(folder: Path) -> str:
+    return f"file://{write_tiny(folder / 'target', vocab=260, layers=3)}"
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -51,13 +79,18 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def start(uri: str, out: Path, **given: Any) -> "subprocess.Popen[str]":
-    """Begin a distillation that tests on four prompts alone, which is quick."""
+def recipe(uri: str, out: Path, **given: Any) -> str:
+    """One that tests on four prompts alone, which is quick."""
     tested = out.parent / "tested.txt"
     tested.write_text("Why?\nHow?\nWho?\nTell me about tides.\n")
-    recipe = {"test_prompts": str(tested)} | SMALL | given | {"target": uri, "out": str(out)}
+    every = {"test_prompts": str(tested)} | SMALL | given | {"target": uri, "out": str(out)}
+    return json.dumps(every)
+
+
+def start(uri: str, out: Path, **given: Any) -> "subprocess.Popen[str]":
+    """Begin a distillation."""
     return subprocess.Popen(
-        [*DISTILLATION, json.dumps(recipe)],
+        [*DISTILLATION, recipe(uri, out, **given)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(out.parent),
@@ -87,17 +120,14 @@ def sha256(file: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_path: Path) -> None:
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
+def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(whole: Whole) -> None:
+    cut = whole.out.parent / "cut"
     for words in KILLED_AT:
-        kill_at(start(uri, cut), words)
-    found = finish(start(uri, cut))["result"]
+        kill_at(start(whole.uri, cut), words)
+    found = finish(start(whole.uri, cut))["result"]
     assert not list(cut.rglob("*.part"))
-    expected = finish(start(uri, whole))["result"]
-    assert sha256(cut / "model.safetensors") == sha256(whole / "model.safetensors")
-    for result in (found, expected):
-        del result["held_out"]["pass_seconds"]
-    assert found == expected
+    assert sha256(cut / "model.safetensors") == sha256(whole.out / "model.safetensors")
+    assert untimed(found) == untimed(whole.result)
     assert found["draft"]["sha256"] == sha256(cut / "model.safetensors")
     first, last = (found["training"][0]["curve"][i]["divergence"] for i in (0, -1))
     assert last < first
@@ -106,26 +136,40 @@ def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_p
     assert found["draft"]["sha256"] in (cut / "README.md").read_text()
 
 
+def untimed(result: dict[str, Any]) -> dict[str, Any]:
+    """Without what a machine takes for a pass."""
+    held_out = {k: v for k, v in result["held_out"].items() if k != "pass_seconds"}
+    return result | {"held_out": held_out}
+
+
 @pytest.mark.slow
-def test_a_round_goes_on_without_features_but_not_with_another_draft(
-    uri: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "draft"
-    made = finish(start(uri, out))["result"]["draft"]
+def test_a_round_goes_on_without_features_but_not_with_another_draft(whole: Whole) -> None:
+    out = shutil.copytree(whole.out, whole.out.parent / "round")
     (out / "work" / "round-1" / "features-00000.npy").unlink()
     (out / "work" / "training-1.pt").unlink()
-    assert finish(start(uri, out))["result"]["draft"] == made
+    assert finish(start(whole.uri, out))["result"]["draft"] == whole.result["draft"]
     for number in (0, 1):
         (out / "work" / f"training-{number}.pt").unlink()
-    error = refused(uri, out, learning_rate=2e-3)
+    error = refused(whole.uri, out, learning_rate=2e-3)
     assert "round-1 holds guesses of another draft: draft " in error
 
 
 def refused(uri: str, out: Path, **given: Any) -> str:
+    """What a process says that ends with the status of a bad recipe."""
     process = start(uri, out, **given)
     error: str = finish(process)["error"]
     assert process.returncode == 2
     return error
+
+
+def refused_here(uri: str, out: Path, **given: Any) -> str:
+    """The same of one that is refused before it takes its folder, without the process."""
+    with pytest.raises((DistilError, WorkerError)) as raised:
+        Distillation.begin(
+            Recipe.from_json(recipe(uri, out, **given)), out.parent / "cache", Progress()
+        )
+    assert not out.joinpath("work").exists()
+    return str(raised.value)
 
 
 def test_a_full_disk_leaves_a_folder_that_goes_on(uri: str, tmp_path: Path) -> None:
@@ -133,10 +177,9 @@ def test_a_full_disk_leaves_a_folder_that_goes_on(uri: str, tmp_path: Path) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     out = tmp_path / "draft"
-    recipe = SMALL | {"target": uri, "out": str(out), "only_answers": True}
-    command = [*DISTILLATION, json.dumps(recipe)]
+    asked = SMALL | {"target": uri, "out": str(out), "only_answers": True}
     full = subprocess.run(
-        command,
+        [*DISTILLATION, json.dumps(asked)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
@@ -177,21 +220,23 @@ def test_a_target_that_cannot_be_used_is_refused_at_once(
     uri: str, tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
     harm(tmp_path / "target")
-    assert message in refused(uri, tmp_path / "draft")
+    assert message in refused_here(uri, tmp_path / "draft")
 
 
 def test_bad_input_is_said_before_anything_is_written(uri: str, tmp_path: Path) -> None:
     out = tmp_path / "draft"
     assert "nowhere does not exist" in refused("file:///nowhere", out)
-    assert "the target has 0 to 2" in refused(uri, out, layers=[0, 3])
-    assert "no such file" in refused(uri, out, prompts=["gone.txt"])
-    assert "2 prompts are too few" in refused(uri, out, prompts=[few(tmp_path)], test_prompts=None)
+    assert "nowhere does not exist" in refused_here("file:///nowhere", out)
+    assert "the target has 0 to 2" in refused_here(uri, out, layers=[0, 3])
+    assert "no such file" in refused_here(uri, out, prompts=["gone.txt"])
+    prompts = [few(tmp_path)]
+    assert "2 prompts are too few" in refused_here(uri, out, prompts=prompts, test_prompts=None)
     assert "answers will take" in refused(uri, out, tokens=10**12)
     assert not list(out.rglob("chats-*"))
     odd = tmp_path / "odd"
     (odd / "work" / "answers" / "recipe.json").mkdir(parents=True)
     assert "Is a directory" in refused(uri, odd)
-    assert "the target's own folder" in refused(uri, tmp_path / "target")
+    assert "the target's own folder" in refused_here(uri, tmp_path / "target")
 
 
 def few(folder: Path) -> str:
