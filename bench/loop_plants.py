@@ -23,6 +23,7 @@ PASS_SECONDS = 0.05
 TOKENS = 2.0
 """Committed tokens of a pass while drafting is on."""
 DRAFTS = 2
+NOTHING = CounterSample()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,15 +176,16 @@ class Life:
             self.scrapes = self.scrapes.add(answers, names, fewest, self.now)
 
     def _counters_at(self, at: float) -> CounterSample:
-        """Return the counters at a time between two windows, in which work is even."""
+        """Return the counters at a time between two windows, in which work is even.
+
+        They never fall, not by rounding either: that would be a target that has started anew.
+        """
         seconds = float(self.settings.control.interval_seconds)
         number = min(int(at // seconds), len(self.history) - 1)
-        before = self.history[number - 1] if number else CounterSample()
+        before, after = self.history[number - 1] if number else NOTHING, self.history[number]
         share = at / seconds - number
-        return CounterSample(**{
-            name: (1 - share) * getattr(before, name) + share * getattr(self.history[number], name)
-            for name in COUNTERS
-        })  # fmt: skip
+        ends = ((name, getattr(before, name), getattr(after, name)) for name in COUNTERS)
+        return CounterSample(**{name: min(b, a + share * (b - a)) for name, a, b in ends})
 
     def _sample(self, name: str, counters: CounterSample, at: float | None = None) -> TargetSample:
         at = self.now if at is None else at

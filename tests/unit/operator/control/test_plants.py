@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from bench.loop_plants import PLANTS, Outcome, Plant, live
@@ -100,6 +100,16 @@ def test_a_service_is_never_worse_off_than_without_drafts_by_more_than_the_guard
 
 @RELAXED
 @given(st.builds(replace, ANY, running=st.just(lambda now: 9.0 if now < HOUR else 0.0)), SEEDS)
+@example(
+    Plant(
+        gain=lambda now, rows: 90.0,
+        running=lambda now: 9.0 if now < HOUR else 0.0,
+        scraped_every=5.0,
+        restart_every=50,
+        targets=3,
+    ),
+    1,
+)
 def test_a_service_whose_work_ends_keeps_no_draft_for_long(plant: Plant, seed: int) -> None:
     # An operator that restarts every few scrapes never sees that there is no work.
     scrapes = replace(plant, scraped_every=min(plant.scraped_every, 15.0))
