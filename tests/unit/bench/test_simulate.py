@@ -91,17 +91,17 @@ def test_a_simulated_run_ends_when_as_many_requests_have_ended(tmp_path: Path) -
 def test_passes_that_take_longer_in_the_service_do_so_in_simulation(tmp_path: Path) -> None:
     costs(tmp_path)
     slow, found = MoreSeconds(target=1e-3, sequence=-1e-4, draft=3e-4), NO_MORE
-    runs = {n: observed(500e-6, tokens=100, passes=50) for n in (1, 4, 8)}
+    runs = {n: observed(500e-6, tokens=100, passes=50) for n in (1, 4, 16)}
 
     def steps(more: MoreSeconds) -> dict[int, StepSeconds]:
-        return {n: simulated(n, PAIR, runs, ROWS, tmp_path, more).step for n in (1, 8)}
+        return {n: simulated(n, PAIR, runs, ROWS, tmp_path, more).step for n in (1, 16)}
 
     real = steps(slow)
     for _ in range(CORRECTIONS):
         found = found.corrected(real, steps(found))
     near = steps(found)
     assert near[1].passes == pytest.approx(real[1].passes, rel=0.02)
-    assert near[8].passes == pytest.approx(real[8].passes, rel=0.02)
+    assert near[16].passes == pytest.approx(real[16].passes, rel=0.02)
     assert near[1].drafting == pytest.approx(real[1].drafting, rel=0.1)
 
 
