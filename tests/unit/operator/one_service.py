@@ -139,7 +139,7 @@ class OneService:
         self.now = START
         self.cluster = SmallCluster()
         self.controllers = Controllers(self.cluster)
-        self.workers = SmallWorkers(lambda: self.now)
+        self.workers = SmallWorkers(self.clock)
         self.metrics = OperatorMetrics()
         self.retries: list[Retry] = []
         """What passes said that are to be tried again."""
@@ -171,8 +171,19 @@ class OneService:
             upgrades_paused=self.upgrades_paused,
         )
         self.reconciler = Reconciler(
-            writer, self.cluster, writer, self.metrics, platform, lambda: self.now, self.claims
+            writer, self.cluster, writer, self.metrics, platform, self.clock, self.claims
         )
+
+    def clock(self) -> float:
+        """The time, in seconds."""
+        return self.now
+
+    def copy(self) -> "OneService":
+        """Return another that is where this one is, operated by a new process."""
+        begun_anew = {id(self.metrics): OperatorMetrics(), id(self.reconciler): None}
+        other = copy.deepcopy(self, begun_anew)
+        other.restart()
+        return other
 
     def pass_(self, lagging: bool = False) -> bool:
         """One pass; False: the process died in it."""

@@ -3,7 +3,6 @@
 At once and completely, unless a test holds pods back. Nothing of it is the operator's.
 """
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from outrider.operator.naming import (
 from outrider.operator.pods import Pod
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.prometheus_client import PodsQuery
-from tests.unit.operator.small_cluster import SmallCluster
+from tests.unit.operator.small_cluster import SmallCluster, copied
 
 
 class Controllers:
@@ -105,7 +104,7 @@ class Controllers:
         meta = {**meta, "annotations": {**meta.get("annotations", {}), **notes}}
         own = {"name": f"{owner['name']}-{self._count}", "namespace": owner["namespace"]}
         own["ownerReferences"] = [{"uid": owner["uid"]}]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copy.deepcopy(meta), **own}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copied(meta), **own}}
         self._cluster.put(pod, "controller")
 
 

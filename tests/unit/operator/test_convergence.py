@@ -147,12 +147,13 @@ def test_a_new_process_writes_only_what_the_server_writes_its_own_way() -> None:
     ids=lambda names: " and ".join(names) or "new",
 )
 def test_a_process_that_dies_after_any_action_changes_nothing_in_the_end(names: list[str]) -> None:
+    edited = OneService(spec_after([]))
+    if names:
+        edited.rest()
+        for name in names:
+            edited.edit(CHANGES[name])
     for dies_after in itertools.count():
-        service = OneService(spec_after([]))
-        if names:
-            service.rest()
-            for name in names:
-                service.edit(CHANGES[name])
+        service = edited.copy()
         service.restart(dies_after)
         survived = service.pass_()
         service.restart()
