@@ -65,10 +65,9 @@ def control_plane(
 def new_namespace(control_plane: ControlPlane) -> Iterator[str]:
     """One in which pods may be made at once; nobody waits for its deletion."""
     name = f"t-{secrets.token_hex(4)}"
-    control_plane.kubectl("create", "namespace", name)
-    control_plane.wait_for_account(name)
+    control_plane.create_namespace(name)
     yield name
-    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+    control_plane.delete_namespace(name)
 
 
 @contextlib.contextmanager
