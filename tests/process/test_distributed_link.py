@@ -25,16 +25,27 @@ PIDFD_GETFD = 438
 """Number of the system call, on every processor."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def far_target(folders: Folders) -> Iterator[Worker]:
     with workers.started(folders.settings(Role.TARGET, **NAMED), folders.logs) as worker:
         yield worker
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def far_draft(folders: Folders) -> Iterator[Worker]:
     with workers.started(folders.settings(Role.DRAFT, **NAMED), folders.logs) as worker:
         yield worker
+
+
+@pytest.fixture
+def broken_pair(folders: Folders) -> Iterator[tuple[Worker, Worker]]:
+    """A target and a draft of a test's own, whose group will not do again for a minute."""
+    with contextlib.ExitStack() as stack:
+        target, draft = (
+            stack.enter_context(workers.started(folders.settings(role, **NAMED), folders.logs))
+            for role in (Role.TARGET, Role.DRAFT)
+        )
+        yield target, draft
 
 
 def link_of(target: Worker) -> Link:
@@ -108,31 +119,32 @@ def test_a_draft_that_is_killed_costs_no_token_and_is_joined_again(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="connections are found in /proc")
 def test_a_group_that_breaks_costs_no_token(
-    far_target: Worker, far_draft: Worker, plain: tuple[int, ...]
+    broken_pair: tuple[Worker, Worker], plain: tuple[int, ...]
 ) -> None:
-    pair_with(far_target, far_draft.address)
+    target, draft = broken_pair
+    pair_with(target, draft.address)
 
     def grow_by_grpc() -> None:
-        far_target.until(lambda state: state.links[0].transport == LinkTransport.GRPC)
-        grow_later(far_target, far_draft)
+        target.until(lambda state: state.links[0].transport == LinkTransport.GRPC)
+        grow_later(target, draft)
 
     given = answer(
-        far_target,
+        target,
         COUNT,
         {
-            70: lambda: let_grow(far_target, far_draft),
-            100: lambda: cut(far_draft),
+            70: lambda: let_grow(target, draft),
+            100: lambda: cut(draft),
             200: grow_by_grpc,
         },
     )
     assert given.tokens == plain[:COUNT]
     assert given.accepted(end=100) > 0
     assert given.accepted(start=200) > 0
-    link = link_of(far_target)
+    link = link_of(target)
     assert link.state is LinkState.UP
     assert "gRPC stands in for torch.distributed: " in link.detail
-    assert re.search("goes over gRPC for 60 s: ", far_target.log.read_text())
-    assert far_draft.process.poll() is None
+    assert re.search("goes over gRPC for 60 s: ", target.log.read_text())
+    assert draft.process.poll() is None
 
 
 @pytest.mark.parametrize("role", Role)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from outrider.client import Client, Result, Sampling
+from outrider.client import Client, Sampling
 from outrider.contract import metrics
 from outrider.contract.settings import PipelineSettings, Role, StageLink
 from tests.process import workers
@@ -17,6 +17,8 @@ from tests.process.test_top import top
 from tests.process.workers import PROMPT, Worker, answer, pair_with
 
 COUNT = 200
+REQUESTS = 5
+"""At once."""
 SILENCE_MS = 60_000
 """For tests in which no stage is to be given up: machines may be busy."""
 CUTS = (
@@ -48,17 +50,23 @@ def pipelined(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Work
         yield worker
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.fixture(scope="module")
+def whole(target: Worker) -> list[tuple[int, ...]]:
+    """The text of one piece, with each of the samplings."""
+    return [answer(target, COUNT, sampling=s, speculate=False).tokens for s in SAMPLINGS]
+
+
+@pytest.mark.parametrize("number", range(len(SAMPLINGS)))
 def test_a_draft_on_off_or_refused_writes_the_text_of_one_piece(
-    target: Worker, pipelined: Worker, draft: MortalDraft, sampling: Sampling
+    whole: list[tuple[int, ...]], pipelined: Worker, draft: MortalDraft, number: int
 ) -> None:
-    whole = answer(target, COUNT, sampling=sampling, speculate=False)
+    sampling = SAMPLINGS[number]
     pair_with(pipelined, draft.address)
     drafted = answer(pipelined, COUNT, sampling=sampling)
     refused = answer(pipelined, COUNT, sampling=sampling, speculate=False)
     pair_with(pipelined, draft.address, speculate=False)
     switched_off = answer(pipelined, COUNT, sampling=sampling)
-    assert drafted.tokens == refused.tokens == switched_off.tokens == whole.tokens
+    assert drafted.tokens == refused.tokens == switched_off.tokens == whole[number]
     assert refused.result.usage.draft_rows == switched_off.result.usage.draft_rows == 0
     assert drafted.result.usage.accepted_rows > 0
 
@@ -87,23 +95,29 @@ def test_stages_of_one_machine_are_cut_by_measured_times(
         assert str(counts[0] - 1) in held
 
 
+def ask(worker: Worker, number: int) -> tuple[int, ...]:
+    """The answer to one of several requests."""
+    with Client(worker.address) as client:
+        sampling = Sampling(temperature=0.3 * (number % 3), seed=number)
+        prompt = f"{PROMPT} {'long, ' * (30 * number)}"
+        return client.complete(
+            prompt, max_tokens=COUNT // 2, ignore_end=True, sampling=sampling
+        ).token_ids
+
+
+@pytest.fixture(scope="module")
+def alone(target: Worker) -> list[tuple[int, ...]]:
+    """The answers to these requests one by one, of the model in one piece."""
+    return [ask(target, number) for number in range(REQUESTS)]
+
+
 def test_several_requests_at_once_are_answered_as_one_by_one(
-    target: Worker, pipelined: Worker, draft: MortalDraft
+    alone: list[tuple[int, ...]], pipelined: Worker, draft: MortalDraft
 ) -> None:
     pair_with(pipelined, draft.address)
-    prompts = [f"{PROMPT} {'long, ' * (30 * number)}" for number in range(5)]
-
-    def ask(worker: Worker, number: int) -> Result:
-        with Client(worker.address) as client:
-            sampling = Sampling(temperature=0.3 * (number % 3), seed=number)
-            return client.complete(
-                prompts[number], max_tokens=COUNT // 2, ignore_end=True, sampling=sampling
-            )
-
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        together = list(pool.map(lambda number: ask(pipelined, number), range(len(prompts))))
-    alone = [ask(target, number) for number in range(len(prompts))]
-    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        together = list(pool.map(lambda number: ask(pipelined, number), range(REQUESTS)))
+    assert together == alone
     counters = pipelined.client.state().counters
     assert counters.plain_seconds > 0
     assert counters.spent_seconds > 0
