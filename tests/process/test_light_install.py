@@ -194,7 +194,11 @@ def from_wheel(tmp_path: Path) -> Install:
     install("venv", "--python", sys.executable, str(venv))
     python = ("--python", str(venv / "bin" / "python"))
     install("pip", "install", *python, "-c", str(pins), f"outrider[cli,worker] @ {wheel.as_uri()}")
-    own = {"HOME": str(tmp_path), bytecode.FOLDER: str(tmp_path / "bytecode")}
+    own = {
+        "HOME": str(tmp_path),
+        bytecode.FOLDER: str(tmp_path / "bytecode"),
+        "NUMBA_CACHE_DIR": str(compiled.folder().parent),  # by sources, which the wheel has too
+    }
     return Install((str(venv / "bin" / "outrider"),), bare | own)
 
 
