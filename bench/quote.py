@@ -1,6 +1,7 @@
-"""The measured ratios written into README: `python -m bench.quote`; `--check` only compares.
+"""The measured figures written into README: `python -m bench.quote`; `--check` only compares.
 
-Reads `bench/results/speculation.json`; measuring is `bench.speculation`'s.
+Reads `bench/results/speculation.json` for the ratios and `processors.json` for the table of
+processors; measuring is `bench.speculation`'s and `bench.processors`'.
 """
 
 import argparse
@@ -10,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench import processors
 from bench.report import RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 REPORT = RESULTS / "speculation.json"
 BEGIN, END = "<!-- ratios -->", "<!-- /ratios -->"
+PROCESSORS = ("<!-- processors -->", "<!-- /processors -->")
 SIDES = {
     "async_vs_plain": ("asynchronous speculation (two processes) over plain decoding", "async", ""),
     "serial_vs_plain": ("serial speculation (one process) over plain decoding", "serial", ""),
@@ -42,9 +45,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if README is stale")
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--report", type=Path, default=REPORT)
+    parser.add_argument("--processors", type=Path, default=processors.OUT)
     options = parser.parse_args()
     before = options.readme.read_text(encoding="utf-8")
     after = quote(before, read(options.report))
+    after = between(after, PROCESSORS, processors.table(processors.known(options.processors)))
     if options.check:
         return int(before != after)
     options.readme.write_text(after, encoding="utf-8")
@@ -57,13 +62,17 @@ def read(path: Path) -> Mapping[str, Any] | None:
 
 
 def quote(readme: str, report: Mapping[str, Any] | None) -> str:
-    """`readme` with the part between the markers rewritten; `ValueError` without markers."""
-    head, begin, rest = readme.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    """`readme` with its ratios rewritten; `ValueError` without markers."""
+    return between(readme, (BEGIN, END), UNMEASURED if report is None else measured(report))
+
+
+def between(readme: str, markers: tuple[str, str], words: str) -> str:
+    """`readme` with the part between two markers rewritten; `ValueError` without markers."""
+    head, begin, rest = readme.partition(markers[0])
+    _, end, tail = rest.partition(markers[1])
     if not (begin and end):
-        raise ValueError(f"README lacks {BEGIN} and, behind it, {END}")
-    words = UNMEASURED if report is None else measured(report)
-    return f"{head}{BEGIN}\n{words}\n{END}{tail}"
+        raise ValueError(f"README lacks {markers[0]} and, behind it, {markers[1]}")
+    return f"{head}{begin}\n{words}\n{end}{tail}"
 
 
 def measured(report: Mapping[str, Any]) -> str:

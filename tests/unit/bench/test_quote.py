@@ -89,12 +89,13 @@ def test_check_tells_a_stale_readme_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readme, measured = tmp_path / "README.md", tmp_path / "speculation.json"
-    readme.write_text(TEXT, encoding="utf-8")
+    text = TEXT + "\n".join(quote.PROCESSORS)
+    readme.write_text(text, encoding="utf-8")
     measured.write_text(json.dumps(report()), encoding="utf-8")
     arguments = ["quote", "--readme", str(readme), "--report", str(measured)]
     monkeypatch.setattr("sys.argv", [*arguments, "--check"])
     assert quote.main() == 1
-    assert readme.read_text(encoding="utf-8") == TEXT
+    assert readme.read_text(encoding="utf-8") == text
     monkeypatch.setattr("sys.argv", arguments)
     assert quote.main() == 0
     monkeypatch.setattr("sys.argv", [*arguments, "--check"])
