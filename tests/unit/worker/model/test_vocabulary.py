@@ -73,6 +73,13 @@ def test_tokens_are_remembered_until_the_tokenizer_changes(tmp_path: Path) -> No
         vocabulary.read(prepared)
 
 
+def test_tokens_are_read_where_nothing_can_be_remembered(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "file").touch()
+    prepared = PreparedModel("tiny", tmp_path, tmp_path, tmp_path / "file", "0" * 64)
+    assert vocabulary.read(prepared)[0] == b"\x00"
+
+
 def test_hashes_tell_where_tokens_differ() -> None:
     changed = TOKENS.copy()
     changed[70] = b"?"

@@ -5,10 +5,13 @@ Knows nothing of what the files hold.
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Told (stage, done, total); stages are "download", "hash", "dequantise" and "tokenizer"."""
@@ -65,7 +68,10 @@ def _file_hash(file: Path, cache: Path, progress: Callable[[int], None]) -> str:
             digest.update(chunk)
             done += len(chunk)
             progress(done)
-    write_atomically(memo, json.dumps([*identity, digest.hexdigest()]))
+    try:
+        write_atomically(memo, json.dumps([*identity, digest.hexdigest()]))
+    except OSError as error:  # the next process hashes it again
+        logger.info("the hash of %s is not remembered: %s", file, error)
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 from dataclasses import asdict
@@ -20,6 +21,8 @@ from typing import Any
 from outrider import kernels
 from outrider.kernels import isa
 from outrider.worker.model.config import ModelConfig
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
 
@@ -42,11 +45,17 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def remember(file: Path, facts: dict[str, Any]) -> None:
-    """Write facts whole: a reader sees the old file or the new one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Write facts whole: a reader sees the old file or the new one.
+
+    Where that cannot be done they are measured again, by the next process that wants them.
+    """
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
-    os.replace(fresh, file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        os.replace(fresh, file)
+    except OSError as error:
+        logger.info("%s is not remembered: %s", file.name, error)
 
 
 def kernel_sources() -> list[Path]:

@@ -6,6 +6,7 @@ Link).
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import zipfile
@@ -20,6 +21,8 @@ from tokenizers import Tokenizer
 
 from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.model.prepared import PreparedModel
+
+logger = logging.getLogger(__name__)
 
 VOCABULARY_BLOCK = 64
 """Token ids that share one hash."""
@@ -190,7 +193,13 @@ def _recall(memo: Path, identity: NDArray[np.int64]) -> list[bytes] | None:
 def _remember(memo: Path, identity: NDArray[np.int64], tokens: Sequence[bytes]) -> None:
     ends = np.cumsum([len(token) for token in tokens])
     data = np.frombuffer(b"".join(tokens), np.uint8)
-    handle, part = tempfile.mkstemp(dir=memo.parent, prefix=".vocabulary-")
-    with os.fdopen(handle, "wb") as file:
-        np.savez(file, identity=identity, ends=ends, data=data)
-    os.replace(part, memo)
+    part = ""
+    try:
+        handle, part = tempfile.mkstemp(dir=memo.parent, prefix=".vocabulary-")
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, identity=identity, ends=ends, data=data)
+        os.replace(part, memo)
+    except OSError as error:  # the next process makes it again
+        logger.info("%s is not remembered: %s", memo, error)
+        if part:
+            os.unlink(part)
