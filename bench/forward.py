@@ -10,10 +10,10 @@ import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
+from outrider.contract.user_cache import user_cache
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.linear import linear
@@ -78,8 +78,9 @@ def main() -> None:
     """Measure and print; `--json` prints one object, `--write` keeps it for the README."""
     arguments = parse()
     load_average = os.getloadavg()
-    cache = Path.home() / ".cache" / "outrider"
-    prepared = prepare(ModelSettings(uri=arguments.model), cache, lambda stage, done, total: None)
+    prepared = prepare(
+        ModelSettings(uri=arguments.model), user_cache(), lambda stage, done, total: None
+    )
     config, weights = load(prepared)
     results: dict[str, dict[str, Spread]] = {}
     for path in arguments.paths:

@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import ModelSettings
+from outrider.contract.user_cache import user_cache
 from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files
 from outrider.worker.model.config_file import parse_config, read_json
 from outrider.worker.model.load import SCALE
@@ -49,8 +50,7 @@ def main() -> int:
 def prepared_target(file: Path) -> PreparedModel:
     """Return the target of a service, as plain files."""
     uri = read_service(file).spec.target.model.source
-    cache = Path.home() / ".cache" / "outrider"
-    return prepare(ModelSettings(uri=uri), cache, lambda stage, done, total: None)
+    return prepare(ModelSettings(uri=uri), user_cache(), lambda stage, done, total: None)
 
 
 def deepen(model: PreparedModel, depth: int, folder: Path) -> int:

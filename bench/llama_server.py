@@ -20,6 +20,7 @@ import httpx
 
 from outrider.cli import processors
 from outrider.cli.ports import free_port
+from outrider.contract.user_cache import user_cache
 
 VERSION = "0.3.36"
 """Of llama-cpp-python."""
@@ -31,7 +32,6 @@ BUILD = (
     "LLAMA_BUILD_TESTS=OFF",
     "LLAMA_BUILD_UI=OFF",
 )
-KEPT = Path.home() / ".cache" / "outrider" / "bench" / f"llama.cpp-{VERSION}"
 CONTEXT = 2048
 READY_SECONDS = 60.0
 
@@ -96,14 +96,15 @@ async def _until_ready(client: httpx.AsyncClient, process: asyncio.subprocess.Pr
 
 def built(uv: str) -> Path:
     """Return the server's file; builds it if it is not kept."""
-    file = KEPT / "bin" / "llama-server"
+    kept = user_cache() / "bench" / f"llama.cpp-{VERSION}"
+    file = kept / "bin" / "llama-server"
     if file.exists():
         return file
-    print(f"building llama.cpp's server in {KEPT}, which takes minutes", file=sys.stderr)
+    print(f"building llama.cpp's server in {kept}, which takes minutes", file=sys.stderr)
     tools = [part for tool in TOOLS for part in ("--with", tool)]
     run = [uv, "run", "--no-project", "--isolated", *tools]
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=KEPT.parent) as name:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as name:
         folder = Path(name)
         of_source = ["--no-deps", "--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"]
         _do([*run, "python", "-m", "pip", "download", "--quiet", *of_source, "-d", folder])
@@ -112,9 +113,9 @@ def built(uv: str) -> Path:
             packed.extractall(folder, filter="data")
         (source,) = folder.glob("*/vendor/llama.cpp")
         options = [f"-D{option}" for option in ("CMAKE_BUILD_TYPE=Release", *BUILD)]
-        _do([*run, "cmake", "--fresh", "-S", source, "-B", KEPT, "-G", "Ninja", *options])
+        _do([*run, "cmake", "--fresh", "-S", source, "-B", kept, "-G", "Ninja", *options])
         jobs = str(processors.count())
-        _do([*run, "cmake", "--build", KEPT, "--target", "llama-server", "-j", jobs])
+        _do([*run, "cmake", "--build", kept, "--target", "llama-server", "-j", jobs])
     return file
 
 

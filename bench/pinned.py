@@ -20,6 +20,7 @@ from bench.report import Prompt
 from bench.sides import Answer, Counts
 from outrider.cli.trial import Arrangement
 from outrider.client import Sampling
+from outrider.contract.user_cache import user_cache
 
 ROOT = Path(__file__).parent.parent
 PEER = Path(__file__).parent / "pinned_peer.py"
@@ -80,7 +81,7 @@ def checkout(commit: str, folder: Path | None = None, root: Path = ROOT) -> Path
             "fetch it (`git fetch --unshallow` in a shallow clone), or say --pinned none"
         )
     name = asked.stdout.decode().strip()
-    parent = folder or Path.home() / ".cache" / "outrider" / "bench"
+    parent = folder or user_cache() / "bench"
     tree = parent / name
     if not tree.is_dir():
         _extract(root, name, tree)

@@ -25,10 +25,10 @@ from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.speculation import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from outrider.cli.service_file import read_service
+from outrider.contract.user_cache import user_cache
 from outrider.operator.spec import SpeculativeService
 from outrider.worker.model.source import Source
 
-FOLDER = Path.home() / ".cache" / "outrider" / "bench"
 NODES_AHEAD = {1: 24, 3: 64, 8: 96}
 """By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for
 its own depth, the default for the deepest)."""
@@ -106,7 +106,7 @@ def deeper(service: SpeculativeService, depth: int, options: argparse.Namespace)
     if depth == 1:
         yield service, 0
         return
-    folder = FOLDER / f"depth-{depth}"
+    folder = user_cache() / "bench" / f"depth-{depth}"
     assert service.spec.draft is not None
     try:
         size = deepen(prepared_target(options.file), depth, folder / "target")

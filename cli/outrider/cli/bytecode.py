@@ -6,7 +6,6 @@ each process then compiles all that it imports: more than half of what its start
 
 import os
 import sys
-from pathlib import Path
 
 FOLDER = "PYTHONPYCACHEPREFIX"
 FORBIDDEN = "PYTHONDONTWRITEBYTECODE"
@@ -16,10 +15,12 @@ def keep() -> None:
     """Keep it for this process and for those that it starts, unless it is there already or has a
     folder; or none can be had: with one, Python reads no bytecode beside sources."""
     if sys.dont_write_bytecode and sys.pycache_prefix is None and not _is_there():
+        from outrider.contract.user_cache import user_cache
+
         try:
-            folder = Path.home() / ".cache" / "outrider" / "bytecode"
-            folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, RuntimeError):  # the latter where nobody knows a home
+            folder = user_cache() / "bytecode"
+            folder.mkdir(exist_ok=True)
+        except OSError:  # there is neither a home nor a folder for temporary files to write to
             return
         if not os.access(folder, os.W_OK):
             return

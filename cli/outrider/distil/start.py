@@ -17,7 +17,7 @@ from outrider.distil.recipe import Recipe
 from outrider.distil.target import Target
 from outrider.worker.model.checkpoint import EMBEDDING, HEAD, weight_files
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.fingerprint import Progress, combined, file_hashes
+from outrider.worker.model.fingerprint import Progress, weights_sha256
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.prepared import PreparedModel
@@ -47,8 +47,8 @@ class Start:
             raise BadRecipe("a draft begins with layers of the target or with a draft, not both")
         uri = f"file://{recipe.begin_with}"
         draft = prepare(ModelSettings(uri=uri, embeddings_from=recipe.target), cache, progress)
-        hashes = file_hashes(list(weight_files(recipe.begin_with)), cache, progress)
-        return cls(tuple(range(draft.config().layers)), draft, uri, combined(*hashes))
+        sha256 = weights_sha256(list(weight_files(recipe.begin_with)), cache, progress)
+        return cls(tuple(range(draft.config().layers)), draft, uri, sha256)
 
     @property
     def words(self) -> str:

@@ -11,7 +11,7 @@ from outrider.distil.errors import BadRecipe
 from outrider.worker.api.text import Text
 from outrider.worker.model.checkpoint import weight_files
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.fingerprint import Progress, combined, file_hashes
+from outrider.worker.model.fingerprint import Progress, weights_sha256
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.source import Source
@@ -43,6 +43,5 @@ class Target:
         check_layout(layout)
         path = Source.parse(uri).resolve()
         files = [path] if path.is_file() else list(weight_files(path))
-        hashes = file_hashes(files, cache, progress)
-        sha256 = hashes[0] if len(hashes) == 1 else combined(*hashes)
+        sha256 = weights_sha256(files, cache, progress)
         return cls(uri, prepared, config, layout, sha256, path.is_file())

@@ -61,18 +61,21 @@ def test_what_was_compiled_when_it_was_installed_is_used(portion: Path, tmp_path
     assert run(installed, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"
 
 
-def test_without_a_home_all_stays_as_it_is(portion: Path, tmp_path: Path) -> None:
+def test_without_a_home_it_goes_to_the_temporary_cache(portion: Path, tmp_path: Path) -> None:
     homeless = "import os, sys; del os.environ['HOME']; sys.modules['pwd'] = None; "
-    shown = run(portion, tmp_path, "-c", homeless + SHOWS, PYTHONDONTWRITEBYTECODE="1")
-    assert shown == "None 1\n"
+    given = {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
+    shown = run(portion, tmp_path, "-c", homeless + SHOWS, **given)
+    assert shown == f"{tmp_path / f'outrider-cache-{os.getuid()}' / 'bytecode'} \n"
     version = "sys.argv = ['outrider', '--version']; from outrider.cli.__main__ import main; main()"
-    shown = run(portion, tmp_path, "-c", homeless + version, PYTHONDONTWRITEBYTECODE="1")
+    shown = run(portion, tmp_path, "-c", homeless + version, **given)
     assert shown.startswith("outrider ")
 
 
 def test_where_its_folder_cannot_be_made_all_stays_as_it_is(portion: Path, tmp_path: Path) -> None:
     (tmp_path / ".cache").touch()
-    assert run(portion, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"
+    (tmp_path / f"outrider-cache-{os.getuid()}").touch()
+    given = {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
+    assert run(portion, tmp_path, "-c", SHOWS, **given) == "None 1\n"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

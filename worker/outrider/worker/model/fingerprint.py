@@ -36,6 +36,13 @@ def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[
     return hashes
 
 
+def weights_sha256(files: Sequence[Path], cache: Path, progress: Progress) -> str:
+    """Return SHA-256 of a model's weights, in hex: of the file, or of all hashes where there are
+    several."""
+    hashes = file_hashes(files, cache, progress)
+    return hashes[0] if len(hashes) == 1 else combined(*hashes)
+
+
 def combined(*parts: str | bytes) -> str:
     """Return SHA-256 over parts, each with its length before it, in hex."""
     digest = hashlib.sha256()
