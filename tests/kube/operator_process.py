@@ -17,7 +17,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import bytecode
 from tests.kube.control_plane import ControlPlane
+from tests.kube.nursery import ForkedOperator
 from tests.kube.server_process import ServerEnded
 
 HOST = "127.0.0.1"
@@ -52,8 +53,11 @@ class OperatorProcess:
     """Of the user that it is; None: the administrator."""
     sources: Path | None = None
     """Checkout of the version that it is; None: this one."""
+    forked: bool = False
+    """Whether its lives are forked from a process that has imported it, which is nearly all that
+    the command of a pod does before it asks for the lease."""
     lives: int = 0
-    _process: "subprocess.Popen[bytes] | None" = None
+    _process: "subprocess.Popen[bytes] | ForkedOperator | None" = None
     _port: int = 0
     _killed: bool = field(default=False)
 
@@ -109,17 +113,26 @@ class OperatorProcess:
         self._port = _free_port()
         listen = ("--listen", f"{HOST}:{self._port}", "--worker-image", IMAGE)
         user = str(self.kubeconfig or self.control_plane.kubeconfig)
+        environment = {**os.environ, "KUBECONFIG": user, **self._compiled(), **self._version()}
+        if self.forked:
+            self._process = ForkedOperator((*listen, *given), self.folder, environment, self.log)
+        else:
+            self._process = self._command((*listen, *given), environment)
+        self.lives += 1
+
+    def _command(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "outrider.operator", *listen, *given],
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "outrider.operator", *arguments],
                 cwd=self.folder,
-                env={**os.environ, "KUBECONFIG": user, **self._compiled(), **self._version()},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for pytest
             )
-        self.lives += 1
 
     def _compiled(self) -> dict[str, str]:
         """Its modules are compiled once for all lives of all operators: half of what a start
@@ -230,11 +243,13 @@ class Operators:
         arguments: Sequence[str] | None = None,
         kubeconfig: Path | None = None,
         sources: Path | None = None,
+        forked: bool = True,
     ) -> OperatorProcess:
-        """One more; does not wait until it leads."""
+        """One more; does not wait until it leads. That of another version is never `forked`."""
         folder = self.folder / f"operator-{len(self.all)}"
+        forked = forked and sources is None
         operator = OperatorProcess(
-            self.control_plane, folder, self.namespace, arguments, kubeconfig, sources
+            self.control_plane, folder, self.namespace, arguments, kubeconfig, sources, forked
         )
         self.all.append(operator)
         operator.start()

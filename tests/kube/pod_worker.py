@@ -6,7 +6,6 @@ Leaves which pods there are to `pod_workers`, and what a worker does to `fake_wo
 import base64
 import contextlib
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -25,6 +24,7 @@ from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
 from tests.kube import fake_worker, pod_files
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
+from tests.kube.nursery import NURSERY
 from tests.kube.pod_watch import Pod
 
 BEHAVIOUR = "behaviour.json"
@@ -32,9 +32,6 @@ LABEL = "outrider.dev/role"
 OWN = "OUTRIDER_"
 """Beginning of the variables that a worker reads."""
 MAX_PAUSE = 8.0
-NURSERY = multiprocessing.get_context("forkserver")
-"""Imports once what every worker needs, which takes longer than all else that a start takes."""
-NURSERY.set_forkserver_preload([fake_worker.__name__])
 
 
 @dataclass(slots=True)

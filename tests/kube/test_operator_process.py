@@ -1,6 +1,16 @@
 """The operator as a process: it leads, is found healthy, ends when told to, and comes back."""
 
+import pytest
+
 from tests.kube.operator_process import NO_ANSWER, REQUESTS, OperatorProcess, Operators
+
+
+@pytest.fixture
+def operator(operators: Operators) -> OperatorProcess:
+    """One that leads, and is the command of a pod in all its lives."""
+    started = operators.start(forked=False)
+    started.wait_until_leading()
+    return started
 
 
 def test_an_operator_leads_is_healthy_and_ends_when_told_to(operator: OperatorProcess) -> None:
