@@ -14,9 +14,10 @@ from typing import Any
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.host.process import exit_with_parent, keep_to
 from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
+from outrider.worker.model.load import CheckpointTensors
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup, join_store
@@ -77,10 +78,11 @@ def follow(
     config = prepared.config()
     layers = layers or LayerRange.whole(config)
     share = Shard(layers.config(config), group.rank, group.size)
-    weights = load_part(prepared, share.cut, lambda name: layers.holds(name, config))
+    weights = CheckpointTensors(prepared, share.cut, lambda name: layers.holds(name, config))
     init = InitMessage.decode(group.receive())
     kv_cache = HostKVCache(share.config.kv_shape, init.blocks, init.longest, prefix_cache=False)
-    options = PassOptions(threads, first_token=share.first_token, layers=layers)
+    kept = KeptWeights(prepared, share, layers)
+    options = PassOptions(threads, first_token=share.first_token, layers=layers, kept=kept)
     path = NumericPath(init.path)
     model = Llama(share.config, weights, path, kv_cache, init.rows, options)
     del weights

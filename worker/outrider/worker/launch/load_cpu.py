@@ -17,8 +17,10 @@ from outrider.worker.launch.loaded import (
 )
 from outrider.worker.launch.prepare import context_of
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.kept_weights import KeptWeights
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
+from outrider.worker.model.load import CheckpointTensors
 from outrider.worker.model.numeric_path import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
@@ -50,7 +52,7 @@ def load_on_cpu(
     blocks = blocks_of(settings, config, longest)
     rank_group = start_rank_group(settings, prepared) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
-    weights = load_part(prepared, share.cut)
+    weights = CheckpointTensors(prepared, share.cut)
     choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
     path = choice.path
     usable = settings.max_running * blocks_for(longest) if ranks == 1 else 0
@@ -58,7 +60,9 @@ def load_on_cpu(
     cached = settings.prefix_cache
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, most=most, prefix_cache=cached)
     inside = role is Role.DRAFT and settings.colocated is not None
-    options = PassOptions(settings.threads, host_folder=prepared.cache if inside else None)
+    kept = KeptWeights(prepared, share, LayerRange.whole(share.config))
+    host_folder = prepared.cache if inside else None
+    options = PassOptions(settings.threads, host_folder=host_folder, kept=kept)
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
     init = InitMessage(path, blocks, longest, ROW_CAPACITY)
     model = rank_group.lead(own, init) if rank_group else own

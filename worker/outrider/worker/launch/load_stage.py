@@ -23,9 +23,10 @@ from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import pass_seconds, warm_up_stage
 from outrider.worker.link import joining
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
+from outrider.worker.model.load import CheckpointTensors
 from outrider.worker.model.numeric_path import independent_rows
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.leader import LeadingModel
@@ -148,9 +149,10 @@ def load_layers(
     steps.begin(f"reads {layers}")
     group = start_rank_group(settings, models.own, layers=layers) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
-    weights = load_part(models.own, share.cut, lambda name: layers.holds(name, whole))
+    weights = CheckpointTensors(models.own, share.cut, lambda name: layers.holds(name, whole))
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=False)
-    options = PassOptions(settings.threads, layers=layers)
+    kept = KeptWeights(models.own, share, layers)
+    options = PassOptions(settings.threads, layers=layers, kept=kept)
     steps.begin(f"packs its weights in {path}")
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
     steps.begin("compiles, and compares rows alone and beside others")

@@ -3,8 +3,9 @@
 Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
 """
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,6 +77,34 @@ def load_part(prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything)
         rows = embedding[list(config.output_ids)]  # [outputs, hidden]
         tensors[HEAD] = cut(HEAD, rows)
     return tensors
+
+
+class CheckpointTensors(Mapping[str, T]):
+    """What `load_part` returns, read when a tensor is asked for: the embedding alone, or all.
+
+    Raises `ModelError` then.
+    """
+
+    def __init__(self, prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything) -> None:
+        self._prepared, self._cut, self._wanted = prepared, cut, wanted
+
+    @functools.cached_property
+    def _all(self) -> dict[str, T]:
+        return load_part(self._prepared, self._cut, self._wanted)
+
+    @functools.cached_property
+    def _embedding(self) -> T:
+        return load_part(self._prepared, self._cut, EMBEDDING.__eq__)[EMBEDDING]
+
+    def __getitem__(self, name: str) -> T:
+        alone = name == EMBEDDING and self._wanted(name) and "_all" not in self.__dict__
+        return self._embedding if alone else self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
 
 def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:

@@ -1,4 +1,4 @@
-"""Folders that are made once, whole, by the first process that needs them.
+"""Folders that are made once, whole, by the first process that needs them; turns of processes.
 
 Knows nothing of models: what goes into a folder is the caller's.
 """
@@ -8,11 +8,15 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 MANIFEST = "manifest.json"
+PAUSE = 0.02
+"""Seconds between two looks at a lock."""
 
 
 def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
@@ -20,8 +24,11 @@ def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
     `build` writes into a temporary folder, which is renamed when it is complete: a folder that can
     be seen is whole. Other processes wait for the one that builds. A file whose size is not what
-    the manifest says makes the folder be made again.
+    the manifest says makes the folder be made again. A whole one is found where nothing can be
+    written, too.
     """
+    if is_whole(folder):
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.parent / f".{folder.name}.lock"):
         if not is_whole(folder):
@@ -53,6 +60,34 @@ def _make(folder: Path, build: Callable[[Path], None]) -> None:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(f"{fresh}-old", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def turn(path: Path, most: float) -> Iterator[bool]:
+    """Hold a file lock, after a wait of at most so many seconds; yield whether it is held.
+
+    Where files cannot be written or locked, it is not.
+    """
+    try:
+        file = path.open("w")
+    except OSError:
+        yield False
+        return
+    with file:
+        yield _is_acquired(file, time.monotonic() + most)
+
+
+def _is_acquired(file: IO[str], until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+        except OSError:
+            return False
+        time.sleep(PAUSE)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ class MovableWeights:
     def __init__(self, weights: PassWeights, folder: Path) -> None:
         """Copy `weights`; `folder` is for the file, which no other process can open, and which is
         there only while the weights are in it."""
-        own = [array for array in _arrays(weights) if not _is_mapped(array)]
+        own = [array for array in _arrays(weights) if not is_mapped(array)]
         self._region = MemoryRegion(sum(bytes_of(array.shape, array.dtype) for array in own))
         self._region.use_huge_pages()
         self.weights: PassWeights = _changed(weights, self._place)
@@ -114,7 +114,7 @@ class MovableWeights:
         file.close()
 
     def _place(self, array: NDArray[Any]) -> NDArray[Any]:
-        if _is_mapped(array):
+        if is_mapped(array):
             return array
         placed = self._region.array(array.shape, array.dtype)
         placed[...] = array
@@ -131,7 +131,7 @@ def _all(copy: Callable[[memoryview], int | None], view: memoryview) -> None:
         done += count
 
 
-def _is_mapped(array: NDArray[Any]) -> bool:
+def is_mapped(array: NDArray[Any]) -> bool:
     """True if its memory is a file's."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):

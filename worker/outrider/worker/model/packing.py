@@ -56,7 +56,6 @@ def pack_model(
     none = np.zeros((0, config.hidden), np.float32)
     norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
     return PassWeights(
-        embedding=get(EMBEDDING) if layers.embeds else none,
         qkv=_stack((_qkv(get, i) for i in every), kind),
         output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
         gates=_stack((_gates(get, i, config) for i in every), kind),
@@ -73,7 +72,16 @@ def pack_model(
             config.qk_norm, (get.layer(i, "self_attn.k_norm.weight") for i in every), config.layers
         ),
         rotary=rotary_table(config, positions),
+        embedding=embedding_of(config, weights, layers),  # last: a checkpoint is read once then
     )
+
+
+def embedding_of(config: ModelConfig, weights: Mapping[str, Floats], layers: LayerRange) -> Floats:
+    """Return the embedding [vocab, hidden], without rows for layers that do not embed; raises
+    `ModelError` when it is missing."""
+    if layers.embeds:
+        return Tensors(weights)(EMBEDDING)
+    return np.zeros((0, config.hidden), np.float32)
 
 
 def _qkv(get: Tensors, i: int) -> Floats:
