@@ -16,9 +16,13 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.measurement_cache import kernel_sources
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import (
+    DOUBTS,
     MIN_PREFILL_SHARE,
+    MOST_DOUBTS,
+    Finding,
     borrowed,
     chain_rows,
+    finding_of,
     least_seconds,
     measured_costs,
     prefill_share,
@@ -110,3 +114,45 @@ def test_a_prefill_row_costs_a_part_of_one_with_logits(prefill: float, share: fl
 
 def test_where_rows_cost_nothing_prefill_rows_cost_the_same() -> None:
     assert prefill_share(one=2.0, most=2.0, prefill=1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("one", "several", "finding"),
+    [
+        (1.0, 1.0, Finding.RIGHT),
+        (1.2, 1.2, Finding.RIGHT),
+        (0.85, 0.85, Finding.RIGHT),  # a tenth faster at once, and both alike: within the noise
+        (1.3, 1.3, Finding.SLOWER),
+        (1.0, 1.5, Finding.SLOWER),
+        (1.5, 1.0, Finding.SLOWER),
+        (0.95, 1.2, Finding.SLOWER),
+        (0.7, 0.7, Finding.WRONG),
+        (1.0, 0.8, Finding.WRONG),
+        (0.8, 1.0, Finding.WRONG),
+        (0.8, 3.0, Finding.WRONG),
+    ],
+)
+def test_only_passes_that_take_less_say_that_the_memory_is_wrong(
+    one: float, several: float, finding: Finding
+) -> None:
+    assert finding_of(one, several) is finding
+
+
+def test_passes_that_are_slower_are_measured_afresh_by_the_third_start_in_a_row(
+    model: Llama, tmp_path: Path
+) -> None:
+    right = measured_costs(model, 1, tmp_path)
+    file = remembered_file(tmp_path)
+    quick = StepCosts(right.rows, right.contexts, right.measured / 100)  # as no machine can be
+    file.write_text(json.dumps(quick.to_json()))
+    for _ in range(MOST_DOUBTS - 1):
+        assert measured_costs(model, 1, tmp_path).seconds(1, 124) == quick.seconds(1, 124)
+    assert measured_costs(model, 1, tmp_path).seconds(1, 124) > 10 * quick.seconds(1, 124)
+    assert DOUBTS not in json.loads(file.read_text())
+
+
+def test_a_cache_that_cannot_be_written_costs_only_measuring_again(
+    model: Llama, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert measured_costs(model, 1, tmp_path / "file" / "cache").rows == (1, 2, 3, 4, 6, 8)

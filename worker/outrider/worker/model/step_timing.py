@@ -1,10 +1,11 @@
 """Measurement of step costs: seconds of forward passes, once per machine and model, remembered.
 
-What is remembered is checked by two quick measurements. All of them run before any sequence holds
-KV: they borrow block tables. Leaves what lies between measurements to `step_costs`.
+What is remembered is checked by two quick measurements (decision 0076). All of them run before any
+sequence holds KV: they borrow block tables. Leaves what lies between them to `step_costs`.
 """
 
 import contextlib
+import enum
 import logging
 import math
 import time
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.locked_dir import turn
 from outrider.worker.model.measurement_cache import facts_file, remember, remembered
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from outrider.worker.model.step_costs import Seconds, StepCosts
@@ -36,11 +38,31 @@ TABLE_SECONDS = 2.0
 """Time spent on the whole table, unless MIN_RUNS rounds take longer or MAX_RUNS less."""
 MIN_RUNS, MAX_RUNS = 3, 25
 TRUSTED = 1.25
-"""Remembered costs are measured afresh when they are off by more than this factor,"""
+"""Remembered costs are doubted when they are off by more than this factor,"""
 TRUSTED_SHAPE = 1.1
 """or what several rows cost, over what one costs, is off by more than this one: it decides how many
 rows pay. A table measured on a busy machine once had 8 rows at 1.5 times one row, where they took
 1.2 times; with it drafting gained nothing."""
+TURN = ".timing.lock"
+"""Beside the folders of all models: processes time passes one after the other."""
+LONGEST_WAIT = 10.0
+"""Seconds for others that do."""
+MOST_DOUBTS = 3
+"""Starts in a row that find passes slower than remembered, from which on that is the machine and
+not the moment."""
+DOUBTS = "doubts"
+"""In the file of step costs: such starts until now."""
+
+
+class Finding(enum.Enum):
+    """What a check says of remembered costs."""
+
+    RIGHT = enum.auto()
+    SLOWER = enum.auto()
+    """Passes take longer now: the machine is busy, or another."""
+    WRONG = enum.auto()
+    """Passes take less time now, which no disturbance makes: what was measured then was disturbed.
+    """
 
 
 class Measurable(Protocol):
@@ -67,7 +89,7 @@ def measured_costs(
     ranks: int = 1,
     machine: Sequence[str] = (),
 ) -> StepCosts:
-    """Return step costs of `model`, from the cache where two quick measurements agree with it.
+    """Return step costs of `model`, from the cache where two quick measurements are not against it.
 
     `sequences`: the most that one pass will have rows of. `machine`: what else they depend on
     besides the processor, such as a GPU and what compiles for it.
@@ -76,11 +98,19 @@ def measured_costs(
     room = min(model.kv_cache.longest, CONTEXTS[-1] + BUCKETS[-1])
     shape = (model.row_capacity, room, batch, *machine)
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
-    known = _known(file)
-    with _borrowed(model.kv_cache, room, batch) as block_tables:
+    known, doubts = _known(file)
+    with (
+        _borrowed(model.kv_cache, room, batch) as block_tables,
+        turn(cache.parent / TURN, LONGEST_WAIT),
+    ):
         timed_pass = TimedPass(model, block_tables)
-        if known is not None and _agrees(known, timed_pass):
-            return known
+        if known is not None:
+            finding = finding_of(*_ratios(known, timed_pass))
+            now = doubts + 1 if finding is Finding.SLOWER else 0
+            if finding is not Finding.WRONG and now < MOST_DOUBTS:
+                if now != doubts:
+                    remember(file, known.to_json() | {DOUBTS: now})
+                return known
         costs = measure(model, timed_pass)
     remember(file, costs.to_json())
     return costs
@@ -233,23 +263,38 @@ def _filled(
     return table
 
 
-def _known(file: Path) -> StepCosts | None:
+def _known(file: Path) -> tuple[StepCosts | None, int]:
+    """Return what a file remembers, and how many starts in a row have found passes slower."""
     facts = remembered(file)
     try:
-        return None if facts is None else StepCosts.from_json(facts)
+        return (
+            (None, 0) if facts is None else (StepCosts.from_json(facts), int(facts.get(DOUBTS, 0)))
+        )
     except (KeyError, TypeError, ValueError):
         logger.warning("%s does not hold step costs: measuring afresh", file)
-        return None
+        return None, 0
 
 
-def _agrees(known: StepCosts, timed_pass: TimedPass) -> bool:
+def _ratios(known: StepCosts, timed_pass: TimedPass) -> tuple[float, float]:
+    """Return what a pass of one row takes now, over what is remembered, and one of several."""
     context = known.contexts[0]
     checked = (known.rows[0], min(known.rows[-1], 8))
     passes = [partial(timed_pass.once, n, context) for n in checked]
     now = least_seconds(passes, CHECK_SECONDS)
     one, several = (s / known.seconds(n, context) for n, s in zip(checked, now, strict=True))
+    return one, several
+
+
+def finding_of(one: float, several: float) -> Finding:
+    """Judge remembered costs by what passes of one row and of several take now, over them.
+
+    Other work only ever adds: a pass that takes less than remembered says that the memory is wrong,
+    one that takes longer may say that the machine is busy now.
+    """
     level, shape = math.sqrt(one * several), several / one
     if 1 / TRUSTED < level < TRUSTED and 1 / TRUSTED_SHAPE < shape < TRUSTED_SHAPE:
-        return True
-    logger.info("remembered step costs are off by %.2f, rows by %.2f: measure", level, shape)
-    return False
+        return Finding.RIGHT
+    finding = Finding.WRONG if min(one, several) < 1 / TRUSTED_SHAPE else Finding.SLOWER
+    words = "remembered step costs are off by %.2f, rows by %.2f: %s"
+    logger.info(words, level, shape, finding.name.lower())
+    return finding
