@@ -21,7 +21,7 @@ from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import CheckpointTensors
-from outrider.worker.model.numeric_path import resolve
+from outrider.worker.model.numeric_path import admitted, resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.step_timing import measured_costs
@@ -64,6 +64,8 @@ def load_on_cpu(
     host_folder = prepared.cache if inside else None
     options = PassOptions(settings.threads, host_folder=host_folder, kept=kept)
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
+    if dtype is not Dtype.AUTO:  # AUTO takes only what was probed
+        admitted({path: own})
     init = InitMessage(path, blocks, longest, ROW_CAPACITY)
     model = rank_group.lead(own, init) if rank_group else own
     kv_cache.warm_up()

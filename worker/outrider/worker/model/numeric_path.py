@@ -2,10 +2,10 @@
 
 Leaves the paths' arithmetic to `outrider.kernels.cpu.linear` and timing to `path_timing`. A path is
 admitted only if a row's result is bit-equal beside any other rows (speculation.md). A path asked
-for by name is probed at every start. AUTO probes and measures once, and again where the processor,
-a package that makes machine code, the kernels' source or what they do here, the model's shape or
-the number of threads is another (`measurement_cache`): that takes seconds, too long for a start
-that can change nothing.
+for by name is probed at every start, on the model itself. AUTO probes and measures once, and again
+where the processor, a package that makes machine code, the kernels' source or what they do here,
+the model's shape or the number of threads is another (`measurement_cache`): that takes seconds, too
+long for a start that can change nothing.
 """
 
 import logging
@@ -32,7 +32,7 @@ from outrider.worker.model.path_timing import (
     measured_curves,
     samples,
 )
-from outrider.worker.model.rows import tree_rows
+from outrider.worker.model.rows import prompt_rows, tree_rows
 from outrider.worker.model.step_timing import borrowed
 
 logger = logging.getLogger(__name__)
@@ -71,16 +71,14 @@ def resolve(
     threads: int,
     cache: pathlib.Path,
 ) -> PathChoice:
-    """Return the path of `dtype`; AUTO takes the one on which the role's passes cost least.
+    """Return the path of `dtype`; AUTO takes the one on which the role's passes cost least, of
+    those that keep rows independent. One by name is to be probed once the model is loaded.
 
-    Raises `ModelError` if no path, or not the one asked for, keeps rows independent.
+    Raises `ModelError` if no path keeps rows independent.
     """
     if dtype is Dtype.AUTO:
         return choose(known_curves(CHOSEN, config, weights, threads, cache), role)
-    path = NumericPath(dtype)
-    with samples(config, weights, (path,), threads) as models:
-        admitted(models)
-    return PathChoice(path, {})
+    return PathChoice(NumericPath(dtype), {})
 
 
 def choose(curves: Mapping[NumericPath, Curve], role: Role) -> PathChoice:
@@ -128,6 +126,7 @@ def independent_rows(model: Llama) -> bool:
     """True if logits (of a stage: hidden states) of a row are bit-equal alone and beside others, at
     every place among them."""
     with borrowed(model.kv_cache) as block_table:
+        _fill_context(model, block_table)
         alone = _siblings(model, block_table, 1)[0].copy()
         for count in PROBED:
             if count > model.row_capacity:
@@ -147,6 +146,15 @@ def admitted(models: Mapping[NumericPath, Llama]) -> dict[NumericPath, Llama]:
     if refused:
         logger.warning("%s is not used here: rows depend on their neighbours", refused)
     return admitted
+
+
+def _fill_context(model: Llama, block_table: BlockTable) -> None:
+    """Compute keys and values of a prompt, which rows then see."""
+    tokens = (np.arange(CONTEXT, dtype=np.int32) * 31 + 7) % np.int32(model.config.vocab)
+    for start in range(0, CONTEXT, model.row_capacity):
+        chunk = tokens[start : start + model.row_capacity]
+        rows = prompt_rows(chunk, start, block_table, False)
+        model.forward_layers(rows, None if model.layers.embeds else _states(chunk, model))
 
 
 def _siblings(model: Llama, block_table: BlockTable, count: int) -> np.ndarray:
