@@ -118,6 +118,13 @@ class Control(control_pb2_grpc.ControlServicer):
         )  # fmt: skip
 
 
+async def meet(folder: Path, role: Role) -> None:
+    """Waits until the target and the draft have both begun."""
+    (folder / role).touch()
+    while not all((folder / one).exists() for one in Role):
+        await asyncio.sleep(0.01)
+
+
 async def serve(settings: WorkerSettings, parent: int) -> int:
     """Serves until SIGTERM, or until the parent's pipe ends."""
     marker = Path(f"{settings.cache}/{settings.role}-started")
@@ -125,6 +132,8 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
     marker.touch()
     if settings.name == "taken" and first:
         return ADDRESS_IN_USE
+    if settings.name == "meets":
+        await meet(Path(settings.link_dir or ""), settings.role)
     if settings.name == "falls" and settings.role is Role.TARGET:
         print("the weights are upside down", file=sys.stderr)
         return 1

@@ -2,7 +2,7 @@
 
 The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
 before it is ready, `taken` finds its first port in use, `stubborn` heeds no
-SIGTERM, `alone` runs no draft.
+SIGTERM, `alone` runs no draft, `meets` waits for the other worker's start.
 """
 
 import argparse
@@ -20,7 +20,8 @@ def prepare(settings: WorkerSettings) -> int:
         print(json.dumps({"error": "MixtralForCausalLM is not supported"}), flush=True)
         return 1
     print(json.dumps({"stage": "reading", "done": 1, "total": 2}), flush=True)
-    print(json.dumps({"prepared": "here"}), flush=True)
+    folders = dict.fromkeys(("directory", "tokenizer", "cache"), settings.cache)
+    print(json.dumps({"prepared": folders | {"embeddings": None}}), flush=True)
     return 0
 
 

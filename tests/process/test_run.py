@@ -436,6 +436,25 @@ def test_a_model_that_cannot_be_prepared_ends_the_run_in_words(tmp_path: Path) -
     assert "Traceback" not in err
 
 
+def test_models_that_were_prepared_are_not_looked_at_again(tmp_path: Path) -> None:
+    for says in (True, False):
+        _, _, err = outcome(tmp_path, "fine", "hello")
+        assert ("fine-target-0: reading" in err) is says, err
+
+
+def test_workers_whose_models_are_prepared_start_together(tmp_path: Path) -> None:
+    """Each waits for the other's start, which never ends where one comes after the other."""
+    outcome(tmp_path, "fine", "hello")
+    status, _, err = outcome(tmp_path, "meets", "hello")
+    assert status == 0, err
+
+
+def test_a_start_that_fails_has_the_next_one_prepare_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        _, _, err = outcome(tmp_path, "falls", "hello")
+        assert "falls-target-0: reading" in err
+
+
 def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
     status, _, err = outcome(tmp_path, "falls", "hello")
     assert status == 1

@@ -4,6 +4,7 @@ Decides nothing: which workers there are is `outrider.operator.plan`'s.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Self, TypeVar
 from outrider.cli import gpus
 from outrider.cli.compilation import beside, compile_kernels
 from outrider.cli.control_loop import Steering
-from outrider.cli.failures import BadInput
+from outrider.cli.failures import BadInput, WorkerFailed
 from outrider.cli.ports import HOST, WantedPorts
 from outrider.cli.preparation import prepare
+from outrider.cli.prepared_models import is_prepared, note_of, write_note
 from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
@@ -85,15 +87,18 @@ class LocalWorkers:
         return tuple(s.address for s in self.targets)
 
     async def __aenter__(self) -> Self:
-        """Prepare models and start the workers in the plan's order; all serve on return."""
+        """Prepare models and start the workers; all serve on return."""
         try:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
-            await self._prepare()
-            for supervisor in self.supervisors:
-                await supervisor.start()
+            if await self._prepare() or gpus.present():
+                await self._start_in_turn()
+            else:
+                await self._start_together()
         except BaseException as error:
             await self._close(error)
+            if isinstance(error, WorkerFailed):
+                self._forget_prepared()
             raise
         return self
 
@@ -128,13 +133,42 @@ class LocalWorkers:
             if state is not None and state.engine is not None and state.engine.path_seconds:
                 self._progress.note(numeric_path(supervisor.worker.name, state.engine))
 
-    async def _prepare(self) -> None:
-        """Prepare all models, one after the other; kernels are compiled meanwhile."""
+    async def _prepare(self) -> bool:
+        """Prepare the models that were not prepared before, one after the other; kernels are
+        compiled meanwhile. Return whether there was one."""
+        missing = False
         settings = [worker.settings for worker in self._plan.preparations]
         command, folder, progress = self._command, self.folder, self._progress
         async with beside(compile_kernels(settings, command, folder, progress)):
             for worker in self._plan.preparations:
-                await prepare(worker.name, worker.settings, command, folder, progress)
+                note = note_of(worker.settings, command)
+                if not is_prepared(note):
+                    missing = True
+                    said = await prepare(worker.name, worker.settings, command, folder, progress)
+                    write_note(note, said)
+        return missing
+
+    async def _start_in_turn(self) -> None:
+        """Start one worker after the other, in the plan's order: a first start measures passes for
+        seconds, beside which nothing else should run, and workers that share a GPU take what the
+        one before has left of its memory."""
+        for supervisor in self.supervisors:
+            await supervisor.start()
+
+    async def _start_together(self) -> None:
+        """Start all workers at once; end all of these starts where one fails."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for supervisor in self.supervisors:
+                    group.create_task(supervisor.start())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    def _forget_prepared(self) -> None:
+        """Have the next start prepare all models: one that fails may have lost a part of them."""
+        for worker in self._plan.preparations:
+            with contextlib.suppress(OSError):
+                note_of(worker.settings, self._command).unlink()
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))

@@ -5,7 +5,7 @@ Reads the JSON lines of `outrider.worker prepare`; knows nothing of weights.
 
 import json
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from outrider.cli.failures import Failure, WorkerFailed
@@ -18,8 +18,12 @@ from outrider.contract.settings import WorkerSettings
 
 async def prepare(
     name: str, settings: WorkerSettings, command: Command, folder: RunFolder, progress: Reporter
-) -> None:
-    """Prepare the models of one worker; raises `Failure` with the worker's own words."""
+) -> Mapping[str, Any]:
+    """Prepare the models of one worker; return what it says of them in the end.
+
+    Raises `Failure` with the worker's own words.
+    """
+    record: dict[str, Any] = {}
     try:
         async for record in records("prepare", name, settings, command, folder):
             if "stage" in record:
@@ -28,6 +32,7 @@ async def prepare(
                 )
     finally:
         progress.finish(name)
+    return record
 
 
 async def records(

@@ -117,7 +117,7 @@ def facts_file(cache: Path, target: WorkerSettings, *drafts: WorkerSettings) -> 
             {k: v for k, v in asdict(settings).items() if k not in ELSEWHERE}
             for settings in (target, *drafts)
         ],
-        "files": [list(_files(model)) for model in models],
+        "files": [list(files_of(model)) for model in models],
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return cache / "placement" / f"{digest[:16]}.json"
@@ -133,7 +133,7 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-def _files(model: ModelSettings) -> Iterator[tuple[str, int, int]]:
+def files_of(model: ModelSettings) -> Iterator[tuple[str, int, int]]:
     """Yield name, size and time of a local model's files: it may be trained again in its place."""
     if model.uri.startswith(LOCAL):
         path = Path(model.uri.removeprefix(LOCAL))

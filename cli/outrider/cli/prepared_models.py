@@ -1,0 +1,65 @@
+"""Models that were prepared before, so that a start need not look: a small file for each worker.
+
+A worker prepares by itself what it finds missing, so that nothing depends on these files but the
+progress that is shown of a download, and half a second.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outrider.cli.placement.facts import files_of, sources
+from outrider.cli.process import Command
+from outrider.cli.run_dir import told_cache
+from outrider.contract.settings import WorkerSettings
+
+LOOKED_AT = ("role", "model", "colocated", "tensor_parallel", "pipeline", "device")
+"""Settings that a preparation looks at."""
+PREPARED = ("prepared", "colocated")
+"""What a preparation says in the end: the folders of both models."""
+
+
+def note_of(settings: WorkerSettings, command: Command) -> Path:
+    """Return the file for a worker with these settings, of these very sources and model files."""
+    models = [model for model in (settings.model, settings.colocated) if model is not None]
+    identity = {
+        "command": command,
+        "sources": sources(),
+        "settings": {k: v for k, v in asdict(settings).items() if k in LOOKED_AT},
+        "files": [list(files_of(model)) for model in models],
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return Path(settings.cache or told_cache()) / "prepared" / f"{digest[:16]}.json"
+
+
+def is_prepared(note: Path) -> bool:
+    """True if all folders are there that were noted."""
+    try:
+        folders = json.loads(note.read_text(encoding="utf-8"))
+        return bool(folders) and all(os.path.isdir(folder) for folder in folders)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def write_note(note: Path, said: Mapping[str, Any]) -> None:
+    """Note the folders that a preparation has named in the end.
+
+    Nothing where that cannot be done: the next start then prepares again.
+    """
+    fresh = note.with_name(f".{note.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(list(_folders(said))), encoding="utf-8")
+        os.replace(fresh, note)
+
+
+def _folders(said: Mapping[str, Any]) -> Iterator[str]:
+    for model in filter(None, map(said.get, PREPARED)):
+        yield from (model[key] for key in ("directory", "tokenizer", "cache"))
+        if model["embeddings"] is not None:
+            yield model["embeddings"]
