@@ -29,8 +29,8 @@ async def _guarded(work: Coroutine[Any, Any, Done]) -> Done:
         if received:
             os._exit(128 + number)
         received.append(number)
+        task.cancel()  # first: nobody may read what is printed
         print("Stopping; press Ctrl-C again to force.", file=sys.stderr, flush=True)
-        task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, receive, number)
