@@ -350,6 +350,23 @@ def table(name: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
     return made
 
 
+def markdown(results: Mapping[str, Any]) -> str:
+    """Return all figures as a table in Markdown, a row for each engine."""
+    sets: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = results["sets"]
+    heads = ["", *(f"{name}: {way}" for name in sets for way in WAYS)]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for engine in next(iter(sets.values())):
+        found = [sets[name][engine][way] for name in sets for way in WAYS]
+        lines.append(f"| {' | '.join([engine, *map(cell, found)])} |")
+    return "\n".join(lines)
+
+
+def cell(values: Mapping[str, float]) -> str:
+    """Return tokens a second, with a mark where texts are not those of plain decoding."""
+    rate = f"{values['tokens_per_second']:.0f}"
+    return rate if values["same"] == 1 else f"{rate} \\*"
+
+
 def plot(results: Mapping[str, Any], path: Path) -> None:
     """Bars of tokens a second of each engine and way, a picture for each set."""
     import matplotlib

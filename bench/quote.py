@@ -1,7 +1,7 @@
 """The measured figures written into README: `python -m bench.quote`; `--check` only compares.
 
-Reads `bench/results/speculation.json` for the ratios and `processors.json` for the table of
-processors; measuring is `bench.speculation`'s and `bench.processors`'.
+Reads `bench/results/speculation.json` for the ratios, `processors.json` and `peers.json` for the
+tables of processors and of other engines; measuring is left to the benchmarks of these names.
 """
 
 import argparse
@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import processors
+from bench import peers, processors, provenance
 from bench.report import RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
 REPORT = RESULTS / "speculation.json"
 BEGIN, END = "<!-- ratios -->", "<!-- /ratios -->"
 PROCESSORS = ("<!-- processors -->", "<!-- /processors -->")
+PEERS = ("<!-- peers -->", "<!-- /peers -->")
 SIDES = {
     "async_vs_plain": ("asynchronous speculation (two processes) over plain decoding", "async", ""),
     "serial_vs_plain": ("serial speculation (one process) over plain decoding", "serial", ""),
@@ -46,10 +47,12 @@ def main() -> int:
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--processors", type=Path, default=processors.OUT)
+    parser.add_argument("--peers", type=Path, default=RESULTS / "peers.json")
     options = parser.parse_args()
     before = options.readme.read_text(encoding="utf-8")
     after = quote(before, read(options.report))
     after = between(after, PROCESSORS, processors.table(processors.known(options.processors)))
+    after = between(after, PEERS, beside(read(options.peers)))
     if options.check:
         return int(before != after)
     options.readme.write_text(after, encoding="utf-8")
@@ -64,6 +67,14 @@ def read(path: Path) -> Mapping[str, Any] | None:
 def quote(readme: str, report: Mapping[str, Any] | None) -> str:
     """`readme` with its ratios rewritten; `ValueError` without markers."""
     return between(readme, (BEGIN, END), UNMEASURED if report is None else measured(report))
+
+
+def beside(report: Mapping[str, Any] | None) -> str:
+    """The table of other engines, and where it was measured."""
+    if report is None:
+        return "Not measured yet: `python -m bench.peers`."
+    origin = provenance.origin("peers", report)
+    return f"{peers.markdown(report['results'])}\n\n{origin}"
 
 
 def between(readme: str, markers: tuple[str, str], words: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench import processors, quote
+from bench import processors
 
 
 def report(plain: float, date: str = "2026-01-02T03:04:05+00:00") -> dict[str, Any]:
@@ -31,11 +31,3 @@ def test_a_row_measured_again_replaces_its_own_and_no_other() -> None:
     again = processors.row(report(200, "2026-02-03T00:00:00+00:00"), "avx2")
     merged = processors.merged(rows, [again])
     assert [(one["isa"], one["plain"]) for one in merged] == [("avx2", 200), ("avx512", 100)]
-
-
-def test_readme_shows_the_rows_that_were_measured() -> None:
-    readme = quote.README.read_text(encoding="utf-8")
-    rows = processors.known(processors.OUT)
-    assert rows
-    shown = quote.between(readme, quote.PROCESSORS, processors.table(rows))
-    assert shown == readme, "run `python -m bench.quote`"

@@ -39,9 +39,9 @@ def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
     }
 
 
-def test_readme_quotes_the_last_measurement() -> None:
-    readme = quote.README.read_text(encoding="utf-8")
-    assert quote.quote(readme, quote.read(quote.REPORT)) == readme, "run `python -m bench.quote`"
+def test_readme_quotes_the_last_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["quote", "--check"])
+    assert quote.main() == 0, "run `python -m bench.quote`"
 
 
 def test_only_the_part_between_the_markers_is_rewritten() -> None:
@@ -89,7 +89,7 @@ def test_check_tells_a_stale_readme_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readme, measured = tmp_path / "README.md", tmp_path / "speculation.json"
-    text = TEXT + "\n".join(quote.PROCESSORS)
+    text = TEXT + "\n".join((*quote.PROCESSORS, *quote.PEERS))
     readme.write_text(text, encoding="utf-8")
     measured.write_text(json.dumps(report()), encoding="utf-8")
     arguments = ["quote", "--readme", str(readme), "--report", str(measured)]
