@@ -28,6 +28,7 @@ from rich.table import Table
 from bench import llama_server, peer, peer_draft, source_prompts
 from bench.cpu_peers import turns
 from bench.llama_server import LlamaServer
+from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_speculation
 from outrider.cli import processors
@@ -137,6 +138,7 @@ def main() -> int:
         load_average=load,
     )
     plot(results, options.out.with_suffix(".png"))
+    put_title(options.out)
     for name, found in results["sets"].items():
         Console().print(table(name, found))
     return 0

@@ -35,6 +35,7 @@ CAPTIONS = {
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
     "nightjar_real": f"Planners by requests at once, {MODELS}, dtype auto",
     "operator": "The operator with 200 services; a pass is a reconcile",
+    "peers": "SmolLM2-135M and its draft in other engines, each in the numeric type that it takes",
     "prefix": f"{PAIR}: chats with and without kept prefixes, one process, a thread for each "
     "processor",
     "proportion": f"{PAIR}, and targets of more layers. "
