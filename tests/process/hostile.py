@@ -16,7 +16,12 @@ from outrider.protos.v1 import drafter_pb2 as pb
 SERVICE = "outrider.protos.v1.Drafter"
 PAIR = f"/{SERVICE}/Pair"
 SECONDS = 30.0
-UNBOUNDED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+UNBOUNDED = (
+    *(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+"""What is sent is judged, however large: a receiver of megabytes pings to learn how fast they come,
+and on a busy machine gRPC would end the connection for that."""
 
 Misdeed = Callable[[pb.Open], Iterable[bytes]]
 """What to send when a session is opened."""
