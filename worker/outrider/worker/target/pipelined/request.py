@@ -41,8 +41,9 @@ class PipelinedRequest(Answer):
 
     @property
     def needs_prefill(self) -> bool:
-        """True if tokens of its prompt are still to be sent to the stages."""
-        return self.sequence.unsent_prompt > 0
+        """True if tokens of its prompt are still to be sent to the stages, as of one that waits
+        for a place in their KV, or for stages that are gone."""
+        return self.sequence.placed is None or self.sequence.unsent_prompt > 0
 
     def committed(self) -> NDArray[np.int32]:
         """Return a copy of all committed tokens."""
