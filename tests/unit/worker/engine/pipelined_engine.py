@@ -218,6 +218,13 @@ class Target:
     def link_draft(self) -> None:
         self.inbox.append(LinkUp(LINK, np.ones(VOCABULARY, np.bool_)))
 
+    def grow_all(self) -> int:
+        """Have growth arrive for every open session; return how many messages that are."""
+        before = len(self.inbox)
+        for session in self._drafts:
+            self._grow(session)
+        return len(self.inbox) - before
+
     def truth(self, number: int) -> list[int]:
         """What plain decoding writes."""
         request = self.requests[number]

@@ -101,6 +101,19 @@ def test_a_lost_group_costs_no_token() -> None:
     assert len(target.stages.lives) > 1
 
 
+def test_growth_for_a_sequence_that_waits_for_its_group_is_taken() -> None:
+    target = asked()
+    target.run(until=lambda: len(target.texts[0]) >= ANSWER // 2)
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    assert target.grow_all(), "no session is open"
+    target.engine.step()
+    assert not target.engine.group.up, "it came while the group was gone"
+    target.stages.missing = ""
+    target.run(steps=1_000_000)
+    assert_true(target)
+
+
 def test_a_text_that_is_computed_again_says_nothing_of_drafting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
