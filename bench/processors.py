@@ -43,7 +43,9 @@ def main() -> int:
         command="python -m bench.processors " + " ".join(sys.argv[1:]),
         results={"rows": rows},
         ratios={
-            f"{name(one)} {side}": one["ratios"][side] for one in rows for side in ARRANGEMENTS
+            f"{processors(one)} by {one['isa']} {side}": ratio
+            for one in rows
+            for side, ratio in one["ratios"].items()
         },
         load_average=load,
     )
@@ -103,15 +105,13 @@ def known(path: Path) -> list[Row]:
 
 def merged(rows: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """Return all rows; those of the same processor and instruction set are replaced."""
-
     by_identity = {tuple(str(one[key]) for key in IDENTITY): one for one in (*rows, *new)}
     return list(by_identity.values())
 
 
-def name(one: Row) -> str:
-    """A row's processor and instruction set in a few words."""
-    features = ", ".join(one["flags"])
-    return f"{one['cpu']} ({features}) by {one['isa']}"
+def processors(one: Row) -> str:
+    """A row's processors, with what they can do in brackets."""
+    return f"{one['cores']} x {one['cpu']} ({', '.join(one['flags'])})"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -124,8 +124,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for one in rows:
         gains = (f"{one['ratios'][side]:.2f} x" for side in ARRANGEMENTS)
-        processors = f"{one['cores']} x {one['cpu']} ({', '.join(one['flags'])})"
-        cells = (processors, one["isa"], f"{one['plain']:.0f}", *gains, one["date"])
+        cells = (processors(one), one["isa"], f"{one['plain']:.0f}", *gains, one["date"])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
