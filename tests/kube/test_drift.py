@@ -247,6 +247,25 @@ def test_at_rest_nobody_writes_and_nobody_asks(
     assert requests(operator) - asked <= 2 * (renewals(space) - renewed) + 2
 
 
+def test_advice_that_was_withdrawn_is_not_written_again(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until(lambda: advice(space), "advice is given")
+    asked = {"resources": {"requests": {"memory": "1Gi"}}}
+    space.patch(SERVICE, "chat", {"spec": {"target": asked, "draft": asked}})
+    space.until(lambda: not advice(space), "advice is withdrawn")
+    space.until_at_rest("chat")
+    operator.wait_for_passes(3)
+    sent, renewed = requests(operator), renewals(space)
+    operator.wait_for_passes(8)
+    assert requests(operator) - sent <= 2 * (renewals(space) - renewed) + 2
+
+
+def advice(space: Space) -> list[str]:
+    return list(space.there(SERVICE, "chat").get("status", {}).get("advice", ()))
+
+
 def versions(space: Space, name: str) -> dict[str, str]:
     every = [*space.children(name).values(), space.there(SERVICE, name)]
     return {str(one["metadata"]["uid"]): one["metadata"]["resourceVersion"] for one in every}

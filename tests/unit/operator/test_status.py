@@ -57,6 +57,17 @@ def test_a_service_whose_workers_nothing_guards_is_told_so(certified: bool) -> N
     assert len(told) == (0 if certified else 1)
 
 
+def test_advice_that_was_withdrawn_is_written_once() -> None:
+    """The API server keeps an empty list where a list is withdrawn."""
+    service = OneService()
+    service.edit(lambda spec: spec["target"].update(newer=1))
+    service.rest(1)
+    assert service.raw["status"]["advice"]
+    service.edit(lambda spec: spec["target"].pop("newer"))
+    service.rest(1)
+    assert service.raw["status"]["advice"] == []
+
+
 def test_advice_beyond_what_a_status_holds_is_no_event_of_each_pass() -> None:
     service = OneService()
     newer = {f"newer{number}": 1 for number in range(MAX_ADVICE + 4)}
