@@ -47,6 +47,8 @@ CAPTIONS = {
     "step costs alone",
     "swiftspec": f"{PAIR}: SwiftSpec taken apart, by the delay of the link. Dotted: what is "
     "claimed of mirrored and lock step",
+    "swiftspec_8": f"{PAIR}, the target of eight times the depth: SwiftSpec taken apart, by the "
+    "delay of the link. Dotted: what is claimed of mirrored and lock step",
 }
 TITLE, BAND = "Title", "Outrider-Band"
 """Keys of a picture's own text: its title, and the height of the band that holds it, in pixels."""
