@@ -63,10 +63,8 @@ def status(view: View, wanted: Desired, now: str) -> Object:
             {"kind": one["kind"], "name": one["metadata"]["name"]}
             for one in wanted.objects[:MAX_RESOURCES]
         ],
+        "advice": said(view),
     }
-    sentences = said(view)
-    if sentences or "advice" in old:  # withdrawn, it stays as an empty list
-        content["advice"] = sentences
     for role in roles(view.service):
         content[role.value] = _role(view.observed, role, wanted)
     if view.service.spec.same_pod:
