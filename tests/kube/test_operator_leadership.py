@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import Role
-from tests.kube.api_proxy import LEASES, ApiProxy, Asked
+from tests.kube.api_proxy import LEASES, ApiProxy, Asked, nobody
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import NO_ANSWER, OperatorProcess, Operators
 from tests.kube.paired import GOOD, Paired
@@ -78,8 +78,14 @@ def takes_over(pair: Paired, candidate: Candidate) -> None:
     """Waits until it leads, and does something that only a leader does."""
     operator, proxy = candidate
     operator.wait_until_leading()
-    pair.control_plane.kubectl("delete", "configmap", f"{pair.name}-intent", "-n", pair.namespace)
+    delete_intent(pair)
     pair.until(lambda: bool(pair.policy) and bool(proxy.writes), "what was deleted is made again")
+
+
+def delete_intent(pair: Paired) -> None:
+    """Whoever leads writes it again."""
+    gone = ("configmap", f"{pair.name}-intent", "-n", pair.namespace, "--ignore-not-found")
+    pair.control_plane.kubectl("delete", *gone)
 
 
 def assert_one_after_the_other(first: ApiProxy, second: ApiProxy) -> None:
@@ -126,13 +132,24 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_more(
     pair: Paired, first: Candidate, second: Candidate, workers: PodWorkers
 ) -> None:
     operator, proxy = first
-    operator.pause()
+    pause_at_a_write(pair, first)
     takes_over(pair, second)
     workers.behave(Role.TARGET, rates={})
+    proxy.silent = nobody
     operator.resume()
     pair.until(lambda: not operator.alive, "it ends")
     assert operator.status == LOST
     assert_one_after_the_other(proxy, second[1])
+
+
+def pause_at_a_write(pair: Paired, candidate: Candidate) -> None:
+    """Pauses it while it waits for an answer that never comes: nothing of it is on its way."""
+    operator, proxy = candidate
+    proxy.silent = lambda asked: asked.writes
+    delete_intent(pair)
+    pair.until(lambda: any(one.writes and not one.passed for one in proxy.asked), "it writes")
+    operator.pause()
+    proxy.cut()
 
 
 def looks(proxy: ApiProxy, since: float) -> int:

@@ -7,6 +7,8 @@ import asyncio
 import datetime
 import json
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any, Self
 
 import aiohttp
@@ -36,6 +38,8 @@ MAX_RETRY_AFTER = 60.0
 """Longest time for which a server that asks for patience is left alone."""
 MAX_NOTE = 1024
 """Characters of an event's note, the API's limit."""
+_needs_lease: ContextVar[bool] = ContextVar("needs_lease", default=False)
+"""True in the task of a request that only the holder of the Lease may make."""
 
 
 class ClusterError(Exception):
@@ -76,7 +80,11 @@ class Cluster:
         self._api = api
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self.may_write: Callable[[], bool] = lambda: True
-        """Checked before every write to an object other than a Lease."""
+        """Checked for every write to an object other than a Lease, as it is sent: a connection may
+        take longer than the Lease lasts."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._check_lease)  # called before they are
+        api.configuration.trace_configs = [trace]
 
     @classmethod
     async def connect(cls, requests: Counter) -> Self:
@@ -224,10 +232,22 @@ class Cluster:
         if kind in UNTHROTTLED:
             return await self._request(method, path, **options)
         async with self._slots:
-            if method != "get" and not self.may_write():
-                reason = "not asked: the lease is not held any more"
-                raise ClusterError(f"{method} {path}", 0, reason)
-            return await self._request(method, path, **options)
+            before = _needs_lease.set(method != "get")
+            try:
+                return await self._request(method, path, **options)
+            finally:
+                _needs_lease.reset(before)
+
+    async def _check_lease(
+        self,
+        session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        request: aiohttp.TraceRequestHeadersSentParams,
+    ) -> None:
+        """Raises `ClusterError` for a request that may not be made any more."""
+        if _needs_lease.get() and not self.may_write():
+            reason = "not asked: the lease is not held any more"
+            raise ClusterError(f"{request.method} {request.url.path}", 0, reason)
 
     async def _request(self, method: str, path: str, **options: Any) -> Object:
         request = f"{method} {path}"

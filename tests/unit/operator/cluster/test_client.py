@@ -98,6 +98,32 @@ def test_whoever_holds_no_lease_writes_nothing_but_leases_whatever_the_names() -
     asyncio.run(scene())
 
 
+def test_a_lease_that_ends_while_the_connection_is_made_stops_the_write() -> None:
+    meta = {"name": "late", "namespace": "n"}
+    bare = {"apiVersion": "v1", "kind": CONFIG_MAP.name, "metadata": meta}
+    heard: list[str] = []
+
+    async def hear(request: web.Request) -> web.Response:
+        heard.append(request.method)
+        return await echoed(request)
+
+    async def scene() -> None:
+        async with cluster(hear) as asked:
+            api, held = asked._api, [True]
+            asked.may_write = lambda: held[0]
+
+            async def ends(*_: object) -> None:
+                held[0] = False
+
+            (trace,) = api.configuration.trace_configs
+            trace.on_connection_create_end.append(ends)
+            with pytest.raises(ClusterError, match="lease is not held"):
+                await asked.create(bare)
+        assert not heard
+
+    asyncio.run(scene())
+
+
 HAPPENED: Any = {"warning": False, "reason": "Scaled", "note": "2 to 1"}
 
 
