@@ -7,7 +7,6 @@ Leaves what a pass is made of to `bench.forward`.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -71,6 +70,7 @@ def main() -> None:
         return
     sides = [Side.start(name, options) for name in options.sides or here()]
     cells = [(role, rows) for role in options.roles for rows in options.rows]
+    load = os.getloadavg()
     for cell in cells:
         for side in sides:
             side.turn(cell)  # compiles
@@ -81,11 +81,10 @@ def main() -> None:
                 side.turn(cell)
     for side in sides:
         side.close()
-    if options.json:
-        print(json.dumps({s.name: {f"{r} {n}": v for (r, n), v in s.best.items()} for s in sides}))
-    else:
-        for role in options.roles:
-            show(role, sides, options)
+    for role in options.roles:
+        show(role, sides, options)
+    if options.out is not None:
+        report(sides, options, load)
 
 
 def parse() -> argparse.Namespace:
@@ -97,7 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=list(ROLES))
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", action="store_true", help="print one object instead of tables")
+    parser.add_argument("--out", type=Path, help="a report; left out: tables alone")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -123,6 +122,31 @@ def show(role: str, sides: list[Side], options: argparse.Namespace) -> None:
             ms, one = side.best[role, rows], side.best[role, options.rows[0]]
             cells.append(f"{ms:>11.2f} {f'({ms / one:.2f}x; {1e3 * rows / ms:.0f}/s)':>16}")
         print(f"{rows:>5}", *cells)
+
+
+def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ...]) -> None:
+    """Write all cells, and what rows cost over one."""
+    from bench.report import write_report
+
+    write_report(
+        options.out,
+        command="python -m bench.cost_curve " + " ".join(sys.argv[1:]),
+        results={
+            "dtype": options.dtype,
+            "threads": options.threads,
+            "milliseconds": {
+                side.name: {f"{role} {rows}": ms for (role, rows), ms in side.best.items()}
+                for side in sides
+            },
+        },
+        ratios={
+            f"{side.name} {role} {rows} over {options.rows[0]}": ms
+            / side.best[role, options.rows[0]]
+            for side in sides
+            for (role, rows), ms in side.best.items()
+        },
+        load_average=load,
+    )
 
 
 def serve(options: argparse.Namespace) -> None:

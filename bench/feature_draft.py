@@ -22,7 +22,7 @@ from bench.feature.answers import answers
 from bench.feature.costs import pass_seconds
 from bench.feature.growing import Guesser
 from bench.feature.rounds import ROWS, Ahead, Tally, draft_ahead, draft_anew, first_root
-from bench.report import write_report
+from bench.report import prompts, write_report
 from outrider.distil.shards import ANSWERED, Chat
 
 AGES = 6
@@ -36,7 +36,7 @@ def main() -> int:
     torch.set_num_threads(1)
     load_average = os.getloadavg()
     pair = Pair.prepare()
-    chats = answers(pair.target, options.answers)
+    chats = answers(pair.target, options.answers, [prompt.text for prompt in prompts()])
     drafts = {}
     for name, file in {PLAIN: None, **dict(options.drafts)}.items():
         print(name, file=sys.stderr, flush=True)

@@ -126,7 +126,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, float]]:
             for side in SIDES[:: 1 if repetition % 2 else -1]:
                 engine.turns.target.prefill_planner = planners[side]
                 played[side].append(play(engine, arrivals(engine, streams, options.shorts)))
-        summary = {side: summarised(all_of, streams) for side, all_of in played.items()}
+        step = statistics.median(s for side in SIDES for one in played[side] for s in one.steps)
+        summary = {side: summarised(all_of, streams, step) for side, all_of in played.items()}
         results[f"{streams} streams"] = summary
         ratios |= ratios_of(summary, streams)
         ratios[f"same_text_{streams}_streams"] = same_text(played)
@@ -166,11 +167,14 @@ def play(engine: InTurn, requests: Sequence[Arrival]) -> Played:
     return played
 
 
-def summarised(played: Sequence[Played], streams: int) -> dict[str, Any]:
-    """Return medians and ranges over repetitions; first tokens by place behind the streams."""
+def summarised(played: Sequence[Played], streams: int, step: float) -> dict[str, Any]:
+    """Return medians and ranges over repetitions; first tokens by place behind the streams.
+
+    `step`: seconds of a step without prefill, of both sides: with no stream, a fair one's prompts
+    may end without one, or in compiled runs of many passes.
+    """
     last = len(played[0].ends)
     shorts = range(streams + 1, last)
-    step = statistics.median(s for one in played for s in one.steps)
     gaps = sorted(gap / step for one in played for gap in one.gaps)
     return {
         "seconds": median_and_range([one.seconds for one in played]),

@@ -20,7 +20,7 @@ from bench.cost_curve import here
 from bench.report import RESULTS, write_report
 
 OUT = RESULTS / "processors.json"
-ARRANGEMENTS = {"serial": "one process", "async": "two processes"}
+ARRANGEMENTS = {"serial": "one process", "async": "two processes", "auto": "Auto"}
 """Names of `bench.speculation`, and in words."""
 IDENTITY = ("cpu", "flags", "cores", "isa")
 """Of a row: another of the same replaces it."""
@@ -93,7 +93,11 @@ def row(report: Mapping[str, Any], isa: str) -> Row:
         "load": report["load_average"][0],
         "dtype": results["dtype"][plain],
         "plain": greedy["tokens_per_second"]["median"],
-        "ratios": {side: report["ratios"][f"{side}_vs_plain"] for side in ARRANGEMENTS},
+        "ratios": {
+            side: report["ratios"][f"{side}_vs_plain"]
+            for side in ARRANGEMENTS
+            if f"{side}_vs_plain" in report["ratios"]
+        },
         "same_text": min(mode["same_text"] for mode in results["modes"].values()),
     }
 
@@ -123,7 +127,8 @@ def table(rows: Sequence[Row]) -> str:
     )
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for one in rows:
-        gains = (f"{one['ratios'][side]:.2f} x" for side in ARRANGEMENTS)
+        ratios = one["ratios"]
+        gains = (f"{ratios[side]:.2f} x" if side in ratios else "-" for side in ARRANGEMENTS)
         cells = (processors(one), one["isa"], f"{one['plain']:.0f}", *gains, one["date"])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -29,7 +29,7 @@ from outrider.cli.load.exchange import Manner
 from outrider.cli.load.lengths import Lengths
 from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.summary import Summary
-from outrider.cli.load.workload import LoadWorkload
+from outrider.cli.load.workload import PAIRS, LoadWorkload
 from outrider.cli.service_file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
@@ -158,7 +158,7 @@ def load_of(options: argparse.Namespace, service: Service, pace: Pace) -> Sessio
             source=prompts(),
             lengths=Lengths(longest_prompt=256, longest_answer=128),
             cancel_share=options.cancel_share,
-            check_text=True,
+            checked_pairs=PAIRS,
         ),
         pace=pace,
         extent=Extent(seconds=options.seconds),

@@ -21,7 +21,7 @@ from tools.feature_draft.start import PLAIN, Pair
 from torch import Tensor, nn
 
 from bench.feature.answers import answers
-from bench.report import RESULTS, write_report
+from bench.report import RESULTS, prompts, write_report
 from outrider.distil.batches import batch_of
 from outrider.distil.network import Draft, causal
 from outrider.distil.shards import ANSWERED, Chat, load_shard, shard_files
@@ -128,7 +128,9 @@ def main() -> int:
     ids = torch.tensor(pair.draft.config().output_ids)
     chats = [chat for file in shard_files(options.chats) for chat in load_shard(file)]
     data = known(draft, chats[HELD_OUT : HELD_OUT + options.limit])
-    test = known(draft, answers(pair.target, options.answers))
+    test = known(
+        draft, answers(pair.target, options.answers, [prompt.text for prompt in prompts()])
+    )
     found = {"plain draft": right(draft, ids, test, test.hidden)}
     for age in (BLIND, *options.ages):
         correction = trained(draft, data, age, options.steps, options.seed)

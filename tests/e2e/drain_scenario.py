@@ -12,7 +12,7 @@ from tests.e2e.recording import Recording
 from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install
 
 LOADS = {
-    "long": "--rate 0.2 --output-tokens 800 --ignore-eos --check-text",
+    "long": "--rate 0.2 --output-tokens 800 --ignore-eos --check-pairs 2",
     "short": "--rate 4 --output-tokens 4 --input-tokens 16 --check-text",
 }
 """As much as two processors answer, by the name of the file that tells of it."""
@@ -54,6 +54,7 @@ def scale_down(on: Recording) -> None:
     """Two of three targets go."""
     with load(on):
         on.run(patched('{"replicas": 1}'))
+        on.run("sleep 1")
         on.run(COSTS)
         on.run(until_pods(1))
         on.run(PODS)

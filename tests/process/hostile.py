@@ -31,7 +31,10 @@ class HostileDraft:
     """A server that says `hello` (bytes; by default a good one) and misbehaves in each session."""
 
     def __init__(self, misdeed: Misdeed, hello: Callable[[pb.Hello], bytes] | None = None) -> None:
+        self.streams = 0
+        """How often a target connected."""
         self.opened = 0
+        """Sessions that targets opened."""
         self.closes: queue.Queue[pb.Close] = queue.Queue()
         """What the target closed, and why."""
         self._misdeed = misdeed
@@ -51,6 +54,7 @@ class HostileDraft:
         self._server.stop(0).wait()
 
     def _pair(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        self.streams += 1
         messages = map(pb.TargetMessage.FromString, incoming)
         with contextlib.suppress(grpc.RpcError):  # the target ended the stream
             yield self._hello(next(messages).hello)

@@ -17,6 +17,7 @@ from outrider.cli.placement.facts import files_of, sources
 from outrider.cli.process import Command
 from outrider.cli.run_dir import told_cache
 from outrider.contract.settings import WorkerSettings
+from outrider.contract.whole_file import write_whole
 
 LOOKED_AT = ("role", "model", "colocated", "tensor_parallel", "pipeline", "device")
 """Settings that a preparation looks at."""
@@ -51,11 +52,8 @@ def write_note(note: Path, said: Mapping[str, Any]) -> None:
 
     Nothing where that cannot be done: the next start then prepares again.
     """
-    fresh = note.with_name(f".{note.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(list(_folders(said))), encoding="utf-8")
-        os.replace(fresh, note)
+        write_whole(note, json.dumps(list(_folders(said))))
 
 
 def _folders(said: Mapping[str, Any]) -> Iterator[str]:

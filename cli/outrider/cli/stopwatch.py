@@ -5,10 +5,11 @@ Knows nothing of workers: a name, and a stage of its own.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from outrider.contract.whole_file import write_whole
 
 FILE = "stages.json"
 MOST = 400
@@ -46,17 +47,14 @@ class Stopwatch:
             self._now[key] = round(self._clock() - began, 1)
 
     def write(self) -> None:
-        """Write what has ended into the file, whole: a reader sees the old one or the new one.
+        """Write what has ended into the file, whole.
 
         Nothing where that cannot be done: the next start then does not say how long it may take.
         """
         others = {key: last for key, last in _read(self._file).items() if key not in self._now}
         kept = dict([*others.items(), *self._now.items()][-MOST:])
-        fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(kept, indent=2), encoding="utf-8")
-            os.replace(fresh, self._file)
+            write_whole(self._file, json.dumps(kept, indent=2))
 
 
 def _read(file: Path) -> dict[str, float]:

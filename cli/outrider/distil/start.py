@@ -58,9 +58,9 @@ class Start:
         return f"layers {', '.join(map(str, self.layers))} of the target"
 
     def fields(self) -> dict[str, Any]:
-        """Return what config.json and the report say of it."""
+        """Return what config.json says of it: not where it lay, for drafts are given away."""
         if self.draft is not None:
-            return {"initialised_from_draft": {"uri": self.uri, "sha256": self.sha256}}
+            return {"initialised_from_draft": {"sha256": self.sha256}}
         return {"initialised_from_target_layers": list(self.layers)}
 
     def network(self, config: ModelConfig, weights: Weights, output_ids: Sequence[int]) -> Draft:

@@ -1,6 +1,5 @@
 """What the bench of other engines makes of files and answers; nothing is measured here."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from bench import peer_draft
 from bench.peers import END, OURS, Measured, Said, all_ratios, figures, markdown
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
+from outrider.worker.model.config_file import read_config
 from outrider.worker.model.gguf_file import GgufModel
 from outrider.worker.model.source import Source
 
@@ -21,10 +21,10 @@ def test_the_draft_that_peers_read_is_the_demos(tmp_path: Path) -> None:
     spec = read_service(SERVICE).spec
     assert spec.draft is not None
     folder = Source.parse(spec.draft.model.uri).resolve()
-    config = json.loads((folder / "config.json").read_text())
+    config = read_config(folder)
     fields = written.config_fields()
-    assert fields["num_hidden_layers"] == config["num_hidden_layers"]
-    assert fields["rope_parameters"]["rope_theta"] == config["rope_theta"]
+    assert fields["num_hidden_layers"] == config.layers
+    assert fields["rope_parameters"]["rope_theta"] == config.rope_theta
     target = GgufModel(Source.parse(spec.target.model.uri).resolve())
     embedding = "model.embed_tokens.weight"
     first = next(value for name, value in target.tensors() if name == embedding)

@@ -45,6 +45,7 @@ def serve(
     chunk_usage: opt.ChunkUsage = False,
     slo: opt.Slo = None,
     check_text: opt.CheckText = False,
+    check_pairs: opt.CheckPairs = None,
     watch_rss: opt.WatchRss = None,
     out: opt.Out = None,
     plot: opt.Plot = None,
@@ -72,7 +73,7 @@ def serve(
     from outrider.cli.load.exchange import Manner
     from outrider.cli.load.lengths import Lengths
     from outrider.cli.load.session import Measurement, Session
-    from outrider.cli.load.workload import LoadWorkload
+    from outrider.cli.load.workload import PAIRS, LoadWorkload
 
     checks.above_zero("--rate", rate)
     checks.above_zero("--seconds", seconds)
@@ -97,7 +98,7 @@ def serve(
             ),
             temperature=temperature,
             cancel_share=cancel_share,
-            check_text=check_text,
+            checked_pairs=check_pairs or (PAIRS if check_text else 0),
         ),
         pace=checks.pace(arrivals, rate, burst_size, concurrency),
         extent=Extent(

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from outrider.cli.load.arrivals import Arrivals
-from outrider.cli.load.workload import LAST_SEED
+from outrider.cli.load.workload import LAST_SEED, PAIRS
 
 LOAD, WORK, CHECKS, OUTPUT = "Load", "Requests", "Checks", "Output"
 
@@ -174,8 +174,17 @@ CheckText = Annotated[
     bool,
     Option(
         "--check-text",
-        help="Ask 16 (prompt, seed) pairs over and over, every second request; status 1 if two "
-        "answers to one differ.",
+        help=f"Ask {PAIRS} (prompt, seed) pairs over and over, every second request; status 1 if "
+        "two answers to one differ.",
+        rich_help_panel=CHECKS,
+    ),
+]
+CheckPairs = Annotated[
+    int | None,
+    Option(
+        metavar="N",
+        min=1,
+        help="As --check-text, with so many pairs: few where requests are few.",
         rich_help_panel=CHECKS,
     ),
 ]

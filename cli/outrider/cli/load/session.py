@@ -99,7 +99,7 @@ class Session:
         measured = measurement.summary = summary(
             load.outcomes,
             wanted=measurement.wanted,
-            texts=texts.compare(load.outcomes) if self.workload.check_text else None,
+            texts=texts.compare(load.outcomes) if self.workload.checked_pairs else None,
             memory=measurement.memory.growth(),
         )
         figures = {"settings": self._settings(manner), **asdict(measured)}
@@ -125,7 +125,7 @@ class Session:
             **{f"{name}_tokens": value for name, value in asdict(self.workload.lengths).items()},
             "temperature": self.workload.temperature,
             "cancel_share": self.workload.cancel_share,
-            "check_text": self.workload.check_text,
+            "checked_pairs": self.workload.checked_pairs,
             "seed": self.seed,
         }
 

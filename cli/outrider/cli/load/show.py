@@ -136,6 +136,9 @@ def _texts(run: Summary) -> list[str]:
     if run.texts is None:
         return []
     found = run.texts
+    if not found.compared:
+        asked = f"{found.pairs} (prompt, seed) pairs were answered, none of them twice"
+        return [f"No answers were compared: {asked}; --check-pairs asks fewer."]
     wrong = len(found.differences)
     line = f"{found.compared} answers compared with the first of {found.pairs} (prompt, seed) pairs"
     return [f"{line}: {wrong or 'none'} differ."] + [

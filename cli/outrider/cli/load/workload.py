@@ -16,7 +16,8 @@ CHARACTERS_PER_TOKEN = 4.0
 TOKENS_PER_TURN = 5
 """What a chat template adds to each message, about."""
 PAIRS = 16
-"""Different (prompt, seed) pairs that are asked over and over where texts are checked."""
+"""Different (prompt, seed) pairs that are asked over and over where texts are checked and nobody
+said how many."""
 LAST_SEED = 2**31 - 1
 UNREAD = 0.25
 """Cancellations before any text, by those during it: they meet a request that waits or prefills."""
@@ -46,16 +47,16 @@ class LoadWorkload:
     temperature: float | None = None
     """None: greedy, except for every second pair of a check, which is sampled at 0.8."""
     cancel_share: float = 0.0
-    check_text: bool = False
-    """Every second request is one of a few pairs."""
+    checked_pairs: int = 0
+    """Every second request is one of so many pairs; 0: texts are not checked."""
 
     def jobs(self, seed: int) -> Iterator[Job]:
         """Yield jobs without end."""
         rng = random.Random(seed)
-        pairs = [self._pair(rng, number) for number in range(PAIRS)] if self.check_text else []
+        pairs = [self._pair(rng, number) for number in range(self.checked_pairs)]
         for number in itertools.count():
             checked = pairs and number % 2 == 0
-            job = pairs[number // 2 % PAIRS] if checked else self._job(rng)
+            job = pairs[number // 2 % len(pairs)] if checked else self._job(rng)
             stop, point = rng.random(), rng.uniform(-UNREAD, 1)
             cancelled = stop < self.cancel_share
             yield replace(job, cancel_after=point * job.max_tokens) if cancelled else job

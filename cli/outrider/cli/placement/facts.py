@@ -17,6 +17,7 @@ from outrider.cli import gpus
 from outrider.cli.machine_info import machine
 from outrider.contract.counters import Counters
 from outrider.contract.settings import ModelSettings, WorkerSettings
+from outrider.contract.whole_file import write_whole
 from outrider.operator.spec import Placement
 
 HOPED_FOR = 0.6
@@ -97,11 +98,8 @@ class Facts:
         return facts if usable else cls()
 
     def write(self, file: Path) -> None:
-        """Write the file whole: a reader sees the old one or the new one."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f".{file.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(asdict(self), indent=2), encoding="utf-8")
-        os.replace(fresh, file)
+        """Write the file whole; raises `OSError`."""
+        write_whole(file, json.dumps(asdict(self), indent=2))
 
 
 def facts_file(cache: Path, target: WorkerSettings, *drafts: WorkerSettings) -> Path:

@@ -175,6 +175,17 @@ def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str
     assert "19 answers compared with the first of 16 (prompt, seed) pairs: 1 differ." in out
 
 
+def test_few_requests_are_compared_if_few_pairs_are_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--concurrency", "1", "--requests", "6")
+    with LoopbackEndpoint() as endpoint:
+        _, none, _ = serve(capsys, endpoint.url, *options, "--check-text")
+        _, some, _ = serve(capsys, endpoint.url, *options, "--check-pairs", "2")
+    assert "No answers were compared: 3 (prompt, seed) pairs were answered, none" in none
+    assert "1 answers compared with the first of 2 (prompt, seed) pairs: none differ." in some
+
+
 def test_right_text_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--check-text", "--concurrency", "4", "--requests", "70", "--cancel-share", "0.2")
     with LoopbackEndpoint() as endpoint:

@@ -81,7 +81,7 @@ def test_a_share_is_cancelled_somewhere_in_its_stream() -> None:
 
 
 def test_a_check_asks_a_few_pairs_again_and_again_among_others() -> None:
-    found = jobs(8 * PAIRS, check_text=True)
+    found = jobs(8 * PAIRS, checked_pairs=PAIRS)
     pairs = [job for job in found if job.pair is not None]
     assert len(pairs) == 4 * PAIRS
     by_number = {number: {j for j in pairs if j.pair == number} for number in range(PAIRS)}

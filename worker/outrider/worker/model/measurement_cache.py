@@ -12,13 +12,13 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-import os
 import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from outrider import kernels
+from outrider.contract.whole_file import write_whole
 from outrider.kernels import isa
 from outrider.worker.model.config import ModelConfig
 
@@ -45,15 +45,12 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def remember(file: Path, facts: dict[str, Any]) -> None:
-    """Write facts whole: a reader sees the old file or the new one.
+    """Write facts whole.
 
     Where that cannot be done they are measured again, by the next process that wants them.
     """
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
-        os.replace(fresh, file)
+        write_whole(file, json.dumps(facts, indent=2))
     except OSError as error:
         logger.info("%s is not remembered: %s", file.name, error)
 
