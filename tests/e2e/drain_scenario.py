@@ -26,9 +26,13 @@ NOBODY_FAILED = """python -c '
 import json
 for name in ("long", "short"):
     run = json.load(open(name + ".json"))["results"]
-    lost = run["failed"] + run["rejected"]
-    print(name + ":", run["completed"], "completed,", lost, "failed,", run["duration"], "s")
-    assert run["completed"] and not lost, run["problems"]'"""
+    lost, texts, took = run["failed"] + run["rejected"], run["texts"], run["latency"]
+    print(name + ":", run["completed"], "completed,", lost, "failed,", round(run["duration"]), "s;",
+          "an answer took", round(took["p50"], 1), "s (p50),", round(took["p99"], 1), "s (p99);",
+          texts["compared"], "texts compared,", len(texts["differences"]), "differ")
+    assert run["completed"] and not lost, run["problems"]
+    assert texts["compared"] and not texts["differences"], texts["differences"]'"""
+"""Ends with another status than 0 where a request failed, or a text differs."""
 
 
 def apply(on: Recording) -> None:

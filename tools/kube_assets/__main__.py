@@ -1,6 +1,8 @@
 """`python -m tools.kube_assets [--sets core control] [--out DIR]`: prints the folder.
 
     export KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control helm)
+    KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control --kubernetes 1.30) \
+        pytest tests/kube
 
 Progress goes to stderr.
 """
@@ -9,7 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.kube_assets import SETS, AssetsError, folder
+from tools.kube_assets import SETS, AssetsError, folder, older
+from tools.kube_assets.pins import OLDER
 
 
 def main() -> int:
@@ -20,11 +23,17 @@ def main() -> int:
         epilog="; ".join(f"{name}: {', '.join(files)}" for name, files in SETS.items()),
     )
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["core"], metavar="SET")
-    parser.add_argument("--out", type=Path, help="fill this folder instead of the cache")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--out", type=Path, help="fill this folder instead of the cache")
+    words = "an older minor version of API server, controller manager and scheduler"
+    place.add_argument("--kubernetes", choices=OLDER, help=words)
     arguments = parser.parse_args()
     out = arguments.out.absolute() if arguments.out else None
     try:
-        print(folder(*arguments.sets, out=out))
+        if arguments.kubernetes:
+            print(older.folder(arguments.kubernetes, *arguments.sets))
+        else:
+            print(folder(*arguments.sets, out=out))
     except AssetsError as error:
         print(f"kube_assets: {error}", file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tools.kube_assets.pins import SETS, AssetsError, cache_key
+from tools.kube_assets.pins import SERVERS, SETS, AssetsError, cache_key
 
 VARIABLE = "KUBEBUILDER_ASSETS"
 
@@ -45,7 +45,7 @@ def given(wanted: Iterable[str], environment: Mapping[str, str]) -> tuple[Path |
     return Path(value), ""
 
 
-def cache(environment: Mapping[str, str], home: Path) -> Path:
-    """The folder for what these pins make; it need not exist."""
+def cache(environment: Mapping[str, str], home: Path, sources: Path = SERVERS) -> Path:
+    """The folder for what the pins of a module make; it need not exist."""
     base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else home / ".cache") / "outrider" / "kube" / cache_key()
+    return (Path(base) if base else home / ".cache") / "outrider" / "kube" / cache_key(sources)

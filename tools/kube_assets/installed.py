@@ -42,13 +42,17 @@ def _version(server: Path) -> str:
 def beside(given: Path, made: Path, wanted: Iterable[str]) -> Path:
     """A folder of links to the set `core` of one folder, and to the rest in the other."""
     name = hashlib.sha256(str(given).encode()).hexdigest()[:16]
-    folder = made / f"beside-{name}"
-    folder.mkdir(exist_ok=True)
-    for file in wanted:
-        source = (given if file in SETS["core"] else made) / file
-        if not (folder / file).exists():
-            new = folder / f".{file}"
+    files = {file: given if file in SETS["core"] else made for file in wanted}
+    return linked(made / f"beside-{name}", files)
+
+
+def linked(into: Path, files: Mapping[str, Path]) -> Path:
+    """A folder of links to files, each in the folder that is given for it."""
+    into.mkdir(exist_ok=True)
+    for file, source in files.items():
+        if not (into / file).exists():
+            new = into / f".{file}"
             new.unlink(missing_ok=True)
-            new.symlink_to(source.absolute())
-            new.replace(folder / file)
-    return folder
+            new.symlink_to((source / file).absolute())
+            new.replace(into / file)
+    return into

@@ -17,6 +17,7 @@ from tools.kube_assets.pins import (
     CLIENTS,
     PROMETHEUS,
     PROMTOOL,
+    SERVERS,
     SETS,
     STAGES,
     AssetsError,
@@ -45,7 +46,7 @@ def folder(*sets: str, out: Path | None = None, progress: Progress | None = None
     wanted = finding.names(sets)
     shown = progress or Progress()
     if out is not None:
-        return _filled(out, wanted, shown)
+        return filled(out, wanted, shown)
     given, reason = finding.given(wanted, os.environ)
     if given:
         return given
@@ -53,7 +54,7 @@ def folder(*sets: str, out: Path | None = None, progress: Progress | None = None
     core, why_not = installed.usable(wanted, os.environ)
     if reason and not core:
         shown.say(why_not or reason)
-    _filled(cache, _made(wanted, core), shown)
+    filled(cache, _made(wanted, core), shown)
     return installed.beside(core, cache, wanted) if core else cache
 
 
@@ -62,20 +63,21 @@ def _made(wanted: Sequence[str], core: Path | None) -> tuple[str, ...]:
     return tuple(name for name in wanted if not (core and name in SETS["core"]))
 
 
-def _filled(out: Path, wanted: Sequence[str], progress: Progress) -> Path:
+def filled(out: Path, wanted: Sequence[str], progress: Progress, sources: Path = SERVERS) -> Path:
+    """A folder in which every wanted file is there; builds by the Go module `sources`."""
     if finding.missing(out, wanted):
-        _make(wanted, out, progress)
+        _make(wanted, out, progress, sources)
     return out
 
 
-def _make(wanted: Sequence[str], out: Path, progress: Progress) -> None:
+def _make(wanted: Sequence[str], out: Path, progress: Progress, sources: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out, progress), _scratch(out) as scratch:
         lacking = finding.missing(out, wanted)  # another process may have made them meanwhile
         if not lacking:
             return
         progress.say(f"{out} lacks {', '.join(lacking)}")
-        for batch, make in _plan(lacking):
+        for batch, make in _plan(lacking, sources):
             make(scratch, progress)
             for name in batch:
                 (scratch / name).rename(out / name)
@@ -88,7 +90,7 @@ def _make(wanted: Sequence[str], out: Path, progress: Progress) -> None:
 Make = Callable[[Path, Progress], None]
 
 
-def _plan(lacking: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Make]]:
+def _plan(lacking: Sequence[str], sources: Path) -> Iterator[tuple[tuple[str, ...], Make]]:
     """Batches of files and what makes each batch in a scratch folder."""
     rest = list(lacking)
     if wheels.usable_here(CLIENTS):
@@ -103,16 +105,16 @@ def _plan(lacking: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Make]]:
         yield (PROMTOOL,), _promtool
         rest.remove(PROMTOOL)
     if rest:
-        yield tuple(rest), _built(rest)
+        yield tuple(rest), _built(rest, sources)
 
 
-def _built(names: Sequence[str]) -> Make:
+def _built(names: Sequence[str], sources: Path) -> Make:
     programs = [name for name in names if name != STAGES]
 
     def make(scratch: Path, progress: Progress) -> None:
-        toolchain = go.toolchain(scratch, progress)
+        toolchain = go.toolchain(scratch, progress, sources)
         if programs:
-            go.build(toolchain, programs, scratch, progress)
+            go.build(toolchain, programs, scratch, progress, sources)
         if STAGES in names:
             go.stages(toolchain, scratch)
 

@@ -3,7 +3,7 @@
 Pure data and arithmetic: leaves downloads and builds to the modules beside it. Versions of Go
 modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,
 because every differing dependency would be compiled twice. Prometheus' tool has `prometheus/`: its
-versions are others, and are no part of the servers' cache.
+versions are others, and are no part of the servers' cache; nor are those of older control planes.
 """
 
 import hashlib
@@ -14,6 +14,8 @@ from pathlib import Path
 
 SERVERS, PROMETHEUS = (Path(__file__).parent / name for name in ("module", "prometheus"))
 """Folders of the Go modules by which programs are built."""
+OLDER = {minor: SERVERS.with_name(f"module-{minor}") for minor in ("1.30", "1.32")}
+"""Of the servers of older minor versions of Kubernetes."""
 STAGES = "kwok-stages.yaml"
 PROMTOOL = "promtool-0.311.3"
 """With its version, that of `prometheus/go.mod`: another one makes no server anew."""
@@ -104,9 +106,9 @@ def oldest_go(sources: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split("."))
 
 
-def cache_key() -> str:
+def cache_key(sources: Path = SERVERS) -> str:
     """Name of the folder that holds what these pins make: changes whenever a pin does."""
-    recipe = (_text("go.mod"), _text("go.sum"), CLIENTS, STAGE_FILES)
+    recipe = (_text("go.mod", sources), _text("go.sum", sources), CLIENTS, STAGE_FILES)
     return f"{hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]}-{this_platform()}"
 
 

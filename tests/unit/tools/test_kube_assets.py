@@ -245,9 +245,35 @@ def test_kubectl_and_helm_come_out_of_the_wheel(machine: Machine) -> None:
     assert os.access(Path(made) / "helm", os.X_OK)
 
 
+def test_servers_of_an_older_version_are_built_by_their_own_module_beside_the_rest(
+    machine: Machine,
+) -> None:
+    newest, _ = machine.run("control")
+    made, errors = machine.run("control", "--kubernetes", "1.30")
+    sources = {path.name: path.resolve().parent for path in Path(made).iterdir()}
+    own = Path(made).parent
+    assert own.name == pins.cache_key(pins.OLDER["1.30"]), errors
+    assert sources == {
+        "kube-controller-manager": own,
+        "kube-scheduler": own,
+        "kwok": Path(newest),
+        "kwok-stages.yaml": Path(newest),
+    }
+    assert machine.builds == ["path", "path"]
+    assert machine.run("control", "--kubernetes", "1.30") == (made, "")
+
+
+def test_there_is_no_node_of_an_older_version(machine: Machine) -> None:
+    output, errors = machine.run("core", "node", "--kubernetes", "1.32")
+    assert output == ""
+    assert "there is no kubelet and no kube-proxy of 1.32" in errors
+
+
 def test_pins_name_the_versions_that_are_built() -> None:
     assert pins.version_of("k8s.io/kubernetes").startswith("v1.")
     prometheus = pins.version_of("github.com/prometheus/prometheus", pins.PROMETHEUS)
     assert f"promtool-{prometheus.removeprefix('v')}" == pins.PROMTOOL
     with pytest.raises(pins.AssetsError, match="pins no version of example"):
         pins.version_of("example.com/none")
+    for minor, sources in pins.OLDER.items():
+        assert pins.version_of("k8s.io/kubernetes", sources).startswith(f"v{minor}.")
