@@ -152,6 +152,28 @@ kubectl get $pod"""
     on.run(f"kubectl logs -l {TARGETS} -c main --tail -1 | grep 'goes through shared_memory'")
 
 
+def stop_the_engine(on: Recording) -> None:
+    """The kubelet starts a container anew whose engine does not go on."""
+    ready = f"kubectl wait pods -l {TARGETS} --for=condition=Ready"
+    on.run(
+        f"""pod=$(kubectl get pods -l {TARGETS} -o name)
+engine=$(kubectl exec $pod -c main -- /bin/busybox ps -o pid,args |
+  awk '/worker engine/ {{print $1}}')
+kubectl exec $pod -c main -- /bin/sh -c "kill -STOP $engine"
+kubectl wait $pod --timeout=5m \\
+  --for=jsonpath='{{.status.containerStatuses[?(@.name=="main")].restartCount}}'=1
+kubectl events --for $pod | grep -E 'Unhealthy|Killing'"""
+    )
+    on.run(f"{ready} --timeout=10m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=Ready --timeout=10m")
+    on.run(
+        f"""{ASK} \\
+  --address {ADDRESS}:50051 > again.txt
+diff plain.txt again.txt && echo 'the same text'"""
+    )
+    on.run("kubectl get specsvc,pods")
+
+
 def delete(on: Recording) -> None:
     """Nothing stays."""
     on.run(f"kubectl delete specsvc/{SERVICE} --timeout=5m")
@@ -199,6 +221,12 @@ STEPS = (
         " through memory. Its worker is killed mid-stream: the text is the same, the pod stays"
         " ready, no container restarts, and the worker comes back.",
         share_a_pod,
+    ),
+    Step(
+        "The target's engine is stopped",
+        "`SIGSTOP`: the process is there and does nothing. The worker's `/healthz` says so, the"
+        " kubelet starts its container anew, and the text is the same.",
+        stop_the_engine,
     ),
     Step("The service is deleted", "Nothing stays behind.", delete),
 )
