@@ -12,10 +12,12 @@ from tests.e2e.recording import Recording
 from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install
 
 LOADS = {
-    "long": "--rate 0.2 --output-tokens 800 --ignore-eos --check-pairs 2",
-    "short": "--rate 4 --output-tokens 4 --input-tokens 16 --check-text",
+    "long": "--rate 0.1 --output-tokens 800 --ignore-eos --check-pairs 2",
+    "short": "--rate 1 --output-tokens 4 --input-tokens 16 --check-text",
 }
-"""As much as two processors answer, by the name of the file that tells of it."""
+"""By the name of the file that tells of it. As much as two processors answer that also start the
+new pods: with twice as many long answers and four short ones a second, one of 1508 waited 60 s for
+room and was refused. Ten streams of a minute each a second would be 600 at once."""
 COSTS = (
     f"kubectl get pods -l {TARGETS} -o custom-columns=NAME:.metadata.name,"
     r"COST:'.metadata.annotations.controller\.kubernetes\.io/pod-deletion-cost'"
@@ -122,7 +124,9 @@ STEPS = (
     ),
     Step(
         "A roll-out",
-        "Requests arrive at a steady rate through the Service; every pod is replaced meanwhile.",
+        "Requests arrive at a steady rate through the Service; every pod is replaced meanwhile."
+        " Wanted were 10 requests a second of 60 s each, which is 600 streams at once; two"
+        " processors answer fewer (`LOADS` in `tests/e2e/drain_scenario.py` says why so many).",
         roll_out,
     ),
     Step(

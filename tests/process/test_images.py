@@ -1,6 +1,8 @@
 """What each Dockerfile installs, installed: its own lines in a clean environment, then started."""
 
 import fnmatch
+import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -27,8 +29,15 @@ ABSENT = {
 PRESENT = {"operator": {"kopf"}, "worker-cpu": {"numba"}, "worker-cuda": {"numba", "torch"}}
 FOREIGN = {"operator": "outrider.worker", "worker": "outrider.operator"}
 LISTS = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()))"
+VERSIONS = (
+    "import importlib.metadata as m, re\n"
+    "for d in m.distributions():\n"
+    "    print(re.sub('[-_.]+', '-', d.metadata['Name']).lower(), d.version)"
+)
 FINDS = "import importlib.util as u, sys; print(u.find_spec(sys.argv[1]))"
 INSTALL_SECONDS = 540
+LARGEST_OPERATOR = 200e6
+"""Bytes of all files of its site-packages, bytecode included."""
 NOBODY = "65532:65532"
 
 
@@ -65,7 +74,7 @@ class Installed:
 def installed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
-    """Does what the stage `build` does: its COPYs and each `uv sync`, in their order."""
+    """Does what the stage `build` does: its COPYs and each line of uv, in their order."""
     name, device = request.param
     by_name = {stage.name: stage for stage in stages(FILES[name])}
     build = by_name["build"]
@@ -78,6 +87,10 @@ def installed(
         elif one.name == "RUN" and one.words[:2] == ["uv", "sync"]:
             sync([word.replace("${EXTRA}", extra) for word in one.words], place)
             syncs += 1
+        elif one.name == "RUN" and one.words[:2] == ["uv", "export"]:
+            sync([word.replace("${EXTRA}", extra) for word in one.words], place)
+        elif one.name == "RUN" and one.words[0].startswith(".venv/"):
+            in_image(one.words, place)
     assert syncs == 2
     return Installed(name, device, by_name[""], place / ".venv" / "bin" / "python")
 
@@ -104,6 +117,38 @@ def sync(words: list[str], place: Path) -> None:
         command, cwd=place, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS
     )
     assert done.returncode == 0, done.stderr
+
+
+def in_image(words: list[str], place: Path) -> None:
+    """A line that runs what was installed, and writes bytecode beside it."""
+    cut = (bytecode.FOLDER, bytecode.FORBIDDEN)
+    own = {key: value for key, value in os.environ.items() if key not in cut}
+    done = subprocess.run(words, cwd=place, env=own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_an_image_lists_all_that_it_holds(installed: Installed) -> None:
+    listed = json.loads((installed.python.parents[2] / "sbom.cdx.json").read_text())
+    assert listed["bomFormat"] == "CycloneDX"
+    versions = {one["name"]: one["version"] for one in listed["components"]}
+    held = dict(line.split() for line in installed.run("-P", "-c", VERSIONS).stdout.splitlines())
+    own = held.pop("outrider")
+    assert listed["metadata"]["component"]["version"] == own
+    assert {name: versions.get(name) for name in held} == held
+    assert any(one.rest.split()[1].endswith("sbom.cdx.json") for one in installed.image.all("COPY"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("installed", IMAGES[:1], ids="".join, indirect=True)
+def test_an_operator_is_small_and_finds_its_bytecode(installed: Installed) -> None:
+    (packages,) = installed.python.parents[1].glob("lib/python*/site-packages")
+    sizes = [path.stat().st_size for path in packages.rglob("*") if path.is_file()]
+    assert sum(sizes) < LARGEST_OPERATOR
+    imported = packages / "outrider" / "operator" / "app.py"
+    assert Path(importlib.util.cache_from_source(str(imported))).name in {
+        path.name for path in (imported.parent / "__pycache__").iterdir()
+    }
 
 
 @pytest.mark.slow
