@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tests.e2e.recording import Recording
-from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install
+from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install, until_pods
 
 LOADS = {
     "long": "--rate 0.1 --output-tokens 800 --ignore-eos --check-pairs 2",
@@ -83,12 +83,6 @@ def patched(target: str) -> str:
     """Return the command that changes the target."""
     change = f'{{"spec": {{"target": {target}}}}}'
     return f"kubectl patch specsvc/{SERVICE} --type merge --patch \\\n  '{change}'"
-
-
-def until_pods(count: int) -> str:
-    """Return the command that waits until so many pods are there, those that end included."""
-    pods = f"kubectl get pods -l {TARGETS} -o name | wc -l"
-    return f"until [ $({pods}) -eq {count} ]; do sleep 1; done"
 
 
 @contextlib.contextmanager

@@ -130,6 +130,7 @@ def share_a_pod(on: Recording) -> None:
     on.run(f"kubectl patch specsvc/{SERVICE} --type merge --patch-file same-pod.yaml")
     on.run(f"kubectl wait pods -l {DRAFTS} --for=delete --timeout=10m")
     on.run(f"kubectl rollout status deployment/{SERVICE}-target --timeout=25m")
+    on.run(until_pods(1))
     on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=LinkEstablished --timeout=25m")
     on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
     on.run("kubectl get specsvc,pods -o wide")
@@ -172,6 +173,12 @@ kubectl events --for $pod | grep -E 'Unhealthy|Killing'"""
 diff plain.txt again.txt && echo 'the same text'"""
     )
     on.run("kubectl get specsvc,pods")
+
+
+def until_pods(count: int) -> str:
+    """Return the command that waits until so many target pods are there, those that end included."""
+    pods = f"kubectl get pods -l {TARGETS} -o name | wc -l"
+    return f"until [ $({pods}) -eq {count} ]; do sleep 1; done"
 
 
 def delete(on: Recording) -> None:
