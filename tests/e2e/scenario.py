@@ -176,7 +176,7 @@ diff plain.txt again.txt && echo 'the same text'"""
 
 
 def until_pods(count: int) -> str:
-    """Return the command that waits until so many target pods are there, those that end included."""
+    """Return the command that waits for so many target pods, those that end included."""
     pods = f"kubectl get pods -l {TARGETS} -o name | wc -l"
     return f"until [ $({pods}) -eq {count} ]; do sleep 1; done"
 
