@@ -34,7 +34,7 @@ def compiled_and_further(settings: WorkerSettings) -> tuple[int, list[str]]:
 def test_an_engine_compiles_nothing_that_was_not_compiled_beforehand(
     tmp_path: Path, role: str
 ) -> None:
-    model = write_tiny(tmp_path / "target", hidden=96, layers=3, vocab=600)
+    model = write_tiny(tmp_path / "target", hidden=256, layers=3, vocab=600)
     draft = write_draft_of(model, tmp_path / "draft", layers=1)
     inside = ModelSettings(uri=f"file://{draft}", dtype=Dtype.FP32)
     settings = settings_for(

@@ -1,6 +1,8 @@
 """Choosing a numeric path: the probe of row independence, and what is remembered."""
 
+import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +11,34 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import Dtype, Role
-from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.numeric_path import (
     CHOSEN,
+    NARROW,
     PathChoice,
     admitted,
+    auto_curves,
     choose,
+    compared,
     independent_rows,
     known_curves,
     resolve,
+    worth_timing,
 )
-from outrider.worker.model.path_timing import HOPELESS, ROWS, SHARES, hopeful, mean_pass
+from outrider.worker.model.path_timing import (
+    HOPELESS,
+    ROWS,
+    SHARES,
+    Curve,
+    Weights,
+    hopeful,
+    mean_pass,
+)
 from outrider.worker.model.rows import Rows
 from tests.tiny_models import write_tiny
 
@@ -104,6 +119,61 @@ def test_facts_that_are_no_curves_are_measured_again(
     curves = known_curves((NumericPath.INT8,), config, weights, 1, tmp_path)
     assert set(curves) == {NumericPath.INT8}
     assert set(curves[NumericPath.INT8]) == set(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("bf16", "int8", "worth"),
+    [
+        (NumericKind.BF16, NumericKind.INT8_AVX2, ["int8"]),
+        (NumericKind.BF16_AVX512, NumericKind.INT8_AVX512, ["int8"]),
+        (NumericKind.BF16, NumericKind.INT8_DOTPROD, ["int8"]),
+        (NumericKind.BF16, NumericKind.INT8, ["fp32", "bf16", "int8"]),  # without instructions
+        (NumericKind.BF16_AVX512, NumericKind.INT8, ["bf16", "int8"]),  # beats fp32 alone
+    ],
+)
+def test_a_path_is_timed_where_none_reads_half_and_multiplies_twice_as_much_at_once(
+    bf16: NumericKind, int8: NumericKind, worth: list[str]
+) -> None:
+    assert list(map(str, worth_timing([NumericKind.FP32, bf16, int8]))) == worth
+
+
+def test_all_paths_are_compared_for_a_model_so_narrow_that_linear_layers_are_not_most_of_it(
+    folder: Path,
+) -> None:
+    config = read_config(folder)
+    narrow, wide = (dataclasses.replace(config, hidden=n) for n in (NARROW - 1, NARROW))
+    assert compared(narrow) == CHOSEN
+    assert NumericPath.INT8 in compared(wide)
+
+
+class Mixing:
+    """Measures paths, some of which mix rows."""
+
+    def __init__(self, refused: set[NumericPath]) -> None:
+        self.refused = refused
+        self.asked: list[Sequence[NumericPath]] = []
+
+    def __call__(
+        self, paths: Sequence[NumericPath], _: ModelConfig, __: Weights, ___: int, ____: Path
+    ) -> Mapping[NumericPath, Curve]:
+        self.asked.append(paths)
+        curves = {path: dict.fromkeys(ROWS, 1.0) for path in paths if path not in self.refused}
+        if not curves:
+            raise ModelError("rows depend on their neighbours")
+        return curves
+
+
+def test_where_the_paths_worth_timing_mix_rows_the_others_are_compared(folder: Path) -> None:
+    wide = dataclasses.replace(read_config(folder), hidden=NARROW)
+    first = compared(wide)
+    if first == CHOSEN:
+        pytest.skip("this processor's int8 is no faster by arithmetic alone")
+    measure = Mixing(set(first))
+    curves = auto_curves(measure, wide, {}, 1, folder)
+    assert measure.asked == [first, CHOSEN]
+    assert set(curves) == set(CHOSEN) - set(first)
+    with pytest.raises(ModelError):
+        auto_curves(Mixing(set(CHOSEN)), wide, {}, 1, folder)
 
 
 def scaled(curve: dict[int, float], factor: float) -> dict[int, float]:

@@ -11,14 +11,14 @@ import tempfile
 from pathlib import Path
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
-from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.worker.engine.transport import ThreadTransport
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.run import build_engine
 from outrider.worker.launch.small_model import write_small_model
 from outrider.worker.model.load import load
-from outrider.worker.model.numeric_path import CHOSEN, admitted
+from outrider.worker.model.numeric_path import CHOSEN, admitted, worth_timing
 from outrider.worker.model.path_timing import samples
 from outrider.worker.model.prepared import PreparedModel
 
@@ -40,8 +40,9 @@ def main(settings: WorkerSettings) -> int:
 
 def compile_engine(settings: WorkerSettings, small: PreparedModel) -> None:
     """Compile by building an engine of `small` models."""
-    with samples(*load(small), passes_of(settings), THREADS) as models:
-        admitted(models)
+    if paths := passes_of(settings):
+        with samples(*load(small), paths, THREADS) as models:
+            admitted(models)
     settings = dataclasses.replace(
         settings,
         model=decided(settings.model),
@@ -56,13 +57,14 @@ def compile_engine(settings: WorkerSettings, small: PreparedModel) -> None:
 
 
 def passes_of(settings: WorkerSettings) -> list[NumericPath]:
-    """Return the paths whose passes are compiled first: of those that AUTO compares, a target alone
-    takes the likely one, and whoever has a draft the others."""
+    """Return the paths whose passes are compiled first: of those that AUTO compares for all but
+    narrow models, a target alone takes the likely one, and a draft or who has one the others."""
     named = {model.dtype for model in (settings.model, settings.colocated) if model is not None}
     if Dtype.AUTO not in named:
         return [NumericPath(dtype) for dtype in named]
+    compared = worth_timing(map(kind_of, CHOSEN))
     alone = settings.role is Role.TARGET and settings.colocated is None
-    return [path for path in CHOSEN if (path == NumericPath(LIKELY)) is alone]
+    return [path for path in compared if (path == NumericPath(LIKELY)) is alone]
 
 
 def decided(model: ModelSettings) -> ModelSettings:

@@ -2,22 +2,24 @@
 
 Leaves the paths' arithmetic to `outrider.kernels.cpu.linear` and timing to `path_timing`. A path is
 admitted only if a row's result is bit-equal beside any other rows (speculation.md). A path asked
-for by name is probed at every start, on the model itself. AUTO probes and measures once, and again
-where the processor, a package that makes machine code, the kernels' source or what they do here,
-the model's shape or the number of threads is another (`measurement_cache`): that takes seconds, too
-long for a start that can change nothing.
+for by name is probed at every start, on the model itself. AUTO compares what arithmetic alone does
+not decide between, because a path that is only timed is compiled for nothing else, which takes a
+first start many seconds. It probes and measures once, and again where the processor, a package that
+makes machine code, the kernels' source or what they do here, the model's shape or the number of
+threads is another (`measurement_cache`): that takes seconds, too long for a start that can change
+nothing.
 """
 
 import logging
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from outrider.contract.settings import Dtype, Role
-from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.config import ModelConfig
@@ -37,9 +39,18 @@ from outrider.worker.model.step_timing import borrowed
 
 logger = logging.getLogger(__name__)
 
+Measure = Callable[
+    [Sequence[NumericPath], ModelConfig, Weights, int, pathlib.Path], Mapping[NumericPath, Curve]
+]
+"""`known_curves` or `fresh_curves`."""
+
 CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
 """AUTO chooses from these, the most exact first. Not int4: it changes the text, so it has to be
 asked for."""
+NARROW = 256
+"""Hidden width below which arithmetic does not tell which path is fastest: what surrounds the
+linear layers takes as long as they do (Zen 3 without AVX-512, one thread beside other work, mean
+pass of a target of width 128: int8 2.9 ms, bf16 3.4; of 256: 7.8 and 12.5; of 576: 32 and 78)."""
 TIE = 1.05
 """Of paths that are no slower than the fastest by more than this factor, the most exact is taken:
 less is noise, and would make two starts choose differently."""
@@ -77,7 +88,7 @@ def resolve(
     Raises `ModelError` if no path keeps rows independent.
     """
     if dtype is Dtype.AUTO:
-        return choose(known_curves(CHOSEN, config, weights, threads, cache), role)
+        return choose(auto_curves(known_curves, config, weights, threads, cache), role)
     return PathChoice(NumericPath(dtype), {})
 
 
@@ -87,6 +98,48 @@ def choose(curves: Mapping[NumericPath, Curve], role: Role) -> PathChoice:
     limit = TIE * min(seconds.values())
     taken = next(path for path in seconds if seconds[path] <= limit)
     return PathChoice(taken, {str(path): mean for path, mean in seconds.items()})
+
+
+def compared(config: ModelConfig) -> tuple[NumericPath, ...]:
+    """Return the paths that AUTO compares for a model: `worth_timing`, or all for a narrow one."""
+    return CHOSEN if config.hidden < NARROW else worth_timing(map(kind_of, CHOSEN))
+
+
+def worth_timing(kinds: Iterable[NumericKind]) -> tuple[NumericPath, ...]:
+    """Return the paths of `kinds` that some model may be fastest on: those for which no other reads
+    half the bytes or fewer, and takes twice the inputs or more with an instruction."""
+    kinds = tuple(kinds)
+    return tuple(
+        kind.path
+        for kind in kinds
+        if not any(
+            2 * np.dtype(other.weight).itemsize <= np.dtype(kind.weight).itemsize
+            and other.group >= 2 * kind.group
+            for other in kinds
+        )
+    )
+
+
+def auto_curves(
+    measure: Measure,
+    config: ModelConfig,
+    weights: Weights,
+    threads: int,
+    cache: pathlib.Path,
+) -> Mapping[NumericPath, Curve]:
+    """Return the cost curves from which AUTO chooses: by `known_curves` or `fresh_curves`, of all
+    paths where none of the `compared` ones keeps rows independent.
+
+    Raises `ModelError` if no path does.
+    """
+    paths = compared(config)
+    try:
+        return measure(paths, config, weights, threads, cache)
+    except ModelError as error:
+        if paths == CHOSEN:
+            raise
+        logger.warning("%s; the other paths are compared", error)
+        return measure(CHOSEN, config, weights, threads, cache)
 
 
 def known_curves(

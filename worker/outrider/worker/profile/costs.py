@@ -13,7 +13,7 @@ from outrider.worker.host.device import torch_device
 from outrider.worker.host.process import cores
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.load import load_part
-from outrider.worker.model.numeric_path import CHOSEN, choose, fresh_curves
+from outrider.worker.model.numeric_path import auto_curves, choose, fresh_curves
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.profile.command import measure_apart, model_of, on_threads, print_json, roles
 
@@ -65,8 +65,10 @@ def curve(
     """
     config = prepared.config()
     weights = load_part(prepared, lambda name, tensor: tensor)
-    auto = model.dtype is Dtype.AUTO
-    paths = CHOSEN if auto else (NumericPath(model.dtype),)
-    curves = fresh_curves(paths, config, weights, threads, prepared.cache)
-    path = choose(curves, role).path if auto else paths[0]
+    if model.dtype is Dtype.AUTO:
+        curves = auto_curves(fresh_curves, config, weights, threads, prepared.cache)
+        path = choose(curves, role).path
+    else:
+        path = NumericPath(model.dtype)
+        curves = fresh_curves((path,), config, weights, threads, prepared.cache)
     return {"dtype": str(path), "rows": {str(n): seconds for n, seconds in curves[path].items()}}

@@ -16,8 +16,8 @@ from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.worker.host.process import cores
 from outrider.worker.model.checkpoint import expected_shapes
 from outrider.worker.model.config import Family, ModelConfig
-from outrider.worker.model.numeric_path import CHOSEN, choose, independent_rows
-from outrider.worker.model.path_timing import LAYERS, measured_curves, samples
+from outrider.worker.model.numeric_path import CHOSEN, choose, compared, independent_rows
+from outrider.worker.model.path_timing import LAYERS, mean_pass, measured_curves, samples
 from outrider.worker.profile.command import print_json
 
 MODEL = "SmolLM2-135M"
@@ -56,7 +56,8 @@ def findings(shape: ModelConfig) -> dict[str, Any]:
         admitted = {path: model for path, model in models.items() if independent_rows(model)}
         print_json(stage="timing passes", done=1, total=2)
         timed = {path: admitted[path] for path in CHOSEN if path in admitted}
-        choice = choose(measured_curves(timed, shape.layers), Role.TARGET) if timed else None
+        curves = measured_curves(timed, shape.layers) if timed else {}
+    among = {path: curves[path] for path in compared(shape) if path in curves} or curves
     return {
         "instruction_set": str(used),
         "threads": threads,
@@ -65,8 +66,8 @@ def findings(shape: ModelConfig) -> dict[str, Any]:
             for path in NumericPath
         ],
         "model": MODEL,
-        "dtype": None if choice is None else str(choice.path),
-        "seconds": {} if choice is None else dict(choice.seconds),
+        "dtype": str(choose(among, Role.TARGET).path) if among else None,
+        "seconds": {str(path): mean_pass(curve, Role.TARGET) for path, curve in curves.items()},
     }
 
 
