@@ -1,0 +1,29 @@
+"""What is said of workers on this machine."""
+
+import pytest
+
+from outrider.cli.local import numeric_path
+from outrider.client.state import Engine
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ({"fp32": 0.03, "bf16": 0.02, "int8": 0.01}, "bf16 20.00 ms, fp32 30.00 ms."),
+        ({"int8": 0.01}, "no other could be faster on this processor."),
+    ],
+)
+def test_it_is_said_what_a_numeric_path_was_chosen_from(
+    seconds: dict[str, float], words: str
+) -> None:
+    engine = Engine(
+        max_context=64,
+        dtype="int8",
+        threads=1,
+        max_running=1,
+        kv_bytes=1,
+        prefix_cache=True,
+        path_seconds=seconds,
+    )
+    line = numeric_path("pair-target-0", engine)
+    assert line == f"pair-target-0 computes in int8: 10.00 ms a pass on average; {words}"
