@@ -103,17 +103,17 @@ class ForcedWaits(WaitPolicy):
     def should_wait(
         self, roots: list[tuple[bool, int]], value: float, rate: float, since: float, now: float
     ) -> bool:
-        if not any(growths < self.growths[survived] for survived, growths in roots):
+        if not any(growths < self.growths[supplied] for supplied, growths in roots):
             self.stop(value, rate, now)
             return False
         if self._wait is None:
             self._wait = Wait(now, math.inf, value, value, rate, 0.0)
         return True
 
-    def saw_value(self, survived: bool, growths: int, value: float) -> None:
-        self.weighed.append((survived, growths, round(value, 4)))
+    def saw_value(self, supplied: bool, growths: int, value: float) -> None:
+        self.weighed.append((supplied, growths, round(value, 4)))
 
-    def wants_value(self, survived: bool) -> bool:
+    def wants_value(self, supplied: bool) -> bool:
         return False  # a run looks at no tree twice
 
 
@@ -289,7 +289,7 @@ def sequence_state(sequence: Any) -> tuple[Any, ...]:
     return (
         sequence.submit.request,
         sequence.committed().tolist(),
-        (sequence.computed, sequence.growths, sequence.survived, sequence.unsent),
+        (sequence.computed, sequence.growths, sequence.supplied, sequence.unsent),
         (sequence.kv.table.tolist(), sequence.kv.published),
         (mirror.root_position, mirror.last_id, mirror.acknowledged),
         [column.tolist() for column in (mirror.parent, mirror.token, mirror.first_id)],
@@ -410,13 +410,19 @@ def test_any_history_of_runs_writes_what_steps_write(folder: Path) -> None:
     run_state_machine_as_test(Histories, settings=bounds)
 
 
+@pytest.mark.parametrize("sources", [POLICY.sources, DRAFT_AND_TEXT])
 @pytest.mark.parametrize("growths", [(1, 0), (1, 1), (2, 1), (MOST_GROWTHS, 2)])
 @pytest.mark.parametrize("sampling", SAMPLINGS[:2])
 def test_runs_leave_the_state_that_steps_leave(
-    folder: Path, growths: tuple[int, int], sampling: SamplingParams
+    folder: Path,
+    growths: tuple[int, int],
+    sampling: SamplingParams,
+    sources: tuple[SourceKind, ...],
 ) -> None:
-    steps, runs = Serial(folder, False, growths), Serial(folder, True, growths)
+    steps, runs = (Serial(folder, in_runs, growths) for in_runs in (False, True))
     for pair in (steps, runs):
+        policy = replace(POLICY, sources=sources)
+        pair.scheduler.target.row_selector.local.decide(policy, 0.0)
         pair.submit(1, prompt=20, count=200, sampling=sampling)
     roots = 0
     while runs.scheduler.target.admission.running or runs.scheduler.target.admission.waiting:
@@ -430,6 +436,8 @@ def test_runs_leave_the_state_that_steps_leave(
             assert_same(runs.state(), steps.state())
     assert roots > 20
     assert_same(runs.state(), steps.state())
+    if sources == DRAFT_AND_TEXT:  # a draft alone may never fall in
+        assert {supplied for supplied, _, _ in runs.weighed} == {True, False}
 
 
 def test_runs_show_the_tree_of_their_last_root(folder: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_root_that_lies_in_the_mailbox_is_no_fall_out() -> None:
     at = sequence.generated
     step(pair, [grown(sequence, text[at], text[at + 1])])
     assert sequence.generated == at + 1
-    assert sequence.survived
+    assert sequence.supplied
     assert sequence.mirror.token.tolist() == [text[at + 1]]
 
 
@@ -199,8 +199,8 @@ def test_growth_that_knows_a_commit_before_it_was_sent_makes_no_time_negative() 
 def test_growth_before_another_message_is_valued_at_the_root_that_it_knew() -> None:
     pair, sequence = decoding()
     policy = pair.target.row_selector.wait_policy.present
-    seen = policy.fresh.seen[1] + policy.survived.seen[1]
+    seen = policy.fresh.seen[1] + policy.supplied.seen[1]
     early = [FromPeer(LINK, [grown(sequence, 5), Capacity(1, 100)], pair.now)]
     (rest,) = pair.target.receive_growth(early, pair.now)
     assert rest.messages == [Capacity(1, 100)]
-    assert policy.fresh.seen[1] + policy.survived.seen[1] == seen + 1
+    assert policy.fresh.seen[1] + policy.supplied.seen[1] == seen + 1

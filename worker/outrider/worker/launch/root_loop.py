@@ -69,6 +69,8 @@ class RootLog(NamedTuple):
     """[MOST_ROOTS + 1] growths that its tree had as it began, the next one's too;"""
     passes: Ids
     """passes of the draft from then on."""
+    supplied: NDArray[np.bool_]
+    """True where it began with rows, as of `Answer`."""
     began: NDArray[np.float64]
     """Of the target's pass."""
     ended: NDArray[np.float64]
@@ -114,6 +116,7 @@ class RootLog(NamedTuple):
             np.zeros(grown, np.bool_),
             np.zeros(MOST_ROOTS + 1, np.int64),
             passes,
+            np.zeros(MOST_ROOTS, np.bool_),
             began,
             ended,
             live,
@@ -210,15 +213,19 @@ class RootTerms(NamedTuple):
     roots: int
     """At most `MOST_ROOTS`."""
     fresh_growths: int
-    """Growths that a root is waited for that was not in the mirror;"""
-    survived_growths: int
-    """one that was. At most `MOST_GROWTHS` each."""
+    """Growths that a root is waited for that begins without rows;"""
+    supplied_growths: int
+    """one that has some. At most `MOST_GROWTHS` each."""
     full: int
     """Nodes from which on a draft's tree is not waited for."""
     new_nodes: int
     """Nodes by which the draft's tree may grow at one root."""
-    survived: bool
-    """True if the first root was in the mirror;"""
+    local: bool
+    """True if local sources look for nodes: a root is supplied if rows pay after that;"""
+    judged: bool
+    """True if that is known of the first root."""
+    supplied: bool
+    """True if the first root is, or else was in the mirror;"""
     grown: int
     """growths that it has had."""
 
@@ -236,13 +243,10 @@ def run_roots(
 ) -> tuple[int, int]:
     """Run roots until there is a reason to return; return their number, and that reason."""
     tables, log, roots, reason = loop.value, loop.value.log, 0, GO_ON
-    survived, log.grown[0] = terms.survived, terms.grown
+    survived, log.grown[0] = terms.supplied, terms.grown
     while reason == GO_ON:
-        most = terms.survived_growths if survived else terms.fresh_growths
-        wanted = max(0, most - log.grown[roots])
-        if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
-            wanted = 0
-        goes_on = _grow(tables, pages, rules, terms, roots, wanted)
+        log.supplied[roots] = survived
+        goes_on = _grow(tables, pages, rules, terms, roots)
         survived = _verify(tables, pages, terms, roots)
         reason = GO_ON if goes_on else DRAFT
         if log.tokens[roots]:
@@ -259,16 +263,17 @@ def _grow(
     rules: Handle[ScoreRules],
     terms: RootTerms,
     root: int,
-    wanted: int,
 ) -> bool:
-    """Let the tree grow by so many passes of the draft, or until it is full; return False where the
-    draft has nothing to run."""
+    """Let local sources look for nodes, then the tree grow by as many passes of the draft as its
+    root is waited for, or until it is full; return False where the draft has nothing to run."""
     log, hunt = tables.log, terms.hunt
     depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
     search(tables.tree, hunt.sources, hunt.nodes, depth)
     log.passes[root] = 0
     _weigh(tables, terms, root)
-    for at in range(wanted):
+    if terms.local and (root > 0 or not terms.judged):
+        log.supplied[root] = log.nodes[root] > 0
+    for at in range(_wanted(tables, terms, root)):
         if tables.draft.value.state[NODES] >= terms.full:
             return True
         log.draft_began[root, at] = monotonic()
@@ -280,6 +285,15 @@ def _grow(
         log.passes[root] = at + 1
         _weigh(tables, terms, root)
     return True
+
+
+@njit(inline="always")
+def _wanted(tables: RootTables, terms: RootTerms, root: int) -> int:
+    """Return the growths that a root is still waited for."""
+    if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
+        return 0
+    most = terms.supplied_growths if tables.log.supplied[root] else terms.fresh_growths
+    return int(max(0, most - tables.log.grown[root]))
 
 
 @njit(inline="always")

@@ -71,6 +71,8 @@ class Root:
     grown: int
     """Growths that its tree had as it began."""
     first: Weighing
+    supplied: bool
+    """As of `Answer`."""
     draft_passes: list[DraftPass]
     began: float
     """Of the target's pass."""
@@ -153,13 +155,13 @@ class RootPlanner:
         if own is None or not selector.drafts_as_usual(sequence):
             return None
         policy = selector.wait_policy.of(1, now)
-        fresh, survived = policy.usual
-        if policy.roots_as_usual < FEWEST_ROOTS or not 0 < fresh <= MOST_GROWTHS >= survived:
+        fresh, supplied = policy.usual
+        if policy.roots_as_usual < FEWEST_ROOTS or not 0 < fresh <= MOST_GROWTHS >= supplied:
             return None
         if not admission.make_room(sequence):
             return None
         block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
-        new_nodes = max(fresh, survived) * MAX_NEW_NODES
+        new_nodes = max(fresh, supplied) * MAX_NEW_NODES
         if sequence.length >= block_tokens or not self._draft.sessions.make_room(own, new_nodes):
             return None
         terms = RootTerms(
@@ -171,10 +173,12 @@ class RootPlanner:
             stream_seconds=sequence.submit.stream_seconds,
             roots=min(MOST_ROOTS, policy.roots_as_usual),
             fresh_growths=fresh,
-            survived_growths=survived,
+            supplied_growths=supplied,
             new_nodes=new_nodes,
             full=math.ceil(FULL_SHARE * own.limits.nodes_ahead),
-            survived=sequence.survived,
+            local=bool(selector.local.on & sequence.sources),
+            judged=not (sequence.needs_search or sequence.unjudged),
+            supplied=sequence.supplied,
             grown=sequence.growths,
         )
         return RootRun(TargetPart.verify(sequence, NO_NODES), own, terms, now)
@@ -216,6 +220,7 @@ class RootPlanner:
         """Learn what the draft's passes took and brought; `useful`: its nodes may run."""
         selector, counters = self._target.row_selector, self._target.stats.counters
         if useful:
+            sequence.supplied = root.supplied
             selector.weigh_again(sequence, *root.first)
         for one in root.draft_passes:
             self._draft.book(own, one.rows, one.prefill, one.seconds)

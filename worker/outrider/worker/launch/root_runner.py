@@ -89,6 +89,7 @@ class CompiledRoots:
         return Root(
             grown=log.grown.item(number),
             first=weighed[0],
+            supplied=log.supplied.item(number),
             draft_passes=[DraftPass(*one) for one in passes],
             began=log.began.item(number),
             ended=log.ended.item(number),

@@ -1,7 +1,8 @@
 """Wait policy: when a target waits for growth before a step, by what growth has been worth so far.
 
 Pure: time comes in as numbers. Values are in tokens: what a step's node rows are expected to bring,
-less their cost at the long-run rate (decision 0006: λ also prices a wait).
+less their cost at the long-run rate (decision 0006: λ also prices a wait). A root is *supplied* if
+it began with rows: growth brings less there than where there is nothing to run.
 """
 
 from collections.abc import Callable
@@ -20,8 +21,8 @@ TIME_MEMORY = 0.8
 """Weight of the past in running means of times."""
 PRIOR_VALUE = 1.0
 """Tokens that a fresh tree is first thought to be worth once it has grown for long."""
-PRIOR_SURVIVED = 0.6
-"""What growth is first thought to add where the root was in the mirror."""
+PRIOR_SUPPLIED = 0.6
+"""What growth is first thought to add where the root began with rows."""
 PRIOR_RATE = 0.3
 """Share of the limit still missing that one more growth is first thought to bring."""
 PRIOR_WEIGHT = 3.0
@@ -113,9 +114,9 @@ class WaitPolicy:
     realised_gain: float = 0.0
     """Tokens that they brought, less their cost."""
     fresh: Curve = field(default_factory=lambda: Curve.prior(PRIOR_VALUE))
-    """After a fall-out."""
-    survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
-    """After a fall-in."""
+    """Of roots without rows to begin with;"""
+    supplied: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SUPPLIED))
+    """of those that had some."""
     max_loss: float = MAX_LOSS
     trial_share: float = TRIAL_SHARE
     trials: int = 0
@@ -125,7 +126,7 @@ class WaitPolicy:
     looks_further: bool = False
     """True where growth comes only while it is waited for: some waits are for one growth more."""
     _usual: list[int] = field(default_factory=lambda: [0, 0])
-    """Growths that the last root got by expectation alone, after a fall-out and after a fall-in."""
+    """Growths that the last root got by expectation alone, of those without rows and with."""
     _wanted: int = 0
     """Growths that the present root is waited for against expectation; 0 for most."""
     _roots: int = 0
@@ -154,16 +155,16 @@ class WaitPolicy:
         """The present wait, None if there is none."""
         return self._wait
 
-    def saw_value(self, survived: bool, growths: int, value: float) -> None:
+    def saw_value(self, supplied: bool, growths: int, value: float) -> None:
         """Learn the value of a tree, in tokens, after so many growths at its root."""
-        curve = self.survived if survived else self.fresh
+        curve = self.supplied if supplied else self.fresh
         _learn(curve.value, curve.seen, min(growths, GROWTHS), value)
 
-    def wants_value(self, survived: bool) -> bool:
+    def wants_value(self, supplied: bool) -> bool:
         """True if the value of a first growth should be learnt though none is waited for."""
         if self._wait is not None:
             return False  # the step after the wait shows it
-        curve = self.survived if survived else self.fresh
+        curve = self.supplied if supplied else self.fresh
         return bool(curve.seen[1] < SAMPLES) or self._roots % SAMPLE_EVERY == 0
 
     def saw_latency(self, seconds: float) -> None:
@@ -186,13 +187,13 @@ class WaitPolicy:
     ) -> bool:
         """Return True if the next growth is worth more than the time that it takes.
 
-        `roots`: of each sequence that may grow, at least one: (True for a fall-in, growths since);
-        `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
+        `roots`: of each sequence that may grow, at least one: (True if it began with rows, growths
+        since); `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
         """
         growths = min(growths for _, growths in roots)
-        survived = all(survived for survived, _ in roots)
+        supplied = all(supplied for supplied, _ in roots)
         if self._wait is None:
-            self._count_root(growths, survived)
+            self._count_root(growths, supplied)
         elif now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
                 self._learn_latency(max(since_commit, self.latency))
@@ -205,7 +206,7 @@ class WaitPolicy:
         gain = sum(self._next(*root) for root in roots) - rate * seconds
         if not self._begins_or_goes_on(gain, growths):
             if self._wanted == 0:
-                self._usual[survived] = growths
+                self._usual[supplied] = growths
             self.stop(value, rate, now)
             return False
         if self._wait is None:
@@ -216,7 +217,7 @@ class WaitPolicy:
 
     @property
     def usual(self) -> tuple[int, int]:
-        """Growths that the last root got by expectation, after a fall-out and after a fall-in."""
+        """Growths that the last root got by expectation, of those without rows and with."""
         return self._usual[0], self._usual[1]
 
     @property
@@ -226,13 +227,13 @@ class WaitPolicy:
             return 0
         return FURTHER_EVERY - 1 - self._roots % FURTHER_EVERY
 
-    def cut(self, survived: bool, growths: int, value: float, rate: float, now: float) -> None:
+    def cut(self, supplied: bool, growths: int, value: float, rate: float, now: float) -> None:
         """End the present wait, if there is one, at so many growths though more were worth it.
 
         They are waited for the next time: that was decided before the last ones were seen.
         """
         if self._wait is not None and self._wanted == 0:
-            self._usual[survived] = growths + 1
+            self._usual[supplied] = growths + 1
         self.stop(value, rate, now)
 
     def should_hold(self, growths: int, value: float, rate: float, now: float) -> bool:
@@ -282,18 +283,18 @@ class WaitPolicy:
             self.latency = _mean_time(self.latency, seconds)
         self._unseen = 0
 
-    def _next(self, survived: bool, growths: int) -> float:
+    def _next(self, supplied: bool, growths: int) -> float:
         """Return what one more growth should add to the value of one sequence, in tokens."""
-        curve, at = self.survived if survived else self.fresh, min(growths, GROWTHS - 1)
+        curve, at = self.supplied if supplied else self.fresh, min(growths, GROWTHS - 1)
         return float(curve.value[at + 1] - curve.value[at])
 
-    def _count_root(self, growths: int, survived: bool) -> None:
+    def _count_root(self, growths: int, supplied: bool) -> None:
         """Count a root that is not waited at so far: waits may lose a little more."""
         self.spare = min(
             self.spare + self.max_loss / (FIRST_ROOTS + min(self._roots, MAX_ROOTS)), self.max_loss
         )
         self._roots += 1
-        usual = self._usual[survived]
+        usual = self._usual[supplied]
         further = self.looks_further and usual > 0 and self._roots % FURTHER_EVERY == 0
         self._wanted = usual + 1 if further else 0
         if growths == 0:

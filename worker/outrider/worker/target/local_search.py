@@ -27,3 +27,4 @@ def search_text(sequence: Sequence, local: LocalSources, policy: PolicySettings)
     sequence.recycles = bool(on >> RECYCLED & 1)
     if on and sequence.length > sequence.prompt_length:
         search(sequence.tree, on, policy.max_rows, depth_of(sequence, policy))
+        sequence.unjudged = True

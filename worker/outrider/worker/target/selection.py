@@ -249,7 +249,7 @@ class RowSelector(DraftSwitch):
     def weigh_again(self, sequence: Sequence, value: float, now: float) -> None:
         """Learn what a step was worth, in tokens, when a run decided whether to wait for growth."""
         self._cost_now(sequence)
-        policy, root = self.wait_policy.of(1, now), (sequence.survived, sequence.growths)
+        policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
         policy.saw_value(*root, value)
         policy.should_wait([root], value, self.planner.rate, now - sequence.committed_at, now)
 
@@ -257,7 +257,7 @@ class RowSelector(DraftSwitch):
         """Return the selection of a run, whose step was worth `value`, and end its wait."""
         costs = self._cost_now(sequence)
         self.planner.choice = Choice.ROWS_PAY if len(nodes) else Choice.NO_ROW_PAYS
-        policy, root = self.wait_policy.of(1, now), (sequence.survived, sequence.growths)
+        policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
         policy.cut(*root, value, self.planner.rate, now)
         return Selection([nodes], costs.scaled.item(len(nodes)), costs.plain)
 
@@ -334,12 +334,12 @@ class RowSelector(DraftSwitch):
     def saw_first_growth(self, sequence: Sequence) -> None:
         """Learn what the first growth of a root is worth, also where it was not waited for."""
         policy = self.wait_policy.present
-        best = self._candidates(sequence) if policy.wants_value(sequence.survived) else None
+        best = self._candidates(sequence) if policy.wants_value(sequence.supplied) else None
         if best is None:
             return
         reach, rate = best.reach[: self.policy.max_rows], self.planner.rate
         _, value = best_count(reach, self._costs.scaled, rate)
-        policy.saw_value(sequence.survived, 1, value + rate * self._costs.root)
+        policy.saw_value(sequence.supplied, 1, value + rate * self._costs.root)
 
     def observe(
         self, tokens: int, expected: float, forward: float, spent: float, plain: float, now: float
@@ -451,7 +451,9 @@ class RowSelector(DraftSwitch):
             if best is None:
                 continue
             own = sum(best.reach[:k].tolist()) - price * k if k else 0.0
-            policy.saw_value(sequence.survived, sequence.growths, own)
+            if sequence.unjudged:
+                sequence.supplied, sequence.unjudged = k > 0, False
+            policy.saw_value(sequence.supplied, sequence.growths, own)
             value += own
             session, mirror = sequence.session, sequence.mirror
             if session is None:
@@ -469,7 +471,7 @@ class RowSelector(DraftSwitch):
             missing = any(self._lacks_depth(sequence, awaited) for sequence in growing)
             return policy.should_hold(awaited if missing else 0, value, rate, now)
         since = now - max(sequence.committed_at for sequence in growing)
-        roots = [(sequence.survived, sequence.growths) for sequence in growing]
+        roots = [(sequence.supplied, sequence.growths) for sequence in growing]
         return policy.should_wait(roots, value, rate, since, now)
 
 

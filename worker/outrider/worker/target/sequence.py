@@ -38,6 +38,8 @@ class Sequence(Answer):
     """Local sources that have tables for it, a bit each."""
     searched: int = 0
     """Committed tokens when local sources last looked for draft tokens after them."""
+    unjudged: bool = False
+    """True until a plan has said whether any rows pay after what they have found."""
     answers: AnswerIndex = NO_ANSWERS
     """Of finished answers that it may see, and to which its own is added."""
     recycles: bool = False
@@ -137,7 +139,7 @@ class Sequence(Answer):
         if self.logits_processor is not None:
             self.logits_processor.commit(tokens)
         self.length += len(tokens)
-        self.survived = survived
+        self.supplied, self.unjudged = survived, False
         self.committed_at = now
         self.growths = 0
 

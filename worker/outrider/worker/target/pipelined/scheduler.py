@@ -279,7 +279,7 @@ class PipelinedScheduler:
             request.unsent_logprobs += committed.logprobs
             request.generated += len(tokens)
             self.stats.counters.generation_tokens += len(tokens)
-            request.survived, request.committed_at, request.growths = committed.fall_in, now, 0
+            request.supplied, request.committed_at, request.growths = committed.fall_in, now, 0
         if committed.finish is not None:
             detail = FAILURES.get(committed.finish, "")
             self._end(request, committed.finish, now, detail)
