@@ -16,10 +16,10 @@ LOADS = {
     "short": "--rate 0.5 --output-tokens 4 --input-tokens 16 --check-text",
 }
 """By the name of the file that tells of it. As much as two processors answer that others use too,
-while new pods start. With 0.2 answers of 800 tokens and 4 short ones a second, one of 1508 short
-ones waited 60 s for room and was refused; with 0.1 and 1, and a load average of 12, answers took 178
-s, and 13 of 39 did not end within the 300 s that the service then allowed. Ten streams of a minute
-each a second would be 600 at once."""
+while new pods start. With 0.2 answers of 800 tokens and 4 short ones a second, one of 1509 short
+ones waited 60 s for room and was refused; with 0.1 and 1, and a load average of 12, answers took
+178 s, and 13 of 39 did not end within the 300 s that the service then allowed. Ten streams of a
+minute each a second would be 600 at once."""
 COSTS = (
     f"kubectl get pods -l {TARGETS} -o custom-columns=NAME:.metadata.name,"
     r"COST:'.metadata.annotations.controller\.kubernetes\.io/pod-deletion-cost'"
