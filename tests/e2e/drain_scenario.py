@@ -98,7 +98,7 @@ def load(on: Recording) -> Iterator[None]:
         ]
         for one in running:
             stack.callback(one.kill)
-        on.run("sleep 20")
+        on.run("sleep 60")  # answers to one prompt come twice
         yield
         stack.pop_all()
     for one in running:
