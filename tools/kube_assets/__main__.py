@@ -1,8 +1,8 @@
 """`python -m tools.kube_assets [--sets core control] [--out DIR]`: prints the folder.
 
     export KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control helm)
-    KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control --kubernetes 1.30) \
-        pytest tests/kube
+    assets=$(python -m tools.kube_assets --sets core control --kubernetes 1.30) &&
+        KUBEBUILDER_ASSETS=$assets pytest tests/kube
 
 Progress goes to stderr.
 """

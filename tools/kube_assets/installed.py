@@ -48,7 +48,7 @@ def beside(given: Path, made: Path, wanted: Iterable[str]) -> Path:
 
 def linked(into: Path, files: Mapping[str, Path]) -> Path:
     """A folder of links to files, each in the folder that is given for it."""
-    into.mkdir(exist_ok=True)
+    into.mkdir(parents=True, exist_ok=True)
     for file, source in files.items():
         if not (into / file).exists():
             new = into / f".{file}"

@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 
 from tools.kube_assets import finding, installed, making
-from tools.kube_assets.pins import OLDER, AssetsError
+from tools.kube_assets.pins import OLDER, SETS, AssetsError
 from tools.kube_assets.progress import Progress
 
-SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What is built anew for each version."""
-UNAVAILABLE = ("kubelet", "kube-proxy")
+UNAVAILABLE = SETS["node"]
 """A node's programs: no older ones are built."""
 
 
@@ -28,10 +28,10 @@ def folder(minor: str, *sets: str) -> Path:
     if nodes := [name for name in wanted if name in UNAVAILABLE]:
         raise AssetsError(f"there is no {' and no '.join(nodes)} of {minor}: leave out their set")
     progress = Progress()
-    own = [name for name in wanted if name in SERVERS]
-    rest = [name for name in wanted if name not in SERVERS]
+    own = [name for name in wanted if name in CONTROL_PLANE]
+    rest = [name for name in wanted if name not in CONTROL_PLANE]
     older = finding.cache(os.environ, Path.home(), OLDER[minor])
     making.filled(older, own, progress, OLDER[minor])
     newest = making.filled(finding.cache(os.environ, Path.home()), rest, progress)
     files = {name: older if name in own else newest for name in wanted}
-    return installed.linked(older / "all", files)
+    return installed.linked(older / f"all-{newest.name}", files)

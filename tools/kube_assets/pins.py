@@ -94,7 +94,7 @@ def version_of(module: str, sources: Path = SERVERS) -> str:
     """The pinned version of a Go module, as `v1.34.4`."""
     found = re.search(rf"^\s*{re.escape(module)} (v\S+)", _text("go.mod", sources), re.MULTILINE)
     if not found:
-        raise AssetsError(f"module/go.mod pins no version of {module}")
+        raise AssetsError(f"{sources.name}/go.mod pins no version of {module}")
     return found[1]
 
 
@@ -102,7 +102,7 @@ def oldest_go(sources: Path) -> tuple[int, ...]:
     """The oldest Go that may build by a module, as (1, 24, 0)."""
     found = re.search(r"^go (\S+)$", _text("go.mod", sources), re.MULTILINE)
     if not found:
-        raise AssetsError("module/go.mod names no version of Go")
+        raise AssetsError(f"{sources.name}/go.mod names no version of Go")
     return tuple(int(part) for part in found[1].split("."))
 
 

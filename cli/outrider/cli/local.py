@@ -209,7 +209,7 @@ def numeric_path(name: str, engine: Engine) -> str:
     by_cost = sorted(engine.path_seconds.items(), key=lambda item: item[1])
     costs = {path: f"{1e3 * seconds:.2f} ms" for path, seconds in by_cost}
     others = ", ".join(f"{path} {cost}" for path, cost in costs.items() if path != engine.dtype)
-    others = others or "no other could be faster on this processor"
+    others = others or "no other came into question on this processor"
     taken = costs.get(engine.dtype, "nothing measured")
     return f"{name} computes in {engine.dtype}: {taken} a pass on average; {others}."
 

@@ -113,7 +113,8 @@ class Device(enum.StrEnum):
 
 
 class Dtype(enum.StrEnum):
-    """Numeric path of the weights; AUTO measures a CPU once and remembers, and is BF16 on a GPU.
+    """Numeric path of the weights; AUTO goes by the processor and, where that does not decide,
+    by measuring once; it is BF16 on a GPU.
 
     INT8 and INT4 are for CPUs, FP8 (e4m3, one scale an output) for GPUs alone. AUTO takes neither
     INT4 nor FP8.

@@ -10,7 +10,7 @@ from outrider.client.state import Engine
     ("seconds", "words"),
     [
         ({"fp32": 0.03, "bf16": 0.02, "int8": 0.01}, "bf16 20.00 ms, fp32 30.00 ms."),
-        ({"int8": 0.01}, "no other could be faster on this processor."),
+        ({"int8": 0.01}, "no other came into question on this processor."),
     ],
 )
 def test_it_is_said_what_a_numeric_path_was_chosen_from(

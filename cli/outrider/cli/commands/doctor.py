@@ -8,9 +8,9 @@ from outrider.cli.options import Json
 def doctor(json: Json = False) -> None:
     """Say whether this machine can run a service, and how: packages, processor, GPUs, disk, ports.
 
-    Probes the numeric paths of the processor and times them, as `dtype: auto` does; the first time
-    kernels are compiled for that, which takes minutes. The exit status is 1 where something stops
-    a run.
+    Probes the numeric paths of the processor and times them all, also those that `dtype: auto`
+    leaves out; the first time kernels are compiled for that, which takes minutes. The exit status
+    is 1 where something stops a run.
 
     Examples:
 

@@ -87,7 +87,7 @@ def any_time_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ForcedWaits(WaitPolicy):
-    """Waits for so many growths after a fall-out and after a fall-in, whatever they bring."""
+    """Waits for so many growths at roots without rows and at those with, whatever they bring."""
 
     growths: ClassVar = (2, 1)
     weighed: ClassVar[list[tuple[bool, int, float]]] = []

@@ -297,15 +297,15 @@ def test_a_wait_that_is_broken_off_counts_what_was_seen_of_it_last() -> None:
     assert policy.seconds == pytest.approx(0.003), "it is counted once"
 
 
-def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_outs() -> None:
+def test_what_trees_are_worth_is_learnt_by_growths_apart_for_roots_without_rows_and_with() -> None:
     policy = WaitPolicy()
-    survived, beyond = policy.supplied.value.copy(), float(policy.fresh.value[4])
+    supplied, beyond = policy.supplied.value.copy(), float(policy.fresh.value[4])
     for _ in range(300):
         policy.saw_value(False, 1, 0.7)
         policy.saw_value(False, 3, 2.0)
     assert policy.fresh.value[[1, 3]] == pytest.approx([0.7, 2.0], abs=1e-3)
     assert policy.fresh.value[4] > beyond, "what was not seen yet follows what was"
-    assert policy.supplied.value.tolist() == survived.tolist()
+    assert policy.supplied.value.tolist() == supplied.tolist()
 
 
 def test_a_serial_draft_is_waited_for_longer_once_that_was_seen_to_pay():

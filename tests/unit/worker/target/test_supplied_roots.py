@@ -82,14 +82,29 @@ def test_a_fall_in_on_the_last_node_of_the_text_is_not_supplied() -> None:
     assert waits.supplied.value[0] > waits.fresh.value[0], "the root before it was worth more"
 
 
-def test_growth_does_not_make_a_root_supplied() -> None:
-    selector, sequence = decoding()
-    plan(selector, sequence)
+def grow(sequence: Sequence) -> None:
+    """Receive a first growth of the root."""
     growth = Growth(
         sequence.position, 1, np.array([0], np.int64), tokens(9), np.array([SURE], np.float32)
     )
     sequence.mirror.receive(growth, 8, np.ones(VOCABULARY, np.bool_))
     sequence.growths = 1
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_first_growth_teaches_what_it_is_worth_once_the_root_is_judged(judged: bool) -> None:
+    selector, sequence = decoding()
+    waits = plan(selector, sequence) if judged else selector.wait_policy.present
+    before = waits.fresh.seen[1] + waits.supplied.seen[1]
+    grow(sequence)
+    selector.saw_first_growth(sequence)
+    assert waits.fresh.seen[1] + waits.supplied.seen[1] - before == judged
+
+
+def test_growth_does_not_make_a_root_supplied() -> None:
+    selector, sequence = decoding()
+    plan(selector, sequence)
+    grow(sequence)
     waits = plan(selector, sequence)
     assert not sequence.supplied
     assert waits.fresh.seen[1] == 1

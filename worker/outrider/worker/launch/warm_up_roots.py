@@ -18,7 +18,7 @@ class UsualWaits(WaitPolicy):
 
     @property
     def usual(self) -> tuple[int, int]:
-        """One after a fall-out, and one after a fall-in."""
+        """One at roots without rows, and one at those with."""
         return 1, 1
 
     @property

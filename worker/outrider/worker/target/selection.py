@@ -332,7 +332,13 @@ class RowSelector(DraftSwitch):
         self.wait_policy.present.saw_period(seconds)
 
     def saw_first_growth(self, sequence: Sequence) -> None:
-        """Learn what the first growth of a root is worth, also where it was not waited for."""
+        """Learn what the first growth of a root is worth, also where it was not waited for.
+
+        Before local sources have looked for nodes the root is not judged: the plan that judges it
+        shows what growth is worth.
+        """
+        if sequence.needs_search or sequence.unjudged:
+            return
         policy = self.wait_policy.present
         best = self._candidates(sequence) if policy.wants_value(sequence.supplied) else None
         if best is None:
