@@ -41,8 +41,9 @@ BEFORE = 30
 
 @pytest.fixture
 def own_target(folders: Folders) -> Iterator[Worker]:
-    """A target that the test may end."""
-    with workers.started(folders.settings(Role.TARGET), folders.logs) as worker:
+    """A target that the test may end, and that has the time to finish its answers."""
+    settings = folders.settings(Role.TARGET, grace_seconds=int(workers.ANSWER_SECONDS))
+    with workers.started(settings, folders.logs) as worker:
         yield worker
 
 
