@@ -13,12 +13,17 @@ from rich.table import Table
 from outrider.cli.answers import Answers
 from outrider.cli.figures import AnswerFigures, figures, lines, ratio, same_text
 from outrider.cli.prompts import Screen
+from outrider.contract.counters import seldom_right
 
 WORTH_IT = 1.05
 SLOWER, LITTLE = "Drafting is slower than plain decoding here", "Drafting gained little here"
 OTHERWISE = (
     "`outrider profile` runs every arrangement on this machine;\n"
     "  without `placement` in the YAML, run takes the one that it measured as the fastest."
+)
+USELESS = (
+    "  This draft is of no use to its target: next to none of its tokens are accepted.\n"
+    "  Take one of the target's family, or distil one (`outrider distil --help`).\n"
 )
 _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
@@ -54,13 +59,16 @@ def summary(console: Console, found: Answers) -> None:
     """The figures of all answers, beside those of plain decoding if it was asked for."""
     drafted = figures([a.drafted for a in found.answers])
     plain_results = [a.plain for a in found.answers if a.plain is not None]
-    if not plain_results:
+    if plain_results:
+        plain = figures(plain_results)
+        console.print(_table([(found.drafted, drafted), (found.plain, plain)]))
+        console.print(_arrangements(found))
+        console.print(_verdict(found, drafted, plain), highlight=False)
+    else:
         console.print(_table([("", drafted)]))
-        return
-    plain = figures(plain_results)
-    console.print(_table([(found.drafted, drafted), (found.plain, plain)]))
-    console.print(_arrangements(found))
-    console.print(_verdict(found, drafted, plain), highlight=False)
+    usages = [a.drafted.usage for a in found.answers]
+    if seldom_right(sum(u.first_guesses for u in usages), sum(u.first_hits for u in usages)):
+        console.print(USELESS, highlight=False)
 
 
 def _arrangements(found: Answers) -> Table:

@@ -16,6 +16,11 @@ GROWTH_LATENCY_BOUNDS = tuple(float(f"{10 ** (n / 8 - 4):.2g}") for n in range(3
 """Upper bounds of the buckets of `Counters.growth_latencies`, in seconds: 0.1 ms to 1 s, eight in
 a decade; one more bucket lies beyond."""
 
+ENOUGH_GUESSES, SELDOM = 128, 0.05
+"""First draft tokens after which a draft is judged, and the share of them that is seldom: the
+demo's draft is right in half of its guesses, one whose weights have nothing to do with the target
+in next to none."""
+
 
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Counters:
@@ -118,3 +123,8 @@ def accepted_by_depth(passes_by_accepted: Sequence[int]) -> tuple[int, ...]:
     """
     deepest_first = itertools.accumulate(reversed(passes_by_accepted[1:]))
     return tuple(deepest_first)[::-1]
+
+
+def seldom_right(first_guesses: int, first_hits: int) -> bool:
+    """Return whether a draft guesses so badly that it is of no use to its target."""
+    return first_guesses >= ENOUGH_GUESSES and first_hits < SELDOM * first_guesses

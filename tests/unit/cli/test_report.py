@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -66,6 +67,16 @@ def test_a_loss_is_not_called_a_small_gain(plain_seconds: float, words: str) -> 
     text = summary(Answer("why?", result(), result(decode=plain_seconds, guesses=0)))
     assert words in text
     assert ("slower" in text, "little" in text) == ("slower" in words, "little" in words)
+
+
+@pytest.mark.parametrize(("hits", "useless"), [(0, True), (3, True), (4, False), (32, False)])
+def test_a_draft_that_is_of_no_use_is_said(hits: int, useless: bool) -> None:
+    one = result()
+    answer = Answer(
+        "why?", replace(one, usage=replace(one.usage, first_guesses=64, first_hits=hits))
+    )
+    assert ("of no use" in summary(answer, answer)) is useless
+    assert "of no use" not in summary(answer), "64 guesses are too few to judge"
 
 
 def test_a_different_text_is_said() -> None:

@@ -202,3 +202,16 @@ def test_a_policy_without_drafts_leaves_their_switch_and_its_guard_alone() -> No
     assert switch.guard.spare == spare
     assert switch.gain == 1.0, "no step was one of drafting"
     assert switch.scale > 1.0, "all were such of plain decoding"
+
+
+@pytest.mark.parametrize(("guesses", "hits", "told"), [(128, 6, 1), (128, 7, 0), (127, 0, 0)])
+def test_a_draft_that_is_of_no_use_is_said_once(
+    caplog: pytest.LogCaptureFixture, guesses: int, hits: int, told: int
+) -> None:
+    pair = Pair(draft_passes=0)
+    pair.target.stats.counters.first_guesses = guesses
+    pair.target.stats.counters.first_hits = hits
+    for _ in range(2):
+        pair.submit([1, 2, 3], 2)
+        pair.run()
+    assert caplog.text.count("of no use to its target") == told

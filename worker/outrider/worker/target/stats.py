@@ -9,7 +9,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
+from outrider.contract.counters import (
+    GROWTH_LATENCY_BOUNDS,
+    Counters,
+    new_counters,
+    seldom_right,
+)
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
@@ -23,6 +28,25 @@ from outrider.worker.tree.mirror import DRAFT
 logger = logging.getLogger(__name__)
 
 CHOICE_INDEX = {choice: at for at, choice in enumerate(CHOICES)}
+
+
+@dataclass(slots=True)
+class DraftVerdict:
+    """Whether a draft turned out to be of no use, said once."""
+
+    said: bool = False
+
+    def judge(self, counters: Counters) -> None:
+        """Warn of a draft that is seldom right."""
+        guesses, hits = counters.first_guesses, counters.first_hits
+        if not self.said and seldom_right(guesses, hits):
+            self.said = True
+            logger.warning(
+                "this draft is of no use to its target: %d of its first %d next tokens were "
+                "accepted; take one of the target's family, or distil one (outrider distil)",
+                hits,
+                guesses,
+            )
 
 
 @dataclass(slots=True)
@@ -75,6 +99,7 @@ class Stats:
     """Rows of the last step."""
     last_node_rows: int = 0
     """Node rows among them."""
+    _verdict: DraftVerdict = field(default_factory=DraftVerdict)
 
     def count_prompt(self, tokens: int, cached: int) -> None:
         """Count a request that starts; KV of `cached` tokens of its prompt was there."""
@@ -188,6 +213,7 @@ class Stats:
         """Count a request that ended, and log it."""
         count_finish(self.counters, finish)
         self._log(sequence, finish)
+        self._verdict.judge(self.counters)
 
     def _log(self, sequence: Sequence, finish: Finish) -> None:
         """Log the request's passes and waits, and the present times of growth, in one sentence."""

@@ -12,7 +12,7 @@ from outrider.worker.messages import Finish
 from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.records import Segment
 from outrider.worker.target.pipelined.request import PipelinedRequest
-from outrider.worker.target.stats import count_finish
+from outrider.worker.target.stats import DraftVerdict, count_finish
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ class PipelinedStats:
     """Rows of the last segment."""
     last_node_rows: int = 0
     """Node rows among them."""
+    _verdict: DraftVerdict = field(default_factory=DraftVerdict)
 
     def count_start(self, request: PipelinedRequest) -> None:
         """Count a request that starts."""
@@ -88,3 +89,4 @@ class PipelinedStats:
             usage.accepted_rows,
             1e3 * request.timing.decode_seconds,
         )
+        self._verdict.judge(self.counters)
