@@ -33,6 +33,7 @@ from outrider.worker.api.response import (
     float32,
 )
 from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.api.tool_schemas import MAX_TOOLS
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
 from outrider.worker.messages import NO_KEY, Finish, Timing, Usage
 from outrider.worker.sampling.params import SamplingParams
@@ -62,6 +63,11 @@ SAMPLED = {
 
 def chat(**fields: Any) -> OpenAIRequest:
     return from_openai.chat(ChatBody.model_validate_json(json.dumps(CHATTING | fields)))
+
+
+def numbered(count: int) -> list[Any]:
+    """Tools, each of a name of its own."""
+    return [{"type": "function", "function": {"name": f"t{at}"}} for at in range(count)]
 
 
 def completion(**fields: Any) -> OpenAIRequest:
@@ -236,6 +242,7 @@ def test_one_of_several_tools_may_be_named() -> None:
         ({"audio": {}}, "audio"),
         ({"modalities": ["audio"]}, "modalities[0]"),
         ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": numbered(MAX_TOOLS + 1)}, "tools"),
         ({"max_tokens": 5, "max_completion_tokens": 7}, "max_tokens"),
         ({"messages": [{"role": "user"}]}, "messages[0]"),
         ({"messages": [{"role": "tool", "content": None}]}, "messages[0].content"),

@@ -18,6 +18,8 @@ from pydantic import (
     model_validator,
 )
 
+from outrider.worker.api.tool_schemas import MAX_TOOLS
+
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
 MAX_UINT = 2**32 - 1
@@ -193,7 +195,7 @@ class ChatBody(Body):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Count | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
