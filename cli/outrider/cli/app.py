@@ -22,7 +22,7 @@ from outrider.cli.commands.run import run
 from outrider.cli.commands.serve import serve
 from outrider.cli.commands.simulate import simulate
 from outrider.cli.commands.validate import validate
-from outrider.cli.failures import Failure, Interrupted
+from outrider.cli.failures import INTERRUPTED, Failure, Interrupted, stop
 from outrider.cli.top.command import top
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -55,6 +55,8 @@ class Commands(TyperGroup):
             sys.exit(error.exit_code)
         if not standalone_mode:
             return status
+        if status == INTERRUPTED:  # typer's, of a KeyboardInterrupt
+            stop()
         sys.exit(status or 0)
 
 
@@ -105,7 +107,7 @@ def exit_with_words(command: Callable[[], object]) -> None:
     except Interrupted as signal:
         sys.exit(signal.status)
     except KeyboardInterrupt:
-        sys.exit(130)
+        stop()
     except Failure as error:
         _fail(error)
     except OSError as error:  # a full or read-only disk, most often

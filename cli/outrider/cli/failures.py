@@ -7,8 +7,14 @@
 Messages are one or two sentences for people; `app` prints them without a traceback.
 """
 
+import contextlib
 import signal
+import sys
 from pathlib import Path
+from typing import NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after a Ctrl-C."""
 
 
 class Failure(Exception):
@@ -40,6 +46,13 @@ class WorkerFailed(Failure):
             f"{name} {ending(status)} before it was ready; its log {log} ends:\n{last}"
         )
         self.exit_status = status
+
+
+def stop() -> NoReturn:
+    """End the command after a Ctrl-C that nothing else answered, with one line."""
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        print("outrider: stopped", file=sys.stderr, flush=True)
+    sys.exit(INTERRUPTED)
 
 
 def ending(status: int) -> str:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from outrider.cli.app import app, exit_with_words
 from outrider.client.errors import ERRORS
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pool.yaml"
 WRONG = (
     "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: a}\nspec: 5\n"
 )
@@ -240,12 +241,21 @@ def test_a_file_server_that_does_not_answer_is_one_line(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "outrider: /cache/model: Connection timed out\n"
 
 
-def test_a_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
-    interrupting = tmp_path / "typer.py"  # the first thing that the command imports
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("typer", ("--help",)),  # the first thing that the command imports
+        ("yaml", ("validate", str(EXAMPLE))),  # the command itself imports it
+    ],
+)
+def test_a_ctrl_c_while_modules_are_imported_is_one_line(
+    tmp_path: Path, module: str, arguments: tuple[str, ...]
+) -> None:
+    interrupting = tmp_path / f"{module}.py"
     interrupting.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "outrider.cli", "--help"],
+        [sys.executable, "-P", "-m", "outrider.cli", *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

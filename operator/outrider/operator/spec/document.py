@@ -8,6 +8,13 @@ from typing import Any
 
 import yaml
 
+MAX_VALUES = 1_000_000
+"""Most values of a document; aliases make many of few lines."""
+SHOWN = 40
+"""Characters that are shown of a value that cannot be read."""
+UNREADABLE = (ValueError, LookupError, AttributeError, OverflowError)
+"""What PyYAML raises at a plain value that does not fit its tag."""
+
 
 class SpecError(ValueError):
     """A service description that cannot be used; one line for each problem."""
@@ -26,6 +33,19 @@ class _Loader(yaml.SafeLoader):
             keys.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Name the place of a plain value that cannot be read, such as a number of 5,000 digits."""
+        try:
+            return super().construct_object(node, deep)
+        except UNREADABLE:
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = node.tag.rpartition(":")[2]
+            shown = f"{node.value[:SHOWN]!r}{'…' * (len(node.value) > SHOWN)}"
+            raise yaml.MarkedYAMLError(
+                problem=f"{shown} cannot be read as {kind}", problem_mark=node.start_mark
+            ) from None
+
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -37,8 +57,11 @@ def read_document(text: str) -> dict[Any, Any]:
     """Return the mapping in `text`; raise `SpecError` with line and column, both from 1."""
     try:
         documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
+        count = _count(documents, {})
     except yaml.MarkedYAMLError as error:
         raise SpecError(f"{_place(error.problem_mark)}not YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        raise SpecError(_unprintable(text, error.position)) from None
     except yaml.YAMLError as error:
         raise SpecError(f"not YAML: {error}") from None
     except RecursionError:
@@ -48,7 +71,31 @@ def read_document(text: str) -> dict[Any, Any]:
     document = documents[0]
     if not isinstance(document, dict):
         raise SpecError(f"expected a mapping of keys to values, found {type(document).__name__}")
+    if count > MAX_VALUES:
+        raise SpecError(f"{count} values, aliases (*) included; at most {MAX_VALUES} are read")
     return document
+
+
+def _count(value: Any, known: dict[int, int]) -> int:
+    """Return the values in and below one; `known` has those of parts by id, 0 while they are
+    counted."""
+    if not isinstance(value, dict | list | tuple):
+        return 1
+    if known.get(id(value)) == 0:
+        raise SpecError("an alias (*) stands within what it names")
+    if id(value) not in known:
+        known[id(value)] = 0
+        members = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count(member, known) for member in members)
+    return known[id(value)]
+
+
+def _unprintable(text: str, position: int) -> str:
+    """Name the place of a character that YAML does not allow."""
+    before = text[:position]
+    line, column = before.count("\n") + 1, position - before.rfind("\n")
+    character = f"U+{ord(text[position]):04X}"
+    return f"line {line}, column {column}: not YAML: the character {character} is not allowed"
 
 
 def _place(mark: Any) -> str:

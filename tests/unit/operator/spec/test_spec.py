@@ -373,7 +373,7 @@ def test_drafts_shrink_by_default_where_the_operator_scales_them(
         (MINIMAL + "---" + MINIMAL, "expected one YAML document, found 2"),
         ("# nothing", "expected one YAML document, found none"),
         ("- a", "expected a mapping of keys to values, found list"),
-        ("\x00", "not YAML:"),
+        ("\x00", "line 1, column 1: not YAML: the character U+0000 is not allowed"),
     ],
 )
 def test_what_is_no_single_mapping_is_refused_with_its_place(text: str, line: str) -> None:
