@@ -1,6 +1,8 @@
 """Permissions of the operator, checked with the API server before anything else.
 
-A missing permission would otherwise show as a watch without events. Leaves granting to the chart.
+A missing permission would otherwise show as a watch without events. Each is asked for by a review
+of its own: a list of all (SelfSubjectRulesReview) may be incomplete where not only RBAC authorizes.
+Leaves granting to the chart.
 """
 
 import asyncio

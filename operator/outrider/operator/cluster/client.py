@@ -36,6 +36,8 @@ NO_DRY_RUN = "does not support dry run"
 """What an API server says of a webhook that it may not ask in a dry run."""
 MAX_RETRY_AFTER = 60.0
 """Longest time for which a server that asks for patience is left alone."""
+PAGE = 500
+"""Objects of one answer to a list, as in kubectl; the rest is asked for by the answer's token."""
 MAX_NOTE = 1024
 """Characters of an event's note, the API's limit."""
 _needs_lease: ContextVar[bool] = ContextVar("needs_lease", default=False)
@@ -134,9 +136,15 @@ class Cluster:
     async def items(
         self, kind: ObjectKind, namespace: str | None = None, selector: str | None = None
     ) -> list[Object]:
-        """Return all objects of a kind; `selector` is one of labels."""
-        answer = await self._ask("get", kind, namespace, None, label_selector=selector)
-        items: list[Object] = answer["items"]
+        """Return all objects of a kind, read page by page; `selector` is one of labels."""
+        items: list[Object] = []
+        where: dict[str, Any] = {"label_selector": selector, "limit": PAGE}
+        while True:
+            answer = await self._ask("get", kind, namespace, None, **where)
+            items += answer["items"]
+            if not (rest := answer["metadata"].get("continue")):
+                break
+            where["_continue"] = rest
         return [{**item, "apiVersion": kind.api_version, "kind": kind.name} for item in items]
 
     async def delete(self, kind: ObjectKind, namespace: str, name: str, uid: str) -> None:

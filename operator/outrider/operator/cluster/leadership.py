@@ -31,6 +31,8 @@ MIN_LEASE_SECONDS = 8
 MAX_LEASE_SECONDS = 60
 """Half as long as a claim of a namespace lasts: who sleeps until that is free has lost the Lease
 before."""
+TRANSITIONS = "leaseTransitions"
+"""How often a Lease has changed hands."""
 log = logging.getLogger(__name__)
 
 
@@ -103,12 +105,17 @@ class LeaseLock(BaseLock):
     async def create(self, name: str, namespace: str, election_record: Any) -> bool:
         """Create the Lease; return whether it worked."""
         meta = {"name": name, "namespace": namespace}
-        return await self._write(self._cluster.create, meta, election_record)
+        return await self._write(self._cluster.create, meta, election_record, 0)
 
     async def update(self, name: str, namespace: str, updated_record: Any) -> bool:
         """Renew the Lease as it was last read; return whether it worked."""
         assert self._lease is not None, "the election reads before it writes"
-        return await self._write(self._cluster.replace, self._lease["metadata"], updated_record)
+        spec = self._lease.get("spec", {})
+        changes = spec.get("holderIdentity") != updated_record.holder_identity
+        count = spec.get(TRANSITIONS, 0) + changes
+        return await self._write(
+            self._cluster.replace, self._lease["metadata"], updated_record, count
+        )
 
     async def release(self) -> None:
         """Give the Lease back, so that the next process leads at once; without an answer it waits
@@ -122,11 +129,16 @@ class LeaseLock(BaseLock):
 
     async def _expire_lease(self) -> None:
         lease = await self._cluster.get(LEASE, self.namespace, self.name)
-        if lease is not None and lease.get("spec", {}).get("holderIdentity") == self.identity:
-            await self._cluster.replace({**lease, "spec": {"leaseDurationSeconds": 1}})
+        spec = {} if lease is None else lease.get("spec", {})
+        if lease is not None and spec.get("holderIdentity") == self.identity:
+            left = {"leaseDurationSeconds": 1, TRANSITIONS: spec.get(TRANSITIONS, 0)}
+            await self._cluster.replace({**lease, "spec": left})
 
-    async def _write(self, write: Writes, meta: Mapping[str, Any], record: Any) -> bool:
+    async def _write(
+        self, write: Writes, meta: Mapping[str, Any], record: Any, transitions: int
+    ) -> bool:
         spec = {
+            TRANSITIONS: transitions,
             "holderIdentity": record.holder_identity,
             "leaseDurationSeconds": int(record.lease_duration),
             "acquireTime": _utc(record.acquire_time),

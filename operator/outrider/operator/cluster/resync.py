@@ -22,8 +22,9 @@ SERVICE_SECONDS = 60.0
 while its definition changes, and nothing else would show it."""
 FULL_EVERY = 10
 """One of so many reads is of all kinds."""
-GRACE = 5.0
-"""Seconds that a watch may lag behind a list before it counts as wrong."""
+GRACE = 30.0
+"""Seconds that a watch may lag behind a list before it counts as wrong: one that is late by some
+seconds, in a storm of new objects, is right in the end, and a restart would make it later."""
 log = logging.getLogger(__name__)
 Versions = dict[str, str]
 """Resource versions by uid."""

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from outrider.operator.cluster.client import MAX_AT_ONCE, Cluster, ClusterError
+from outrider.operator.cluster.client import MAX_AT_ONCE, PAGE, Cluster, ClusterError
 from outrider.operator.cluster.kinds import CONFIG_MAP, LEASE, SERVICE
 from outrider.operator.server.metrics import OperatorMetrics
 
@@ -67,6 +67,26 @@ def test_a_bounded_number_of_requests_wait_and_leadership_waits_behind_none() ->
         assert server.most == MAX_AT_ONCE
 
     asyncio.run(scene())
+
+
+def test_lists_are_read_page_by_page() -> None:
+    asked: list[dict[str, str]] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(dict(request.query))
+        at = int(request.query.get("continue", "0"))
+        meta = {"continue": str(at + 1)} if at < 2 else {}
+        return web.json_response({"metadata": meta, "items": [{"metadata": {"name": str(at)}}]})
+
+    async def scene() -> None:
+        async with cluster(page) as found:
+            items = await found.items(CONFIG_MAP, "n", "a=b")
+        assert [one["metadata"]["name"] for one in items] == ["0", "1", "2"]
+        assert {one["kind"] for one in items} == {CONFIG_MAP.name}
+
+    asyncio.run(scene())
+    assert [one.get("continue") for one in asked] == [None, "1", "2"]
+    assert all(one["limit"] == str(PAGE) and one["labelSelector"] == "a=b" for one in asked)
 
 
 async def echoed(request: web.Request) -> web.Response:

@@ -84,6 +84,31 @@ def test_whoever_read_an_older_lease_does_not_get_it() -> None:
     asyncio.run(scene())
 
 
+def test_a_lease_counts_how_often_it_has_changed_hands() -> None:
+    async def scene() -> None:
+        leases = Leases()
+        mine, other = lock(leases), lock(leases, "other")
+
+        def changes() -> int:
+            assert leases.lease is not None
+            return int(leases.lease["spec"]["leaseTransitions"])
+
+        await mine.create("lease", "default", record())
+        await mine.get("lease", "default")
+        await mine.update("lease", "default", record())
+        assert changes() == 0, "a renewal is none"
+        await other.get("lease", "default")
+        await other.update("lease", "default", record("other"))
+        assert changes() == 1
+        await other.release()
+        assert changes() == 1, "what is given back has no new holder yet"
+        await mine.get("lease", "default")
+        await mine.update("lease", "default", record())
+        assert changes() == 2
+
+    asyncio.run(scene())
+
+
 def test_no_answer_is_no_lease() -> None:
     async def scene() -> None:
         mine = lock(leases := Leases())
