@@ -1,9 +1,10 @@
 """Linear layers of int8 weights by AVX2's `vpmaddubsw`, for one row or many.
 
-The layout and the results are those of `linear`. 16 registers hold eight vectors of sums: one or
-two rows by 32 outputs, three or four by 16. Two products are added in int16 before they are widened
+The layout and the results are those of `linear`. 16 registers hold eight vectors of sums: two
+rows by 32 outputs, three or four by 16. Two products are added in int16 before they are widened
 (`signed_rows` says why that is exact), so 64 products take five instructions. Rows come in spans of
-`SPAN_ROWS`: a block of weights stays in the nearest cache while a span's rows pass over it.
+`SPAN_ROWS`: a block of weights stays in the nearest cache while a span's rows pass over it. A row
+alone waits for memory, and reads several blocks at once.
 """
 
 from typing import Any, NamedTuple
@@ -36,6 +37,10 @@ BYTES = 32
 STEP = GROUP * PAIRED
 """Inputs that are added in int16."""
 TILE_ROWS = 4
+STREAMS = 3
+"""Blocks that one row reads in turns, each from its share of them: one sequential stream leaves
+bandwidth unused (Zen 3, target of the demo, one thread, `python -m bench.cost_curve`: 12.0 -> 8.4
+ms; docs/decisions/0079)."""
 SPAN_ROWS = 32
 """Rows that pass over a block before the next block: few enough for their bytes to stay in L2."""
 
@@ -48,13 +53,18 @@ class TileAt(NamedTuple):
     first: int
     """Row of `out` that the span begins with."""
     block: int
+    """Of the first stream."""
+    each: int
+    """Blocks from one stream to the next."""
+    last: int
+    """Block that no stream goes beyond; a stream that is through repeats it."""
     cut: int
     """Of the span's tiles in this block: the first two bring the next block's bytes near."""
     cuts: int
 
 
-def _tile(rows: int) -> Any:
-    """Make an intrinsic: outputs of `rows` rows in one block."""
+def _tile(rows: int, streams: int = 1) -> Any:
+    """Make an intrinsic: outputs of `rows` rows in one block of each of `streams`."""
     width = BLOCK // LANES if rows < 3 else BLOCK // LANES // 2
 
     @intrinsic
@@ -70,37 +80,52 @@ def _tile(rows: int) -> Any:
                 for i in (0, 3)
             )
             _, out_stride = sizes(context, builder, sig.args[3], a[3])
-            row, span, block, cut, cuts = integers(context, builder, sig.args[4], a[4])
+            row, span, block, each, last, cut, cuts = integers(context, builder, sig.args[4], a[4])
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(values, [builder.mul(n, stride)]) for n in numbers]
-            column = builder.mul(block, LONG(BLOCK))
-            ws = builder.gep(ws, [builder.mul(column, stride)])
+            columns = _columns(builder, block, (each, last), streams)
+            begins = [builder.gep(ws, [builder.mul(column, stride)]) for column in columns]
             steps = builder.udiv(stride, LONG(STEP))
             places = [builder.mul(builder.add(span, n), out_stride) for n in numbers]
-            targets = [builder.gep(target, [builder.add(at, column)]) for at in places]
-            _prefetch_outputs(builder, targets)
+            targets = [
+                [builder.gep(target, [builder.add(at, column)]) for at in places]
+                for column in columns
+            ]
+            _prefetch_outputs(builder, [line for lines in targets for line in lines])
+            of_rows = [builder.load(builder.gep(of_row, [builder.add(span, n)])) for n in numbers]
             for part in range(0, BLOCK // LANES, width):
-                own = builder.gep(ws, [LONG(part * BYTES)])
-                cells = [_start(builder, builder.gep(starts, [n]), width) for n in numbers]
+                own = [builder.gep(begin, [LONG(part * BYTES)]) for begin in begins]
+                of_one = [builder.gep(starts, [n]) for n in numbers]
+                cells = [[_start(builder, start, width) for start in of_one] for _ in own]
                 with cgutils.for_range(builder, steps, intp=LONG) as loop:
-                    line = builder.gep(own, [builder.mul(loop.index, LONG(BLOCK * STEP))])
-                    if width * LANES == BLOCK:
-                        prefetch(builder, line, BLOCK * STEP)
-                    else:
-                        _prefetch_next(builder, ws, (stride, part, cut, cuts), loop.index)
-                    at = builder.mul(loop.index, LONG(STEP))
-                    _step(builder, cells, [builder.gep(x, [at]) for x in inputs], line)
-                first = builder.add(column, LONG(part * LANES))
-                for n, to, row_cells in zip(numbers, targets, cells, strict=True):
-                    _add_moved(builder, row_cells, n, most, moved, own)
-                    scale = builder.load(builder.gep(of_row, [builder.add(span, n)]))
-                    to = builder.gep(to, [LONG(part * LANES)])
-                    finish(builder, row_cells, scale, builder.gep(of_output, [first]), to)
+                    if streams == 1 and width * LANES == BLOCK:
+                        line = builder.mul(loop.index, LONG(BLOCK * STEP))
+                        prefetch(builder, builder.gep(own[0], [line]), BLOCK * STEP)
+                    elif streams == 1:
+                        _prefetch_next(builder, begins[0], (stride, part, cut, cuts), loop.index)
+                    _step(builder, cells, inputs, own, loop.index)
+                for column, begin, sums, to in zip(columns, own, cells, targets, strict=True):
+                    first = builder.gep(of_output, [builder.add(column, LONG(part * LANES))])
+                    for n, row_cells, scale, line in zip(numbers, sums, of_rows, to, strict=True):
+                        _add_moved(builder, row_cells, n, most, moved, begin)
+                        line = builder.gep(line, [LONG(part * LANES)])
+                        finish(builder, row_cells, scale, first, line)
             return context.get_dummy_value()
 
         return types.void(x, scales, w, out, at), lower
 
     return tile
+
+
+def _columns(builder: Any, block: Any, at: tuple[Any, Any], streams: int) -> list[Any]:
+    """Return the first output of each stream's block; at: `each` and `last` of `TileAt`."""
+    each, last = at
+    columns = []
+    for stream in range(streams):
+        own = builder.add(block, builder.mul(each, LONG(stream)))
+        own = builder.select(builder.icmp_signed("<", own, last), own, last)
+        columns.append(builder.mul(own, LONG(BLOCK)))
+    return columns
 
 
 def _prefetch_next(builder: Any, ws: Any, at: tuple[Any, int, Any, Any], step: Any) -> None:
@@ -142,7 +167,15 @@ def _start(builder: Any, start: Any, width: int) -> list[Any]:
     return [cgutils.alloca_once_value(builder, value) for _ in range(width)]
 
 
-def _step(builder: Any, cells: Any, xs: list[Any], line: Any) -> None:
+def _step(builder: Any, cells: Any, inputs: list[Any], streams: list[Any], step: Any) -> None:
+    """Add two groups of inputs in each stream; cells: sums by stream, row and vector."""
+    at = builder.mul(step, LONG(STEP))
+    xs = [builder.gep(x, [at]) for x in inputs]
+    for sums, stream in zip(cells, streams, strict=True):
+        _multiply(builder, sums, xs, builder.gep(stream, [builder.mul(at, LONG(BLOCK))]))
+
+
+def _multiply(builder: Any, cells: Any, xs: list[Any], line: Any) -> None:
     """Add two groups of inputs: their weights once, times the activations of each row."""
     weights: dict[int, list[Any]] = {}
     values: dict[int, list[Any]] = {}
@@ -187,7 +220,8 @@ def _add(builder: Any, cell: Any, pairs: Any) -> None:
     builder.store(builder.add(builder.load(cell), widen_pairs(builder, pairs)), cell)
 
 
-_T1, _T2, _T3, _T4 = (_tile(rows) for rows in range(1, TILE_ROWS + 1))
+_T1 = _tile(1, STREAMS)
+_T2, _T3, _T4 = (_tile(rows) for rows in range(2, TILE_ROWS + 1))
 
 
 @njit(cache=True, nogil=True)
@@ -197,18 +231,34 @@ def linear_avx2(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
     for first in range(0, count, SPAN_ROWS):
         rows = min(SPAN_ROWS, count - first)
         signed = sign_rows(x.values, first, rows)
-        cuts = (rows + TILE_ROWS - 1) // TILE_ROWS
-        for block in range(blocks.first, blocks.last):
-            row = 0
-            for cut in range(cuts):
-                here = (rows - row) // (cuts - cut)
-                at = TileAt(row, first, block, cut, cuts)
-                if here == 1:
-                    _T1(signed, scales, w, out, at)
-                elif here == 2:
-                    _T2(signed, scales, w, out, at)
-                elif here == 3:
-                    _T3(signed, scales, w, out, at)
-                else:
-                    _T4(signed, scales, w, out, at)
-                row += here
+        if rows == 1:
+            _one(signed, first, scales, w, out, blocks)
+        else:
+            _many(signed, first, scales, w, out, blocks)
+
+
+@njit(cache=True, nogil=True)
+def _one(signed, first, scales, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute a span of one row; each stream reads a share of the blocks."""
+    each = (blocks.last - blocks.first + STREAMS - 1) // STREAMS
+    for block in range(blocks.first, blocks.first + each):
+        _T1(signed, scales, w, out, TileAt(0, first, block, each, blocks.last - 1, 0, 1))
+
+
+@njit(cache=True, nogil=True)
+def _many(signed, first, scales, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute a span of two rows or more: tiles of two to four."""
+    rows = len(signed.counts)
+    cuts = (rows + TILE_ROWS - 1) // TILE_ROWS
+    for block in range(blocks.first, blocks.last):
+        row = 0
+        for cut in range(cuts):
+            here = (rows - row) // (cuts - cut)
+            at = TileAt(row, first, block, 0, block, cut, cuts)
+            if here == 2:
+                _T2(signed, scales, w, out, at)
+            elif here == 3:
+                _T3(signed, scales, w, out, at)
+            else:
+                _T4(signed, scales, w, out, at)
+            row += here

@@ -15,7 +15,7 @@ HOST = [kind_of(path) for path in NumericPath]
 PORTABLE = (NumericKind.FP32, NumericKind.BF16, NumericKind.INT8, NumericKind.INT4)
 KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
 """The portable kinds run anywhere; those of this machine's instructions only where it has them."""
-ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
+ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 33, 34, 64]
 
 
 def run(values: np.ndarray, packed: Packed, kind: NumericKind, outputs: int) -> np.ndarray:
@@ -35,7 +35,9 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (70, 48), (33, 100), (96, 576)])
+@pytest.mark.parametrize(
+    ("outputs", "inputs"), [(1, 1), (70, 48), (33, 100), (96, 576), (150, 64), (224, 32)]
+)
 def test_products_equal_numpy_on_odd_shapes(kind: NumericKind, outputs: int, inputs: int) -> None:
     weight = normal(outputs, inputs, seed=1)
     packed = pack(weight, kind)
