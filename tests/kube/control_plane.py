@@ -105,6 +105,11 @@ class ControlPlane:
         for server in self.servers.values():
             server.check()
 
+    def minor_version(self) -> int:
+        """Minor version of the API server."""
+        version = json.loads(self.kubectl("get", "--raw", "/version"))
+        return int(version["minor"].rstrip("+"))
+
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
     ) -> str:

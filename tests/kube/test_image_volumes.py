@@ -1,6 +1,5 @@
 """A model in an image on real API servers: with their feature gate `ImageVolume`, and without."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,7 @@ def gated(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """A server with the gate, which only keeps objects; it needs none of the other one's."""
-    version = json.loads(control_plane.kubectl("get", "--raw", "/version"))
-    minor = int(version["minor"].rstrip("+"))
+    minor = control_plane.minor_version()
     if minor < GATE_SINCE:
         pytest.skip(f"Kubernetes 1.{minor} has no {GATE}")
     folder, options = tmp_path_factory.mktemp("gated"), (f"--feature-gates={GATE}=true",)

@@ -14,7 +14,7 @@ from typing import Any
 from outrider.contract.settings import Role
 from outrider.operator import status
 from outrider.operator.admission import advice
-from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.client import INVALID, ClusterError
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control.inputs import Decision, Transition
@@ -31,6 +31,8 @@ from outrider.operator.workers.poll import metrics_age
 log = logging.getLogger(__name__)
 OLD = "OldDefinitions"
 """Reason of the event that says what of a status is left out."""
+REFUSED = "StatusRefused"
+"""Reason of the event that says why a status cannot be written, in the server's words."""
 OLD_WORDS = "the definitions in the cluster do not take %s: apply those of the operator's version"
 
 
@@ -157,6 +159,7 @@ class Reporter:
                     return {}
                 named = self.unknown.learn(kind, observed.key, content, error, self.clock())
                 if not named:
+                    await self._refused(observed, kind, error)
                     raise
                 log.warning("%s: %s; it goes on without %s", observed.owner.name, error, named)
                 if self.unknown.is_news(kind, observed.key, named):
@@ -164,6 +167,11 @@ class Reporter:
             else:
                 own_writes.learn(child_key(live), live, answer)
                 return known
+
+    async def _refused(self, observed: Observed, kind: str, error: ClusterError) -> None:
+        """Say once why a status is refused as it is: nothing else would, and it stays as it was."""
+        if error.status == INVALID and self.unknown.is_news(kind, observed.key, error.reason):
+            await self._event(observed, StatusEvent(True, REFUSED, error.reason))
 
     async def _events(
         self, observed: Observed, events: Iterable[StatusEvent], reported: Reported

@@ -21,7 +21,8 @@ RETRY_SECONDS = 600.0
 NEEDED = frozenset(("conditions", "observedGeneration"))
 """Fields without which nothing is said."""
 _UNDECLARED = re.compile(r"\.status\.([\w.]+): field not declared in schema")
-_INVALID = re.compile(r"\bstatus\.(\w+)")
+_INVALID = re.compile(r"(?: is invalid: \[?|, )(?:status\.)?(\w+)[\w.\[\]]*: ")
+"""Kubernetes 1.30 names the fields of a status without the status."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,12 @@ TWO = (
 )
 LONG = 'SpeculativeService "chat" is invalid: status.advice: Too many: 3: must have at most 2 items'
 
+SHORT = (
+    'SpeculativeService "chat" is invalid: [advice: Too many: 3: must have at most 2 items, '
+    '<nil>: Invalid value: "null": some validation rules were not checked because the object was '
+    "invalid; correct the existing errors to complete validation]"
+)
+
 
 @pytest.mark.parametrize(
     ("code", "reason", "named"),
@@ -26,6 +32,8 @@ LONG = 'SpeculativeService "chat" is invalid: status.advice: Too many: 3: must h
         (500, TWO, "status.advice, status.target.nextRevision"),
         (INVALID, LONG, "status.advice"),
         (INVALID, LONG.replace("advice", "conditions[0].reason"), ""),
+        (INVALID, SHORT, "status.advice"),
+        (INVALID, LONG.replace("status.advice", "spec.target"), ""),
         (500, ONE % "conditions", ""),
         (500, ONE % "unwritten", ""),
         (500, "etcdserver: no leader", ""),
@@ -91,3 +99,15 @@ def test_a_definition_that_was_upgraded_gets_all_of_the_status() -> None:
     service.now += RETRY_SECONDS
     service.rest(2)
     assert service.raw["status"]["advice"]
+
+
+def test_a_status_that_is_refused_for_its_specs_sake_is_said_in_the_servers_words() -> None:
+    service = OneService()
+    reason = 'SpeculativeService "chat" is invalid: spec.metrics: Invalid value: a newer rule'
+    error = ClusterError("patch", INVALID, reason)
+    service.cluster.refuse = lambda verb, kind: error if verb == "status" else None
+    service.rest(3)
+    assert service.cluster.events.count(("StatusRefused", reason)) == 1
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(2)
+    assert service.condition("Ready") == ("True", "Serving")
