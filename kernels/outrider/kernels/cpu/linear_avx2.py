@@ -92,7 +92,6 @@ def _tile(rows: int, streams: int = 1) -> Any:
                 for column in columns
             ]
             _prefetch_outputs(builder, [line for lines in targets for line in lines])
-            of_rows = [builder.load(builder.gep(of_row, [builder.add(span, n)])) for n in numbers]
             for part in range(0, BLOCK // LANES, width):
                 own = [builder.gep(begin, [LONG(part * BYTES)]) for begin in begins]
                 of_one = [builder.gep(starts, [n]) for n in numbers]
@@ -106,8 +105,9 @@ def _tile(rows: int, streams: int = 1) -> Any:
                     _step(builder, cells, inputs, own, loop.index)
                 for column, begin, sums, to in zip(columns, own, cells, targets, strict=True):
                     first = builder.gep(of_output, [builder.add(column, LONG(part * LANES))])
-                    for n, row_cells, scale, line in zip(numbers, sums, of_rows, to, strict=True):
+                    for n, row_cells, line in zip(numbers, sums, to, strict=True):
                         _add_moved(builder, row_cells, n, most, moved, begin)
+                        scale = builder.load(builder.gep(of_row, [builder.add(span, n)]))
                         line = builder.gep(line, [LONG(part * LANES)])
                         finish(builder, row_cells, scale, first, line)
             return context.get_dummy_value()
