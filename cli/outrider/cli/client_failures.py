@@ -5,6 +5,8 @@ from outrider.client.errors import ClientError, InvalidRequest, Unauthenticated,
 
 CLOSED = "Socket closed"
 """What gRPC says where one side speaks TLS and the other does not, among other things."""
+REFUSED = "Connection refused"
+"""What the system says, within gRPC's words, where nothing listens."""
 
 
 def failure_of(error: Exception) -> Failure | None:
@@ -22,4 +24,8 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def _hint(error: Unavailable) -> str:
-    return "; a target with TLS needs --tls or --tls-ca FILE" if CLOSED in str(error) else ""
+    if CLOSED in str(error):
+        return "; a target with TLS needs --tls or --tls-ca FILE"
+    if REFUSED in str(error):
+        return "; `outrider serve MODEL` starts one, which listens once it says `Serving`"
+    return ""

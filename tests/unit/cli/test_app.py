@@ -272,6 +272,11 @@ def test_a_ctrl_c_while_modules_are_imported_is_one_line(
             "no route",
             "cannot reach the target, or lost",
         ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "Failed to connect to remote host: Connection refused",
+            "`outrider serve MODEL` starts one",
+        ),
         (grpc.StatusCode.UNAUTHENTICATED, "no key", "no key; --api-key-env VARIABLE says where"),
         (grpc.StatusCode.INVALID_ARGUMENT, "seed: wrong", "outrider: seed: wrong"),
         (grpc.StatusCode.INTERNAL, "it fell", "outrider: it fell"),
