@@ -148,6 +148,10 @@ GrpcPort = Annotated[
         "[default: 50051; any free one with --prompt]",
     ),
 ]
+ServeGrpcPort = Annotated[
+    int | None,
+    number("PORT", 0, LAST_PORT, "Port of the gRPC API; 0 takes any free one. [default: 50051]"),
+]
 ApiKeys = Annotated[
     Path | None,
     Option(

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import grpc
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from outrider.cli.app import app, exit_with_words
@@ -50,6 +52,16 @@ def test_each_command_s_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--help"])
     assert result.exit_code == 0
     assert f"outrider {command} " in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_options_names_only_options_that_the_command_has(command: str) -> None:
+    found = get_command(app)
+    for name in command.split():
+        found = found.commands[name]  # type: ignore[attr-defined]
+    own = {name for option in found.params for name in option.opts}
+    words = " ".join(getattr(option, "help", None) or "" for option in found.params)
+    assert set(re.findall(r"--[a-z][a-z-]*", words)) <= own
 
 
 def test_the_version_is_the_package_s() -> None:
