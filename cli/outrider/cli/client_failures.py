@@ -7,6 +7,8 @@ CLOSED = "Socket closed"
 """What gRPC says where one side speaks TLS and the other does not, among other things."""
 REFUSED = "Connection refused"
 """What the system says, within gRPC's words, where nothing listens."""
+HTTP_1 = "http1.x server"
+"""What gRPC says where the OpenAI API's port answers."""
 
 
 def failure_of(error: Exception) -> Failure | None:
@@ -28,4 +30,6 @@ def _hint(error: Unavailable) -> str:
         return "; a target with TLS needs --tls or --tls-ca FILE"
     if REFUSED in str(error):
         return "; `outrider serve MODEL` starts one, which listens once it says `Serving`"
+    if HTTP_1 in str(error):
+        return "; that port speaks HTTP: --address takes the one that stands after `gRPC at`"
     return ""

@@ -289,6 +289,11 @@ def test_a_ctrl_c_while_modules_are_imported_is_one_line(
             "Failed to connect to remote host: Connection refused",
             "`outrider serve MODEL` starts one",
         ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "Failed parsing HTTP/2 (Trying to connect an http1.x server (HTTP status 404))",
+            "that port speaks HTTP",
+        ),
         (grpc.StatusCode.UNAUTHENTICATED, "no key", "no key; --api-key-env VARIABLE says where"),
         (grpc.StatusCode.INVALID_ARGUMENT, "seed: wrong", "outrider: seed: wrong"),
         (grpc.StatusCode.INTERNAL, "it fell", "outrider: it fell"),
