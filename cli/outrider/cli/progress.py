@@ -5,6 +5,7 @@ Knows nothing of workers: a name, a stage, how much of it is done, and how long 
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console
@@ -16,6 +17,8 @@ from outrider.cli.stopwatch import Stopwatch
 CLOCK = "%H:%M:%S"
 WORTH_TELLING = 1.0
 """Seconds from which on it is told how long a stage took."""
+REPEATED_SECONDS = 30.0
+"""After so long a stage that goes on is printed again, so that waiting can be told from a hang."""
 
 
 class Reporter(Protocol):
@@ -70,14 +73,27 @@ class Stages:
 
 
 class Lines(Stages):
-    """One line for each new stage, none for its parts."""
+    """One line for each new stage, none for its parts; again and again where one takes long."""
+
+    def __init__(
+        self, watch: Stopwatch | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(watch)
+        self._clock = clock
+        self._times: dict[str, tuple[float, float]] = {}
+        """By name: when its stage began, and when that was printed last."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
-        """Print a stage when it begins."""
-        last = self._begins(name, stage)
+        """Print a stage when it begins, and how long it has taken where that was long ago."""
+        last, now = self._begins(name, stage), self._clock()
         if last is not None:
-            words = f" ({last})" if last else ""
-            print(f"{name}: {stage}{words}", file=sys.stderr, flush=True)
+            self._times[name] = now, now
+            _print(f"{name}: {stage}", last)
+            return
+        began, printed = self._times[name]
+        if now - printed >= REPEATED_SECONDS:
+            self._times[name] = began, now
+            _print(f"{name}: {stage}", f"{now - began:.0f} s so far")
 
     def finish(self, name: str) -> None:
         """Forget the stage, so that a repeated one is printed again."""
@@ -93,6 +109,10 @@ class Lines(Stages):
     def started(self) -> None:
         """Remember how long each stage took."""
         self._remember()
+
+
+def _print(line: str, remark: str) -> None:
+    print(f"{line} ({remark})" if remark else line, file=sys.stderr, flush=True)
 
 
 class Bars(Stages):

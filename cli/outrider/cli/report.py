@@ -13,6 +13,7 @@ from rich.table import Table
 from outrider.cli.answers import Answers
 from outrider.cli.figures import AnswerFigures, figures, lines, ratio, same_text
 from outrider.cli.prompts import Screen
+from outrider.client import FinishReason
 from outrider.contract.counters import seldom_right
 
 WORTH_IT = 1.05
@@ -21,6 +22,7 @@ OTHERWISE = (
     "`outrider profile` runs every arrangement on this machine;\n"
     "  without `placement` in the YAML, run takes the one that it measured as the fastest."
 )
+CUT = "  Cut before its end, by --max-tokens or the context: {} answers.\n"
 USELESS = (
     "  This draft is of no use to its target: next to none of its tokens are accepted.\n"
     "  Take one of the target's family, or distil one (`outrider distil --help`).\n"
@@ -66,6 +68,8 @@ def summary(console: Console, found: Answers) -> None:
         console.print(_verdict(found, drafted, plain), highlight=False)
     else:
         console.print(_table([("", drafted)]))
+    if cut := sum(a.drafted.finish_reason is FinishReason.LENGTH for a in found.answers):
+        console.print(CUT.format(f"{cut} of {len(found.answers)}"), highlight=False)
     usages = [a.drafted.usage for a in found.answers]
     if seldom_right(sum(u.first_guesses for u in usages), sum(u.first_hits for u in usages)):
         console.print(USELESS, highlight=False)

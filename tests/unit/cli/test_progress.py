@@ -27,6 +27,21 @@ def test_lines_show_each_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "target-0: loading\ntarget-0: linking\n"
 
 
+def test_lines_repeat_a_stage_that_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 29.0, 31.0, 60.0, 62.0, 63.0, 64.0])
+    lines = Lines(clock=lambda: next(times))
+    for _ in range(5):
+        lines.stage("kernels", "compiling")
+    lines.finish("kernels")
+    lines.stage("kernels", "compiling")
+    assert capsys.readouterr().err.splitlines() == [
+        "kernels: compiling",
+        "kernels: compiling (31 s so far)",
+        "kernels: compiling (62 s so far)",
+        "kernels: compiling",
+    ]
+
+
 @pytest.mark.parametrize("kind", [Lines, Bars])
 def test_a_stage_says_how_long_it_took_last_time(
     kind: type[Lines | Bars],

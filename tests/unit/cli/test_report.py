@@ -12,6 +12,7 @@ from outrider.cli.answers import Answer, Answers
 from outrider.cli.placement.choose import settings_of_both
 from outrider.cli.progress import Lines
 from outrider.cli.trial import Workshop
+from outrider.client import FinishReason
 from outrider.contract.settings import ModelSettings
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load
@@ -67,6 +68,13 @@ def test_a_loss_is_not_called_a_small_gain(plain_seconds: float, words: str) -> 
     text = summary(Answer("why?", result(), result(decode=plain_seconds, guesses=0)))
     assert words in text
     assert ("slower" in text, "little" in text) == ("slower" in words, "little" in words)
+
+
+def test_answers_that_were_cut_are_counted() -> None:
+    whole = Answer("why?", result())
+    cut = Answer("how?", replace(result(), finish_reason=FinishReason.LENGTH))
+    assert "--max-tokens or the context: 1 of 2 answers" in summary(whole, cut)
+    assert "Cut" not in summary(whole)
 
 
 @pytest.mark.parametrize(("hits", "useless"), [(0, True), (3, True), (4, False), (32, False)])
