@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from outrider.cli.answers import Answer, Answers
-from outrider.client import Result
+from outrider.client import FinishReason, Result
+from outrider.contract.counters import seldom_right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,17 @@ def as_json(found: Answers) -> dict[str, Any]:
 def same_text(answers: Sequence[Answer]) -> bool:
     """True if each plain answer has the tokens of the drafted one."""
     return all(a.plain is not None and a.plain.token_ids == a.drafted.token_ids for a in answers)
+
+
+def cut_short(answers: Sequence[Answer]) -> int:
+    """Count the answers that ended at their most tokens."""
+    return sum(a.drafted.finish_reason is FinishReason.LENGTH for a in answers)
+
+
+def draft_is_useless(answers: Sequence[Answer]) -> bool:
+    """True if the draft's first tokens were too seldom accepted, and enough of them were judged."""
+    usages = [a.drafted.usage for a in answers]
+    return seldom_right(sum(u.first_guesses for u in usages), sum(u.first_hits for u in usages))
 
 
 def _answer(answer: Answer) -> dict[str, Any]:

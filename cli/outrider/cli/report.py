@@ -11,10 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider.cli.answers import Answers
-from outrider.cli.figures import AnswerFigures, figures, lines, ratio, same_text
+from outrider.cli.figures import (
+    AnswerFigures,
+    cut_short,
+    draft_is_useless,
+    figures,
+    lines,
+    ratio,
+    same_text,
+)
 from outrider.cli.prompts import Screen
-from outrider.client import FinishReason
-from outrider.contract.counters import seldom_right
 
 WORTH_IT = 1.05
 SLOWER, LITTLE = "Drafting is slower than plain decoding here", "Drafting gained little here"
@@ -68,10 +74,9 @@ def summary(console: Console, found: Answers) -> None:
         console.print(_verdict(found, drafted, plain), highlight=False)
     else:
         console.print(_table([("", drafted)]))
-    if cut := sum(a.drafted.finish_reason is FinishReason.LENGTH for a in found.answers):
-        console.print(CUT.format(f"{cut} of {len(found.answers)}"), highlight=False)
-    usages = [a.drafted.usage for a in found.answers]
-    if seldom_right(sum(u.first_guesses for u in usages), sum(u.first_hits for u in usages)):
+    if count := cut_short(found.answers):
+        console.print(CUT.format(f"{count} of {len(found.answers)}"), highlight=False)
+    if draft_is_useless(found.answers):
         console.print(USELESS, highlight=False)
 
 
