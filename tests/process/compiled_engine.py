@@ -33,7 +33,7 @@ def main() -> None:
     """Compile, then build the engine."""
     settings = WorkerSettings.from_json(sys.stdin.read())
     with TemporaryDirectory() as folder:
-        for share in shares_of(settings):
+        for share in shares_of([settings]):
             compilation.compile_engine(share, write_small_model(Path(folder)))
     beforehand = set(kernels())
     build_engine(settings, prepare_models(settings), ThreadTransport(lambda _: None))

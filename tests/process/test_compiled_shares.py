@@ -50,7 +50,7 @@ class Compiler:
 
     @property
     def markers(self) -> list[Path]:
-        return [marker(share, self.command) for share in shares_of(PAIR)]
+        return [marker(share, self.command) for share in shares_of([PAIR])]
 
     def fail(self) -> None:
         """Let the share of the pair fail once the target's is under way, which never ends."""

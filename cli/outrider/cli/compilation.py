@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import cancel
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
@@ -38,7 +38,7 @@ async def compile_kernels(
     workers: Iterable[WorkerSettings], command: Command, folder: RunFolder, progress: Reporter
 ) -> None:
     """Compile what these workers run, unless that was done before or there is one processor."""
-    shares = [share for settings in workers for share in shares_of(settings)]
+    shares = shares_of(list(workers))
     try:
         left = {file: share for share in shares if not (file := marker(share, command)).exists()}
         if not left or processors.count() == 1:
@@ -67,11 +67,21 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await cancel(task)
 
 
-def shares_of(settings: WorkerSettings) -> Iterator[WorkerSettings]:
-    """Yield a worker's share of the work; a target with its draft inside is two."""
-    if settings.colocated is not None:
-        yield replace(settings, colocated=None)
-    yield settings
+def shares_of(workers: Sequence[WorkerSettings]) -> Iterator[WorkerSettings]:
+    """Yield shares of the work, two at least: with a draft one begins at the other end.
+
+    A target with its draft inside is two. Beside a target that has none goes a draft, which then
+    finds its kernels when there is one.
+    """
+    for settings in workers:
+        if settings.colocated is not None:
+            yield replace(settings, colocated=None)
+        yield settings
+    if not any(settings.has_draft for settings in workers):
+        for settings in workers:
+            yield WorkerSettings(
+                role=Role.DRAFT, name=settings.name, model=settings.model, device=settings.device
+            )
 
 
 def marker(share: WorkerSettings, command: Command) -> Path:

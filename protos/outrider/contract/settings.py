@@ -469,6 +469,11 @@ class WorkerSettings:
         )
 
     @property
+    def has_draft(self) -> bool:
+        """True for a draft, and for a target with one inside."""
+        return self.role is Role.DRAFT or self.colocated is not None
+
+    @property
     def addresses(self) -> str:
         """Where its servers listen, in words."""
         return " and ".join(filter(None, (self.listen, self.control_listen, self.http_listen)))

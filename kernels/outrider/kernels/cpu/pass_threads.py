@@ -5,20 +5,20 @@ others, then sleeps until the engine's thread rings its bell, a pipe. So the nex
 begins at once on all threads, and an idle engine uses no processor. Two models may share helpers,
 for passes that take turns. Leaves starting helpers to the worker, what a pass does to `forward`.
 
-Who runs passes calls them by address (`PassFunction`). A call by name would bring a copy of the
-whole pass: numba compiles what a function calls again with each of its callers, and each of theirs
-(Zen 5: 3 s a copy, of which the loops of a serial draft had fifteen).
+Who runs passes calls them by address: a call by name would bring a copy of the whole pass (Zen 5:
+3 s a copy, of which the loops of a serial draft had fifteen).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit, typeof, types
+from numba import njit, types
 from numpy.typing import NDArray
 
+from outrider.kernels.by_address import ByAddress
 from outrider.kernels.cpu.atomics import exchange, read, write
 from outrider.kernels.cpu.collectives import SharedSums, Thread
-from outrider.kernels.cpu.forward import Batch, run
+from outrider.kernels.cpu.forward import Batch
 from outrider.kernels.handle import Handle
 
 SPINS = 20_000
@@ -45,25 +45,6 @@ class Work(NamedTuple):
     shared: SharedSums
 
 
-class PassFunction(types.WrapperAddressProtocol):
-    """`forward.run` for one kind of model, as compiled code calls it: by its address."""
-
-    def __init__(self, model: Any, work: Work, thread: Thread) -> None:
-        """`model`: a handle of a `PassModel`; `work`, `thread`: any, for their types."""
-        self._signature = types.void(*map(typeof, (model, *work, thread)))
-
-    def signature(self) -> Any:
-        """Return numba's signature of it."""
-        return self._signature
-
-    def __wrapper_address__(self) -> int:
-        """Return its address; compiles it where that was not done before."""
-        compiled = run.get_compile_result(self._signature)
-        name = compiled.fndesc.llvm_cfunc_wrapper_name
-        address: int = compiled.library.get_pointer_to_function(name)
-        return address
-
-
 class Crew(NamedTuple):
     """What the threads of one engine have in common, as one of its models takes it."""
 
@@ -77,7 +58,7 @@ class Crew(NamedTuple):
     """[threads, 2] the ends, to read and to write, of each helper's pipe; the first is unused."""
     work: Handle[Work]
     """The present pass, for helpers."""
-    run: PassFunction
+    run: ByAddress
     """Runs a pass of the model on one thread."""
 
 

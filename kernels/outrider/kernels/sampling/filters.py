@@ -74,7 +74,7 @@ def _drop_below(values: np.ndarray, cut: np.float32) -> None:
 @njit(cache=True, nogil=True)
 def _kth_largest(values: np.ndarray, k: int) -> np.float32:
     """Return the k-th largest value. The k-th largest of the strips' maxima bounds it from below,
-    so few values are left to sort.
+    so few values are left to count.
     """
     strips = (values.shape[0] + _STRIP - 1) // _STRIP
     floor = np.float32(-np.inf)
@@ -82,9 +82,28 @@ def _kth_largest(values: np.ndarray, k: int) -> np.float32:
         peaks = np.empty(strips, np.float32)
         for i in range(strips):
             peaks[i] = peak(values[i * _STRIP : (i + 1) * _STRIP])
-        floor = np.partition(peaks, strips - k)[strips - k]
-    found = _between(values, floor, np.float32(np.inf))
-    return np.float32(np.partition(found, found.shape[0] - k)[found.shape[0] - k])
+        floor = _bisected(peaks, k)
+    return np.float32(_bisected(_between(values, floor, np.float32(np.inf)), k))
+
+
+@njit(cache=True, nogil=True)
+def _bisected(values: np.ndarray, k: int) -> np.float32:
+    """Return the k-th largest of float32[n] without NaN, by bisection of their bit patterns.
+
+    They order as `peak` says, so 32 counts find it. `np.partition` compiles for 3 s (Zen 5).
+    """
+    patterns = values.view(np.int32)
+    low = np.int64(_ordered(np.float32(-np.inf).view(np.int32)))
+    high = np.int64(_ordered(np.float32(np.inf).view(np.int32)))
+    while low < high:
+        middle, reached = (low + high + 1) >> 1, 0
+        for i in range(patterns.shape[0]):
+            reached += _ordered(patterns[i]) >= middle
+        if reached >= k:
+            low = middle
+        else:
+            high = middle - 1
+    return np.float32(np.int32(_ordered(np.int32(low))).view(np.float32))
 
 
 @njit(cache=True, nogil=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
+from outrider.kernels.by_address import ByAddress
 from outrider.kernels.handle import Handle, handle
 from outrider.kernels.sampling.filters import SamplingTuple, filter_row, load, peak
 from outrider.kernels.sampling.philox import MAX_GUMBEL, MIN_GUMBEL, gumbel, gumbel_bound, noise_run
@@ -125,6 +126,13 @@ def sample(
         else:
             top = load(logits[row], no_mask, scaled)
             out[row] = _sample_row(scaled, top, sampling, positions[row], 0, weights)[0]
+
+
+def sample_by_address() -> ByAddress:
+    """Return `sample`, for compiled code to call by its address."""
+    logits, positions = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+    greedy = SamplingTuple(0.0, 0, 1.0, 0.0, np.uint64(0), 0)
+    return ByAddress(sample, logits, positions, greedy, np.empty(0, np.int32))
 
 
 @njit(cache=True, nogil=True)

@@ -15,14 +15,24 @@ TARGET = WorkerSettings(role=Role.TARGET, name="tiny", model=MODEL)
 DRAFT = replace(TARGET, role=Role.DRAFT)
 
 
-@pytest.mark.parametrize("workers", [[TARGET, DRAFT], [replace(TARGET, colocated=MODEL)]])
+PAIR = replace(TARGET, colocated=MODEL)
+
+
+@pytest.mark.parametrize("workers", [[TARGET, DRAFT], [PAIR], [TARGET]])
 def test_target_and_draft_compile_each_path_that_auto_compares_once(
     workers: list[WorkerSettings],
 ) -> None:
-    shares = [passes_of(share) for settings in workers for share in shares_of(settings)]
+    shares = [passes_of(share) for share in shares_of(workers)]
     assert len(shares) == 2
     compared = worth_timing(map(kind_of, CHOSEN))
     assert sorted(path for share in shares for path in share) == sorted(compared)
+
+
+@pytest.mark.parametrize("workers", [[TARGET, DRAFT], [PAIR], [TARGET]])
+def test_one_of_two_shares_begins_with_what_lies_between_passes(
+    workers: list[WorkerSettings],
+) -> None:
+    assert [share.has_draft for share in shares_of(workers)] == [False, True]
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.INT4])

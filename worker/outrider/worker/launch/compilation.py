@@ -1,23 +1,23 @@
 """`python -m outrider.worker compile`: compile what a worker's engine runs, before it has a model.
 
 The engine is built and warmed up as ever, with a small model in place of the real ones. So that
-several of these processes share the work, one with a draft begins with the passes that the others
-leave for later. Where AUTO compares int8 alone nothing is left, and each begins with its engine.
-What is on disk then is not compiled again. Leaves when it is worth it to the
-command line, and the cache to `outrider.kernels.compiled`.
+several of these processes share the work, one with a draft begins with what lies between passes,
+and with the passes that the others leave for later. What is on disk then is not compiled again.
+Leaves when it is worth it to the command line, and the cache to `outrider.kernels.compiled`.
 """
 
 import dataclasses
 import tempfile
 from pathlib import Path
 
-from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import Dtype, ModelSettings, WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.worker.engine.transport import ThreadTransport
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.run import build_engine
 from outrider.worker.launch.small_model import write_small_model
+from outrider.worker.launch.without_model import run_schedulers
 from outrider.worker.model.load import load
 from outrider.worker.model.numeric_path import CHOSEN, admitted, worth_timing
 from outrider.worker.model.path_timing import samples
@@ -41,6 +41,8 @@ def main(settings: WorkerSettings) -> int:
 
 def compile_engine(settings: WorkerSettings, small: PreparedModel) -> None:
     """Compile by building an engine of `small` models."""
+    if settings.has_draft:
+        run_schedulers(settings, small.config())
     if paths := passes_of(settings):
         with samples(*load(small), paths, THREADS) as models:
             admitted(models)
@@ -64,8 +66,7 @@ def passes_of(settings: WorkerSettings) -> list[NumericPath]:
     if Dtype.AUTO not in named:
         return [NumericPath(dtype) for dtype in named]
     compared = worth_timing(map(kind_of, CHOSEN))
-    alone = settings.role is Role.TARGET and settings.colocated is None
-    return [path for path in compared if (path == NumericPath(LIKELY)) is alone]
+    return [path for path in compared if (path == NumericPath(LIKELY)) is not settings.has_draft]
 
 
 def decided(model: ModelSettings) -> ModelSettings:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.sources import SOURCES
+from outrider.kernels.by_address import ByAddress
 from outrider.kernels.compiled import njit
 from outrider.kernels.cpu.atomics import read
 from outrider.kernels.cpu.clock import monotonic
@@ -22,13 +23,13 @@ from outrider.kernels.cpu.pass_threads import Crew, run_together
 from outrider.kernels.handle import Handle
 from outrider.kernels.sampling.draft_scores import ScoreRules, score_rows
 from outrider.kernels.sampling.filters import SamplingTuple
-from outrider.kernels.sampling.gumbel_max import sample
+from outrider.kernels.sampling.gumbel_max import sample_by_address
 from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.draft.session import BRANCH, DraftTerms
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import best_count
 from outrider.worker.target.pass_loop import BLOCK as BLOCK_WANTED
-from outrider.worker.target.pass_loop import BOOKS, DRAFT, END, GO_ON, MESSAGE, STREAM
+from outrider.worker.target.pass_loop import BOOKS, DRAFT, END, GO_ON, MESSAGE, NO_TOKENS, STREAM
 from outrider.worker.target.tree_pass import (
     Hunt,
     TreeHandle,
@@ -178,6 +179,31 @@ class Vocabularies(NamedTuple):
     """Token ids that the draft can read."""
 
 
+class RootPieces(NamedTuple):
+    """Compiled functions that a run calls, once compiled for all that call them."""
+
+    search: ByAddress
+    candidates: ByAddress
+    score_rows: ByAddress
+    sample: ByAddress
+    settle: ByAddress
+
+    @classmethod
+    def of(
+        cls, tree: TreeHandle, rules: Handle[ScoreRules], noise: Handle[NoiseRows]
+    ) -> "RootPieces":
+        """Return them for arguments of these types."""
+        logits, logprobs = (np.empty((0, 0), np.float32) for _ in range(2))
+        positions, tokens = NO_TOKENS, NO_TOKENS.reshape(0, 0)
+        return cls(
+            ByAddress(search, tree, 0, 0, 0),
+            ByAddress(candidates, tree, 0, 0),
+            ByAddress(score_rows, logits, positions, rules, noise, tokens, logprobs),
+            sample_by_address(),
+            ByAddress(settle, tree, NO_TOKENS, NO_TOKENS, 0),
+        )
+
+
 class RootTables(NamedTuple):
     """What the roots of one sequence read and write."""
 
@@ -196,7 +222,8 @@ class RootTables(NamedTuple):
     vocabularies: Vocabularies
     arrived: NDArray[np.int64]
     """[1] not 0 while there may be a message."""
-    log: RootLog
+    log: Handle[RootLog]
+    call: RootPieces
 
 
 class RootTerms(NamedTuple):
@@ -242,7 +269,7 @@ def run_roots(
     loop: Handle[RootTables], pages: Pages, rules: Handle[ScoreRules], terms: RootTerms
 ) -> tuple[int, int]:
     """Run roots until there is a reason to return; return their number, and that reason."""
-    tables, log, roots, reason = loop.value, loop.value.log, 0, GO_ON
+    tables, log, roots, reason = loop.value, loop.value.log.value, 0, GO_ON
     survived, log.grown[0] = terms.supplied, terms.grown
     while reason == GO_ON:
         log.supplied[roots] = survived
@@ -266,9 +293,9 @@ def _grow(
 ) -> bool:
     """Let local sources look for nodes, then the tree grow by as many passes of the draft as its
     root is waited for, or until it is full; return False where the draft has nothing to run."""
-    log, hunt = tables.log, terms.hunt
+    log, hunt = tables.log.value, terms.hunt
     depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
-    search(tables.tree, hunt.sources, hunt.nodes, depth)
+    tables.call.search(tables.tree, hunt.sources, hunt.nodes, depth)
     log.passes[root] = 0
     _weigh(tables, terms, root)
     if terms.local and (root > 0 or not terms.judged):
@@ -292,16 +319,16 @@ def _wanted(tables: RootTables, terms: RootTerms, root: int) -> int:
     """Return the growths that a root is still waited for."""
     if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
         return 0
-    most = terms.supplied_growths if tables.log.supplied[root] else terms.fresh_growths
-    return int(max(0, most - tables.log.grown[root]))
+    most = terms.supplied_growths if tables.log.value.supplied[root] else terms.fresh_growths
+    return int(max(0, most - tables.log.value.grown[root]))
 
 
 @njit(inline="always")
 def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
     """Rank the candidates; write down what a step with the best of them is worth, and when."""
-    log, hunt = tables.log, terms.hunt
+    log, hunt = tables.log.value, terms.hunt
     limit = terms.most_tokens - _length(tables)
-    count = min(candidates(tables.tree, limit, hunt.sources), MAX_NODE_ROWS)
+    count = min(tables.call.candidates(tables.tree, limit, hunt.sources), MAX_NODE_ROWS)
     rows, value = best_count(tables.tree.value.out.reach[:count], hunt.costs, hunt.rate)
     log.nodes[root] = rows
     log.values[root, log.passes[root]] = value + hunt.rate * hunt.costs[0]
@@ -375,10 +402,10 @@ def _children(tables: RootTables, rules: Handle[ScoreRules], outputs: int) -> tu
     logits = tables.draft_side.model.value.buffers.logits[:outputs]
     positions = tables.rows.value.sampled_at[:outputs]
     if logits.shape[1] == tables.vocabularies.draft:
-        score_rows(logits, positions, rules, tables.noise, tokens, logprobs)
+        tables.call.score_rows(logits, positions, rules, tables.noise, tokens, logprobs)
     else:
         own = np.ascontiguousarray(logits[:, : tables.vocabularies.draft])  # the rest is padding
-        score_rows(own, positions, rules, tables.noise, tokens, logprobs)
+        tables.call.score_rows(own, positions, rules, tables.noise, tokens, logprobs)
     return tokens, logprobs
 
 
@@ -410,7 +437,7 @@ def _send(tables: RootTables, terms: DraftTerms) -> int:
 def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bool:
     """Run the target's pass over the best candidates, as many as pay, and commit its tokens; True
     for a fall-in."""
-    log, out, mirror = tables.log, tables.tree.value.out, tables.tree.value.mirror
+    log, out, mirror = tables.log.value, tables.tree.value.out, tables.tree.value.mirror
     length = _length(tables)
     count, limit = log.nodes[root], terms.most_tokens - length
     selected = out.candidate[:count].copy()
@@ -421,7 +448,7 @@ def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bo
     log.began[root] = monotonic()
     sampled = _sampled(tables, pages.target, count + 1)
     log.ended[root] = monotonic()
-    accepted, tokens, survived, surplus = settle(tables.tree, selected, sampled, limit)
+    accepted, tokens, survived, surplus = tables.call.settle(tables.tree, selected, sampled, limit)
     log.accepted[root], log.tokens[root] = accepted, tokens
     log.survived[root], log.surplus[root] = survived, surplus
     if tokens == 0:
@@ -460,10 +487,10 @@ def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
     following = (out.positions[:rows] + 1).astype(np.int64)
     logits = side.model.value.buffers.logits[:rows]
     if logits.shape[1] == vocabulary:
-        sample(logits, following, tables.sampling.value, sampled)
+        tables.call.sample(logits, following, tables.sampling.value, sampled)
     else:
         tokens = np.ascontiguousarray(logits[:, :vocabulary])  # the rest is padding
-        sample(tokens, following, tables.sampling.value, sampled)
+        tables.call.sample(tokens, following, tables.sampling.value, sampled)
     return sampled
 
 
@@ -472,12 +499,12 @@ def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> in
     """Let the draft's tree follow the tokens that were committed; return the growths of the new
     root: 1 where nodes follow at once from what the draft knows."""
     state, moves = tables.draft.value.state, tables.draft_side.moves
-    tokens = tables.log.committed[root, : tables.log.tokens[root]]
+    tokens = tables.log.value.committed[root, : tables.log.value.tokens[root]]
     first = state[draft_table.ROOT_POSITION] + 1
     for i in range(tokens.shape[0]):
         tables.draft_tokens[first + i] = min(tokens[i], tables.vocabularies.readable - 1)
     matched, sources, destinations = reroot.commit(tables.draft, tokens)
-    tables.log.followed[root] = matched == tokens.shape[0]
+    tables.log.value.followed[root] = matched == tokens.shape[0]
     before = moves.waiting[0]
     for i in range(sources.shape[0]):
         origin = _origin(moves, before, _slot(pages.draft, sources[i]))
@@ -491,7 +518,7 @@ def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> in
 @njit(inline="always")
 def _reason_to_return(tables: RootTables, terms: RootTerms, roots: int, so_far: int) -> int:
     """Return why no further root may follow the last of so many; `so_far` if nothing else."""
-    log, last, length = tables.log, roots - 1, _length(tables)
+    log, last, length = tables.log.value, roots - 1, _length(tables)
     count = log.tokens[last]
     if count == 0 or length >= terms.most_tokens:
         return END

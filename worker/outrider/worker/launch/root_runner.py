@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import ALONE
 from outrider.kernels.handle import Handle, handle
+from outrider.kernels.sampling.draft_scores import ScoreRules
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.launch.root_loop import (
     Moves,
     Pages,
     RootLog,
+    RootPieces,
     RootTables,
     Side,
     Vocabularies,
@@ -58,6 +60,8 @@ class CompiledRoots:
         self._moves = Moves.empty(MOST_MOVES), Moves.empty(MOST_MOVES)
         self._known: tuple[DraftSession, Handle[RootTables]] | None = None
         """The tables of the last session."""
+        self._pieces: RootPieces | None = None
+        """The same for all sequences; of the first."""
 
     def run(self, step: RootRun, rows: DraftRows) -> RootOutput:
         """Run one step; `rows`: room for the draft's."""
@@ -67,7 +71,8 @@ class CompiledRoots:
         pages = Pages(sequence.kv.table, own.block_table.table)
         rules = self._draft_runner.compiled(own.rules)
         try:
-            count, reason = run_roots(self._tables(sequence, own, rows), pages, rules, step.terms)
+            tables = self._tables(sequence, own, rows, rules)
+            count, reason = run_roots(tables, pages, rules, step.terms)
         finally:  # those that no pass has made
             for cache, moves in zip(self._caches, self._moves, strict=True):
                 cache.move_slots(*moves.take())
@@ -106,12 +111,17 @@ class CompiledRoots:
             followed=log.followed.item(number),
         )
 
-    def _tables(self, sequence: Sequence, own: DraftSession, rows: DraftRows) -> Handle[RootTables]:
+    def _tables(
+        self, sequence: Sequence, own: DraftSession, rows: DraftRows, rules: Handle[ScoreRules]
+    ) -> Handle[RootTables]:
         if self._known is None or self._known[0] is not own:
             target, draft = (
                 Side(model.crew, model.compiled, moves)
                 for model, moves in zip(self._models, self._moves, strict=True)
             )
+            noise = self._draft_runner.noise
+            if self._pieces is None:
+                self._pieces = RootPieces.of(sequence.tree, rules, noise)
             tables = RootTables(
                 sequence.tree,
                 own.tree.compiled,
@@ -121,11 +131,12 @@ class CompiledRoots:
                 draft,
                 ALONE,
                 self._sampler.compiled(sequence.submit.sampling),
-                self._draft_runner.noise,
+                noise,
                 self._allowed,
                 self._vocabularies,
                 self._arrived,
-                self._log,
+                handle(self._log),
+                self._pieces,
             )
             self._known = own, handle(tables)
         return self._known[1]

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.by_address import ByAddress
 from outrider.kernels.cpu.collectives import ALONE, Thread, make_barrier
 from outrider.kernels.cpu.forward import Batch
+from outrider.kernels.cpu.forward import run as run_pass
 from outrider.kernels.cpu.pass_threads import (
     ASLEEP,
     CLOSED,
     Crew,
-    PassFunction,
     Work,
     begin_pass,
     help_passes,
@@ -49,7 +50,7 @@ class PassThreads:
         """By model, what compiled code takes."""
         for at, (model, count) in enumerate(zip(models, threads, strict=True)):
             own = Thread(barrier, 0, count)
-            run = PassFunction(model, NO_WORK, own)
+            run = ByAddress(run_pass, model, *NO_WORK, own)
             self.crews.append(handle(Crew(at, own, self._words, ends, work, run)))
         both = (self.crews[0], self.crews[-1]), (models[0], models[-1])
         self.helpers = tuple(

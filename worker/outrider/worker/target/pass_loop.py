@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.by_address import ByAddress
 from outrider.kernels.compiled import njit
 from outrider.kernels.cpu.atomics import read
 from outrider.kernels.cpu.clock import monotonic
@@ -20,7 +21,7 @@ from outrider.kernels.cpu.forward import Batch
 from outrider.kernels.cpu.pass_threads import Crew, run_together
 from outrider.kernels.handle import Handle
 from outrider.kernels.sampling.filters import SamplingTuple
-from outrider.kernels.sampling.gumbel_max import sample
+from outrider.kernels.sampling.gumbel_max import sample_by_address
 from outrider.worker.target.tree_pass import (
     Hunt,
     TreeHandle,
@@ -57,6 +58,7 @@ class Reason(enum.IntEnum):
 
 GO_ON = 0
 END, MESSAGE, STREAM, BLOCK, BOOKS, SOURCE, DRAFT = (int(reason) for reason in Reason)
+NO_TOKENS = np.empty(0, np.int32)
 
 
 class PassLog(NamedTuple):
@@ -75,6 +77,23 @@ class PassLog(NamedTuple):
         return cls(began, ended, np.zeros(MOST_PASSES, np.int32))
 
 
+class LoopPieces(NamedTuple):
+    """Compiled functions that a run calls, once compiled for all that call them."""
+
+    sample: ByAddress
+    settle: ByAddress
+    found_rows_that_pay: ByAddress
+
+    @classmethod
+    def of(cls, tree: TreeHandle, hunt: Hunt) -> "LoopPieces":
+        """Return them for arguments of these types."""
+        return cls(
+            sample_by_address(),
+            ByAddress(settle, tree, NO_TOKENS, NO_TOKENS, 0),
+            ByAddress(found_rows_that_pay, tree, hunt, 0),
+        )
+
+
 class LoopTables(NamedTuple):
     """What a sequence's passes read and write."""
 
@@ -87,6 +106,7 @@ class LoopTables(NamedTuple):
     arrived: NDArray[np.int64]
     """[1] not 0 while there may be a message."""
     log: PassLog
+    call: LoopPieces
 
 
 class Stops(NamedTuple):
@@ -117,11 +137,12 @@ def decode(
         sampled = _sampled(tables, block_table, stops.vocabulary)
         log.ended[passes] = monotonic()
         log.token[passes] = sampled[0]
-        settle(tables.tree, sampled[:0], sampled, stops.most_tokens - _length(tables))
+        limit = stops.most_tokens - _length(tables)
+        tables.call.settle(tables.tree, sampled[:0], sampled, limit)
         passes += 1
         reason = reason_to_return(tables, stops, passes)
         remaining = stops.most_tokens - _length(tables)
-        if reason == GO_ON and found_rows_that_pay(tables.tree, hunt, remaining):
+        if reason == GO_ON and tables.call.found_rows_that_pay(tables.tree, hunt, remaining):
             reason = SOURCE
     return passes, reason
 
@@ -164,10 +185,10 @@ def _sampled(tables: LoopTables, block_table: Ints, vocabulary: int) -> Ints:
     following = np.full(1, out.positions[0] + 1, np.int64)
     logits = tables.model.value.buffers.logits[:1]
     if logits.shape[1] == vocabulary:
-        sample(logits, following, tables.sampling.value, sampled)
+        tables.call.sample(logits, following, tables.sampling.value, sampled)
     else:
         tokens = np.ascontiguousarray(logits[:, :vocabulary])  # the rest is padding
-        sample(tokens, following, tables.sampling.value, sampled)
+        tables.call.sample(tokens, following, tables.sampling.value, sampled)
     return sampled
 
 

@@ -17,6 +17,7 @@ from outrider.worker.engine.runner import SampledTokens, TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.pass_loop import (
+    LoopPieces,
     LoopTables,
     PassLog,
     Reason,
@@ -135,6 +136,8 @@ class RunRunner:
         self.vocabulary = vocabulary
         self._arrived = arrived
         self._log = PassLog.empty()
+        self._pieces: LoopPieces | None = None
+        """The same for all sequences; of the first."""
         self._known: tuple[Sequence, Handle[LoopTables]] | None = None
         """The tables of the last sequence."""
 
@@ -154,19 +157,22 @@ class RunRunner:
             sequence.submit.stream_seconds,
             step.passes,
         )
-        count, reason = decode(self._tables(sequence), sequence.kv.table, stops, step.hunt)
+        tables = self._tables(sequence, step.hunt)
+        count, reason = decode(tables, sequence.kv.table, stops, step.hunt)
         return RunOutput(list(self._logged(count)), Reason(reason))
 
     def _logged(self, count: int) -> Iterator[Pass]:
         columns = (column[:count].tolist() for column in self._log)
         return map(Pass, *columns)
 
-    def _tables(self, sequence: Sequence) -> Handle[LoopTables]:
+    def _tables(self, sequence: Sequence, hunt: Hunt) -> Handle[LoopTables]:
         if self._known is None or self._known[0] is not sequence:
             sampling = self.runner.sampler.compiled(sequence.submit.sampling)
             model, crew = self._model.compiled, self._model.crew
-            arrays = LoopTables(
-                sequence.tree, crew, model, ALONE, sampling, self._arrived, self._log
+            if self._pieces is None:
+                self._pieces = LoopPieces.of(sequence.tree, hunt)
+            tables = LoopTables(
+                sequence.tree, crew, model, ALONE, sampling, self._arrived, self._log, self._pieces
             )
-            self._known = sequence, handle(arrays)
+            self._known = sequence, handle(tables)
         return self._known[1]
