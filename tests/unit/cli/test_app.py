@@ -114,6 +114,23 @@ def test_what_needs_a_cluster_is_refused(
     assert outcome(capsys, "run", "-f", str(file)) == (2, f"outrider: {file}: {line}\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "hf://a/b"),
+        ("run", "-f", str(EXAMPLE)),
+        ("profile", "-f", str(EXAMPLE)),
+        ("distil", "--target", "hf://a/b", "--out", "nowhere"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused_in_our_words_alone(
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    status, words = outcome(capsys, *command, "--dtype", "int9")
+    assert status == 2
+    assert "Invalid value for '--dtype': 'int9' is not one of 'auto', 'fp32'" in words
+
+
 def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "binary.yaml"
     file.write_bytes(b"\xff\xfe\x00")
