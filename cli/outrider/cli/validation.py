@@ -1,16 +1,23 @@
-"""What is wrong with the YAML of a service, and what of it one machine cannot do.
+"""What is wrong with the YAML of services, and what of it one machine cannot do.
 
 What may be in it is `outrider.operator.spec`'s.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outrider.cli.service_file import IGNORED, beyond_one_machine
-from outrider.operator.spec import SpecError, SpeculativeService, load
+from outrider.operator.spec import (
+    SpecError,
+    SpeculativeService,
+    checked_mapping,
+    load_document,
+    read_documents,
+)
 
+NOTHING = "expected a YAML document, found none"
 _PROBLEM = re.compile(r"(?P<path>[A-Za-z][^\s:]*): (?P<message>.*)")
 
 
@@ -41,6 +48,8 @@ class Problem:
 class Checked:
     """What was found in one document."""
 
+    line: int | None = None
+    """Where it begins, from 1; None: it is not YAML, and its problem names the place."""
     name: str = ""
     """Of the service; empty where there are errors."""
     errors: tuple[Problem, ...] = ()
@@ -57,27 +66,60 @@ class Checked:
         if self.ignored:
             yield f"`outrider run` ignores {', '.join(self.ignored)}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what was found as plain values."""
-        return {
-            "valid": not self.errors,
-            "errors": [one.as_json() for one in self.errors],
-            "refused_by_run": [one.as_json() for one in self.refused],
-            "ignored_by_run": list(self.ignored),
-        }
+
+def check(text: str) -> tuple[Checked, ...]:
+    """Return what is wrong with each document of a YAML text, at least one; what follows one that
+    is not YAML is not read."""
+    found = tuple(_checked(text)) or (Checked(errors=(Problem("", NOTHING),)),)
+    if len(found) == 1:
+        return found
+    several = Problem("", f"it is one of {len(found)} documents; allowed: one alone")
+    return tuple(
+        one if one.errors else replace(one, refused=(*one.refused, several)) for one in found
+    )
 
 
-def check(text: str) -> Checked:
-    """Return what is wrong with a YAML text."""
+def _checked(text: str) -> Iterator[Checked]:
     try:
-        service = load(text)
+        for line, document in read_documents(text):
+            yield _of_document(line, document)
     except SpecError as error:
-        return Checked(errors=tuple(map(Problem.of, str(error).splitlines())))
+        yield Checked(errors=_problems(error))
+
+
+def _of_document(line: int, document: Any) -> Checked:
+    try:
+        service = load_document(checked_mapping(document))
+    except SpecError as error:
+        return Checked(line, errors=_problems(error))
     return Checked(
+        line,
         service.metadata.name,
         refused=tuple(map(Problem.of, beyond_one_machine(service))),
         ignored=tuple(_ignored(service)),
     )
+
+
+def _problems(error: SpecError) -> tuple[Problem, ...]:
+    return tuple(map(Problem.of, str(error).splitlines()))
+
+
+def as_json(found: Sequence[Checked]) -> dict[str, Any]:
+    """Return what was found in all documents as plain values."""
+    return {
+        "valid": not any(one.errors for one in found),
+        "errors": list(_as_json(found, lambda one: one.errors)),
+        "refused_by_run": list(_as_json(found, lambda one: one.refused)),
+        "ignored_by_run": list(dict.fromkeys(path for one in found for path in one.ignored)),
+    }
+
+
+def _as_json(
+    found: Sequence[Checked], part: Callable[[Checked], tuple[Problem, ...]]
+) -> Iterator[dict[str, Any]]:
+    for number, one in enumerate(found, 1):
+        place = {"document": number, "line": one.line}
+        yield from (place | problem.as_json() for problem in part(one))
 
 
 def _ignored(service: SpeculativeService) -> Iterator[str]:

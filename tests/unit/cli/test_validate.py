@@ -21,6 +21,8 @@ IN_A_CLUSTER = HEAD + (
     " resources: {limits: {nvidia.com/gpu: 2}}}, monitoring: {mode: Disabled}}\n"
 )
 
+NOT_OURS = "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\n"
+
 
 def validated(text: str, *options: str) -> Any:
     return CliRunner().invoke(app, ["validate", "-", *options], input=text)
@@ -35,7 +37,7 @@ def test_a_good_file_is_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted(Path("examples").glob("*.yaml")), ids=lambda f: f.name)
 def test_every_example_is_valid(file: Path) -> None:
-    assert check(file.read_text()).errors == ()
+    assert [one.errors for one in check(file.read_text())] == [()]
 
 
 def test_all_errors_come_at_once_with_their_paths() -> None:
@@ -56,6 +58,8 @@ def test_errors_as_json_have_paths_and_the_status_2() -> None:
     found = json.loads(result.stdout)
     assert (found["file"], found["valid"], len(found["errors"])) == ("-", False, 3)
     assert found["errors"][1] == {
+        "document": 1,
+        "line": 1,
         "path": "spec.target.engine.threads",
         "message": "0 is not allowed; allowed: an integer from 1 to 1024",
     }
@@ -67,12 +71,50 @@ def test_errors_as_json_have_paths_and_the_status_2() -> None:
         ("a: [", "line 1, column 5: not YAML"),
         ("kind: Other", "apiVersion None and kind 'Other' are not served; allowed: outrider.dev"),
         ("5", "expected a mapping of keys to values, found int"),
+        ("---\n", "expected a YAML document, found none"),
     ],
 )
 def test_what_is_wrong_with_the_whole_document_has_no_path(text: str, message: str) -> None:
-    (problem,) = check(text).errors
+    (found,) = check(text)
+    (problem,) = found.errors
     assert problem.path == ""
     assert str(problem).startswith(message)
+
+
+def test_a_wrong_kind_does_not_hide_what_else_is_wrong() -> None:
+    (found,) = check(WRONG.replace("kind: SpeculativeService", "kind: SpeculativeServce"))
+    assert [problem.path for problem in found.errors] == [
+        "kind",
+        "spec.target.model.uri",
+        "spec.target.engine.threads",
+        "spec.speculation.depht",
+    ]
+
+
+def test_each_of_several_documents_is_checked_and_named() -> None:
+    result = validated("---\n".join((WRONG, NOT_OURS, GOOD, "5\n", "b: 1: 2\n")))
+    assert isinstance(result.exception, BadInput)
+    lines = [line.split(": ")[1:3] for line in str(result.exception).splitlines()]
+    assert lines == [
+        ["document 1, line 1", "spec.target.model.uri"],
+        ["document 1, line 1", "spec.target.engine.threads"],
+        ["document 1, line 1", "spec.speculation.depht"],
+        ["document 2, line 6", "apiVersion 'v1' and kind 'Secret' are not served; allowed"],
+        ["document 4, line 15", "expected a mapping of keys to values, found int"],
+        ["line 17, column 5", "not YAML"],
+    ]
+    assert result.stdout.splitlines() == [
+        "-: document 3, line 10: the service mine is valid",
+        "-: document 3, line 10: `outrider run` refuses it: it is one of 5 documents; "
+        "allowed: one alone",
+    ]
+
+
+def test_several_services_are_valid_for_a_cluster() -> None:
+    result = validated(f"{GOOD}---\n{GOOD}", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["valid"], found["errors"]) == (0, True, [])
+    assert [(one["document"], one["line"]) for one in found["refused_by_run"]] == [(1, 1), (2, 6)]
 
 
 def test_a_problem_is_split_at_its_path() -> None:
@@ -80,7 +122,7 @@ def test_a_problem_is_split_at_its_path() -> None:
 
 
 def test_what_is_for_a_cluster_is_valid_and_said() -> None:
-    found = check(IN_A_CLUSTER)
+    (found,) = check(IN_A_CLUSTER)
     assert found.errors == ()
     assert [problem.path for problem in found.refused] == ["spec.suspend"]
     assert set(found.ignored) >= {"spec.target.image", "spec.target.resources", "spec.monitoring"}

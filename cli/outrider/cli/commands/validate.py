@@ -14,14 +14,15 @@ from outrider.cli.text_file import read_text
 
 def validate(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML of a service; - is standard input.")
+        Path, typer.Argument(metavar="FILE", help="YAML of services; - is standard input.")
     ],
     json: Json = False,
 ) -> None:
-    """Check the YAML of a service: every problem at once, with its path and what is allowed.
+    """Check the YAML of services: every problem at once, with its path and what is allowed.
 
-    Nothing is started or fetched. The exit status is 2 where there is a problem; what means
-    something in a cluster only is said and is none.
+    Nothing is started or fetched. Of several documents each is checked, and named by its number and
+    first line. The exit status is 2 where there is a problem; what means something in a cluster
+    only is said and is none.
 
     Examples:
 
@@ -33,16 +34,24 @@ def validate(
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
     from outrider.cli.json_output import print_json
-    from outrider.cli.validation import check
+    from outrider.cli.validation import as_json, check
 
     found = check(text)
+    wrong = any(one.errors for one in found)
     if json:
-        print_json({"file": str(file)} | found.as_json())
-        if found.errors:
+        print_json({"file": str(file)} | as_json(found))
+        if wrong:
             raise typer.Exit(BadInput.status)
         return
-    if found.errors:
-        raise BadInput("\n".join(f"{file}: {problem}" for problem in found.errors))
-    print(f"{file}: the service {found.name} is valid")
-    for note in found.notes:
-        print(f"{file}: {note}")
+    errors = []
+    for number, one in enumerate(found, 1):
+        where = str(file)
+        if len(found) > 1 and one.line is not None:
+            where += f": document {number}, line {one.line}"
+        errors += [f"{where}: {problem}" for problem in one.errors]
+        if not one.errors:
+            print(f"{where}: the service {one.name} is valid")
+            for note in one.notes:
+                print(f"{where}: {note}")
+    if wrong:
+        raise BadInput("\n".join(errors))

@@ -5,7 +5,7 @@ against them in resources.
 """
 
 from outrider.operator.spec.access import Access, ApiKeysSecretRef, TlsSecretRef
-from outrider.operator.spec.document import SpecError
+from outrider.operator.spec.document import SpecError, checked_mapping, read_documents
 from outrider.operator.spec.engine import (
     DeviceKind,
     DraftEngine,
@@ -46,6 +46,7 @@ from outrider.operator.spec.service import (
     Suspend,
     Upgrade,
     load,
+    load_document,
 )
 from outrider.operator.spec.speculation import (
     DraftShrink,
@@ -114,7 +115,10 @@ __all__ = [
     "TopologyPolicy",
     "Update",
     "Upgrade",
+    "checked_mapping",
     "load",
+    "load_document",
+    "read_documents",
     "read_scaler",
     "read_template",
 ]

@@ -1,9 +1,9 @@
-"""Reader of one YAML document into plain data; refuses what YAML would accept silently.
+"""Reader of YAML documents into plain data; refuses what YAML would accept silently.
 
 Knows nothing of the data's meaning.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import yaml
@@ -55,9 +55,22 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_document(text: str) -> dict[Any, Any]:
     """Return the mapping in `text`; raise `SpecError` with line and column, both from 1."""
+    documents = [document for _, document in read_documents(text)]
+    if len(documents) != 1:
+        raise SpecError(f"expected one YAML document, found {len(documents) or 'none'}")
+    return checked_mapping(documents[0])
+
+
+def read_documents(text: str) -> Iterator[tuple[int, Any]]:
+    """Yield each document that is not empty, after the line where it begins; raise `SpecError` with
+    line and column, all from 1, at one that is not YAML."""
     try:
-        documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
-        count = _count(documents, {})
+        loader = _Loader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None, "there is one, it says"
+            if (document := loader.construct_document(node)) is not None:
+                yield node.start_mark.line + 1, document
     except yaml.MarkedYAMLError as error:
         raise SpecError(f"{_place(error.problem_mark)}not YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:
@@ -66,9 +79,14 @@ def read_document(text: str) -> dict[Any, Any]:
         raise SpecError(f"not YAML: {error}") from None
     except RecursionError:
         raise SpecError("nested too deeply") from None
-    if len(documents) != 1:
-        raise SpecError(f"expected one YAML document, found {len(documents) or 'none'}")
-    document = documents[0]
+
+
+def checked_mapping(document: Any) -> dict[Any, Any]:
+    """Return a document that is a mapping of not too many values; raise `SpecError` for others."""
+    try:
+        count = _count(document, {})
+    except RecursionError:
+        raise SpecError("nested too deeply") from None
     if not isinstance(document, dict):
         raise SpecError(f"expected a mapping of keys to values, found {type(document).__name__}")
     if count > MAX_VALUES:

@@ -135,9 +135,14 @@ class SpeculativeService(SpecPart):
 def load(text: str) -> SpeculativeService:
     """Read one YAML document; raise `SpecError` that names each problem's path, value and
     what is allowed."""
-    document = read_document(text)
+    return load_document(read_document(text))
+
+
+def load_document(document: Mapping[Any, Any]) -> SpeculativeService:
+    """Read a document; raise `SpecError`, as `load` does. What is of Outrider by neither apiVersion
+    nor kind is another thing: that is its only problem."""
     found = (document.get("apiVersion"), document.get("kind"))
-    if found != (API_VERSION, KIND):
+    if found[0] != API_VERSION and found[1] != KIND:
         raise SpecError(
             f"apiVersion {found[0]!r} and kind {found[1]!r} are not served; "
             f"allowed: {API_VERSION} and {KIND}"

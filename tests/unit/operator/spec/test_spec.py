@@ -304,14 +304,12 @@ def test_a_wrong_draft_is_named(draft: str, line: str) -> None:
         (
             "kind: SpeculativeService",
             "kind: Deployment",
-            "apiVersion 'outrider.dev/v1alpha1' and kind 'Deployment' are not served; "
-            "allowed: outrider.dev/v1alpha1 and SpeculativeService",
+            "kind: 'Deployment' is not allowed; allowed: SpeculativeService",
         ),
         (
             "v1alpha1",
             "v2",
-            "apiVersion 'outrider.dev/v2' and kind 'SpeculativeService' are not served; "
-            "allowed: outrider.dev/v1alpha1 and SpeculativeService",
+            "apiVersion: 'outrider.dev/v2' is not allowed; allowed: outrider.dev/v1alpha1",
         ),
         ("kind:", "? [1]\n: 2\nkind:", "line 3, column 3: not YAML: found unhashable key"),
         ("metadata:", "1: 2\nmetadata:", "1: 1 is not allowed; allowed: another value"),
