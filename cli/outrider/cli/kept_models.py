@@ -81,11 +81,11 @@ async def pulled(
             await shelf.pull(uri, progress, lender)
     finally:
         progress.clear()
-    return [one for one in await shelf.models() if one["uri"] in (*uris, lender)]
+    return [one for one in await shelf.models() if {*uris, lender} & {*one["uris"]}]
 
 
 def show(models: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print a line for each model."""
+    """Print a line for each model, and further ones for its further URIs."""
     table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
     table.add_column("model", overflow="fold")
     table.add_column("id", style="dim")
@@ -95,7 +95,8 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
     for one in models:
         day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
         prepared, downloaded = size(one["prepared_bytes"]), size(one["download_bytes"])
-        table.add_row(one["uri"] or "(not known)", one["id"], prepared, downloaded, day)
+        names = "\n".join(one["uris"]) or "(not known)"
+        table.add_row(names, one["id"], prepared, downloaded, day)
     console.print(table)
 
 

@@ -1,21 +1,23 @@
 """`outrider models` and the worker that it asks, here a script that says what it was told."""
 
 import asyncio
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from outrider.cli.failures import BadInput
-from outrider.cli.kept_models import Shelf, pulled
+from outrider.cli.kept_models import Shelf, pulled, show
 
 TARGET, DRAFT, OTHER = "hf://org/target", "hf://org/draft", "hf://org/other"
 WORKER = f"""
 import json, pathlib, sys
 told, verb = pathlib.Path(sys.argv[1]), sys.argv[2]
 if verb == "models":
-    print(json.dumps({{"models": [{{"uri": uri}} for uri in {[TARGET, DRAFT, OTHER]}]}}))
+    print(json.dumps({{"models": [{{"uris": [uri]}} for uri in {[TARGET, DRAFT, OTHER]}]}}))
 else:
     settings = json.loads(pathlib.Path(sys.argv[sys.argv.index("--settings") + 1]).read_text())
     told.write_text(json.dumps(settings["model"]))
@@ -31,7 +33,7 @@ def test_a_draft_is_prepared_with_the_model_that_lends_its_embedding(tmp_path: P
     found = asyncio.run(pulled([DRAFT], shelf(tmp_path), TARGET))
     told = json.loads((tmp_path / "told").read_text())
     assert (told["uri"], told["embeddings_from"]) == (DRAFT, TARGET)
-    assert [one["uri"] for one in found] == [TARGET, DRAFT]
+    assert [one["uris"] for one in found] == [[TARGET], [DRAFT]]
 
 
 def test_a_draft_that_borrows_is_refused_without_its_lender(tmp_path: Path) -> None:
@@ -44,3 +46,12 @@ def test_a_draft_that_borrows_is_refused_without_its_lender(tmp_path: Path) -> N
 def test_a_lender_is_of_one_draft(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^--embeddings-from is of one draft"):
         asyncio.run(pulled([DRAFT, OTHER], shelf(tmp_path), TARGET))
+
+
+def test_a_model_of_two_names_is_shown_under_both() -> None:
+    kept = {"id": "aaaa", "prepared_bytes": 1, "download_bytes": 0, "changed": 0.0}
+    shown = Console(file=io.StringIO(), width=100)
+    show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}], shown)
+    assert isinstance(shown.file, io.StringIO)
+    names = [line.split()[0] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
+    assert names == [TARGET, OTHER, "(not"]

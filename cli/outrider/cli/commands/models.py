@@ -19,6 +19,7 @@ def list_models(json: Json = False) -> None:
     """List the models that were prepared, with their sizes.
 
     *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's.
+    Models of the same content are kept once, under the URIs of all.
 
     Examples:
 
@@ -92,7 +93,8 @@ def remove(
 
     Downloads are deleted from Hugging Face's cache, shared with other programs: the revision of
     each model, unless another one that is kept was made of it. A model in a folder or a file of its
-    own is left there. Do not remove one that is served just now.
+    own is left there. What has several URIs goes under all of them. Do not remove one that is
+    served just now.
 
     Examples:
 
@@ -110,4 +112,4 @@ def remove(
         return
     for one in removed:
         total = kept_models.size(one["prepared_bytes"] + one["download_bytes"])
-        print(f"{one['uri'] or one['id']} is removed: {total}")
+        print(f"{', '.join(one['uris']) or one['id']} is removed: {total}")

@@ -69,7 +69,7 @@ def test_a_prepared_model_is_listed_with_its_uri(tmp_path: Path) -> None:
     uri = f"file://{write_tiny(tmp_path / 'tiny')}"
     made = prepare(ModelSettings(uri=uri), tmp_path / "cache", ignore_progress)
     (kept,) = kept_models(tmp_path / "cache")
-    assert (kept.uri, made.cache.name.startswith(kept.id)) == (uri, True)
+    assert (kept.uris, made.cache.name.startswith(kept.id)) == ((uri,), True)
     assert kept.prepared_bytes == sum(
         file.stat().st_size for file in made.cache.rglob("*") if file.is_file()
     )
@@ -81,19 +81,44 @@ def test_a_note_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     note_source(tmp_path, "file:///a")
     assert (tmp_path / "source.json").stat() == before
     note_source(tmp_path, "file:///b")
-    assert json.loads((tmp_path / "source.json").read_text()) == {"uri": "file:///b"}
+    note_source(tmp_path, "file:///a")
+    assert json.loads((tmp_path / "source.json").read_text()) == {
+        "uris": ["file:///a", "file:///b"]
+    }
+
+
+def test_a_note_of_an_older_version_names_one(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "aaaa", "", 100)
+    (folder / "source.json").write_text(json.dumps({"uri": "file:///a"}))
+    assert [one.uris for one in kept_models(tmp_path)] == [("file:///a",)]
+    note_source(folder, "file:///b")
+    assert [one.uris for one in kept_models(tmp_path)] == [("file:///a", "file:///b")]
+
+
+@pytest.mark.parametrize("wanted", ["hf://org/tiny@v1", "tiny", "file:///models/copy", "copy"])
+def test_a_model_of_two_names_is_listed_and_removed_by_either(
+    places: tuple[Path, Path], wanted: str
+) -> None:
+    cache, hub = places
+    note_source(cache / "models" / "aaaa1".ljust(32, "0"), "file:///models/copy")
+    names = ["hf://org/tiny@v1", "file:///models/copy"]
+    assert asked(cache, hub)[1]["models"][-1]["uris"] == names
+    status, found = asked(cache, hub, wanted)
+    assert (status, [one["uris"] for one in found["models"]]) == (0, [names])
+    assert found["models"][0]["download_bytes"] == 5000
+    assert sorted(folder.name[:5] for folder in (cache / "models").iterdir()) == ["aaaa2", "bbbb0"]
 
 
 def test_sizes_are_those_of_both_caches(places: tuple[Path, Path]) -> None:
     status, found = asked(*places)
     assert status == 0
     notes = {
-        uri: len(json.dumps({"uri": uri})) for uri in ("hf://org/tiny@v1", "file:///models/own")
+        uri: len(json.dumps({"uris": [uri]})) for uri in ("hf://org/tiny@v1", "file:///models/own")
     }
-    assert [(m["uri"], m["prepared_bytes"], m["download_bytes"]) for m in found["models"]] == [
-        ("", 300, 0),
-        ("file:///models/own", 200 + notes["file:///models/own"], 0),
-        ("hf://org/tiny@v1", 100 + notes["hf://org/tiny@v1"], 5000),
+    assert [(m["uris"], m["prepared_bytes"], m["download_bytes"]) for m in found["models"]] == [
+        ([], 300, 0),
+        (["file:///models/own"], 200 + notes["file:///models/own"], 0),
+        (["hf://org/tiny@v1"], 100 + notes["hf://org/tiny@v1"], 5000),
     ]
 
 
@@ -107,7 +132,7 @@ def test_a_model_is_removed_with_its_download_and_nothing_else(
 ) -> None:
     cache, hub = places
     status, found = asked(cache, hub, wanted)
-    assert (status, [one["uri"] for one in found["models"]]) == (0, ["hf://org/tiny@v1"])
+    assert (status, [one["uris"] for one in found["models"]]) == (0, [["hf://org/tiny@v1"]])
     assert sorted(folder.name[:5] for folder in (cache / "models").iterdir()) == ["aaaa2", "bbbb0"]
     assert [folder.name for folder in hub.glob("models--*")] == ["models--org--other"]
 
@@ -174,7 +199,7 @@ def test_a_revision_that_another_model_was_made_of_stays(tmp_path: Path) -> None
 def test_a_note_of_an_unknown_form_hides_no_other_model(places: tuple[Path, Path]) -> None:
     folder_of(places[0], "cccc", "oci://registry/model", 400)
     status, found = asked(*places)
-    assert (status, "oci://registry/model" in [m["uri"] for m in found["models"]]) == (0, True)
+    assert (status, "oci://registry/model" in found["models"][-1]["uris"]) == (0, True)
     assert asked(*places, "oci://registry/model")[0] == 0
     assert len(list((places[0] / "models").iterdir())) == 3
 

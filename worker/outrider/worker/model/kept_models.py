@@ -1,7 +1,8 @@
 """Models that are kept on this machine: what was prepared of them, and what was downloaded.
 
-A prepared model's folder says which URI it is of; those of older versions do not. Leaves
-preparing to `prepare`, and Hugging Face's cache, where downloads lie, to `hub_cache`.
+A prepared model's folder says which URIs it is of: several, where they have the same content.
+Those of older versions name one or none. Leaves preparing to `prepare`, and Hugging Face's cache,
+where downloads lie, to `hub_cache`.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "source.json"
 ID_CHARACTERS = 12
-UNKNOWN = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class KeptModel:
 
     id: str
     """Begin of its folder's name, which follows from its weights."""
-    uri: str
-    """That it was prepared from last; empty: not known."""
+    uris: tuple[str, ...]
+    """That it was prepared from, which have the same content; empty: not known."""
     prepared_bytes: int
     """Of its folder in the cache: converted weights and tokenizer, measured facts."""
     download_bytes: int
-    """Of its revision in Hugging Face's cache, which other programs share."""
+    """Of its revisions in Hugging Face's cache, which other programs share."""
     changed: float
     """When its folder was written to last, in seconds since 1970."""
 
@@ -50,19 +50,21 @@ def note_source(folder: Path, uri: str) -> None:
 
     A cache that cannot be written serves all the same.
     """
-    if _noted(folder) == uri:
+    noted = _noted(folder)
+    if uri in noted:
         return
     try:
-        write_atomically(folder / SOURCE, json.dumps({"uri": uri}))
+        write_atomically(folder / SOURCE, json.dumps({"uris": [*noted, uri]}))
     except OSError as error:
         logger.info("%s cannot be noted: %s", uri, error)
 
 
-def _noted(folder: Path) -> str:
+def _noted(folder: Path) -> tuple[str, ...]:
     try:
-        return str(json.loads((folder / SOURCE).read_text(encoding="utf-8"))["uri"])
+        note = json.loads((folder / SOURCE).read_text(encoding="utf-8"))
+        return tuple(map(str, note["uris"] if "uris" in note else [note["uri"]]))
     except (OSError, ValueError, TypeError, KeyError):
-        return UNKNOWN
+        return ()
 
 
 def kept_models(cache: Path) -> list[KeptModel]:
@@ -72,7 +74,7 @@ def kept_models(cache: Path) -> list[KeptModel]:
     for folder in _folders(cache):
         with contextlib.suppress(FileNotFoundError):  # somebody removes it meanwhile
             found.append(_kept(folder, repositories))
-    return sorted(found, key=lambda one: (one.uri, one.id))
+    return sorted(found, key=lambda one: (one.uris, one.id))
 
 
 def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
@@ -85,30 +87,43 @@ def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
             if folder.name.startswith(one.id):
                 shutil.rmtree(folder)
     freed = _delete_downloads(found, [one for one in kept if one not in found])
-    return [one if one.uri in freed else replace(one, download_bytes=0) for one in found]
+    return [
+        replace(one, download_bytes=bytes_freed)
+        for one, bytes_freed in zip(found, freed, strict=True)
+    ]
 
 
 def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
-    """Return the models of one URI, or the one with an id; raises `ModelError`."""
-    named = [one for one in models if wanted and wanted in (one.uri, _name(one.uri))]
+    """Return the models of one URI, or the one with a name or an id; raises `ModelError`."""
+    named = {one: uris for one in models if (uris := _uris_of(one, wanted))}
+    if len(named) > 1 and not set.intersection(*named.values()):
+        raise _ambiguous(wanted, set.union(*named.values()))
     by_id = [one for one in models if len(wanted) >= 4 and one.id.startswith(wanted)]
-    several = {one.uri for one in named} if named else {one.id for one in by_id}
-    if len(several) > 1:
-        raise ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
-    if not several:
-        known = ", ".join(one.uri or one.id for one in models) or "none is kept"
+    if not named and len(by_id) > 1:
+        raise _ambiguous(wanted, {one.id for one in by_id})
+    if not named and not by_id:
+        known = ", ".join(name for one in models for name in one.uris or (one.id,))
+        known = known or "none is kept"
         raise ModelError(f"model {wanted!r} is not kept here; allowed: {known}")
-    return named or by_id
+    return [*named] or by_id
+
+
+def _uris_of(model: KeptModel, wanted: str) -> set[str]:
+    """Return the URIs of a model that are the wanted one, or have it as their name."""
+    return {uri for uri in model.uris if wanted and wanted in (uri, _name(uri))}
+
+
+def _ambiguous(wanted: str, several: set[str]) -> ModelError:
+    return ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
 
 
 def _kept(folder: Path, repositories: "Mapping[str, CachedRepoInfo]") -> KeptModel:
-    uri, files = _noted(folder), list(_files(folder))
-    revision = _download(uri, repositories)
+    uris, files = _noted(folder), list(_files(folder))
     return KeptModel(
         id=folder.name[:ID_CHARACTERS],
-        uri=uri,
+        uris=uris,
         prepared_bytes=sum(file.st_size for file in files),
-        download_bytes=revision.size_on_disk if revision else 0,
+        download_bytes=_size(_downloads(uris, repositories)),
         changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
     )
 
@@ -142,24 +157,27 @@ def _name(uri: str) -> str:
     return source.name if source else ""
 
 
-def _download(
-    uri: str, repositories: "Mapping[str, CachedRepoInfo]"
-) -> "CachedRevisionInfo | None":
+def _downloads(
+    uris: Sequence[str], repositories: "Mapping[str, CachedRepoInfo]"
+) -> "set[CachedRevisionInfo]":
     """Return what was downloaded for a model."""
-    source = _source(uri)
-    return hub_cache.revision_of(source, repositories) if source else None
+    sources = filter(None, map(_source, uris))
+    return {found for one in sources if (found := hub_cache.revision_of(one, repositories))}
 
 
-def _delete_downloads(removed: Sequence[KeptModel], left: Sequence[KeptModel]) -> set[str]:
+def _size(revisions: "Iterable[CachedRevisionInfo]") -> int:
+    return sum(one.size_on_disk for one in revisions)
+
+
+def _delete_downloads(removed: Sequence[KeptModel], left: Sequence[KeptModel]) -> list[int]:
     """Delete the downloads of models, except what one that is left was made of, too; return the
-    URIs of those whose download is gone."""
+    bytes that are gone with each."""
     repositories = hub_cache.repositories()
-    used = {_download(one.uri, repositories) for one in left}
-    own = {one.uri: _download(one.uri, repositories) for one in removed}
-    gone = {uri: found for uri, found in own.items() if found and found not in used}
-    for revision in set(gone.values()):
+    used = {found for one in left for found in _downloads(one.uris, repositories)}
+    gone = [_downloads(one.uris, repositories) - used for one in removed]
+    for revision in {revision for one in gone for revision in one}:
         hub_cache.delete(revision)
-    return set(gone)
+    return [_size(one) for one in gone]
 
 
 def main(cache: Path, removed: Sequence[str]) -> int:
