@@ -42,6 +42,8 @@ with three, one start in three took plain decoding for a pair that gains 1.2 (Ze
 TRIAL_TOKENS = 48
 """Most of an answer in a trial before a first start: 0.2 s where a token takes 4 ms."""
 LEAST_TOKENS = 8
+ASKED_FOR = "plain decoding is asked for"
+"""Why nothing is drafted in a trial or comparison without the draft."""
 TRIAL_SECONDS = 1.0
 """Longest that plain decoding should take for one of its 14 answers."""
 
@@ -82,10 +84,19 @@ class Workshop(NamedTuple):
 
 
 def workers(
-    service: SpeculativeService, workshop: Workshop, ports: WantedPorts = NO_HTTP
+    service: SpeculativeService,
+    workshop: Workshop,
+    ports: WantedPorts = NO_HTTP,
+    plain_because: str | None = None,
 ) -> LocalWorkers:
-    """The service's workers as processes here, on processors of their own if there are enough."""
+    """The service's workers as processes here, on processors of their own if there are enough.
+
+    `plain_because`: why nothing is drafted, where nothing is; None: as the service itself says.
+    """
     planned = processors.share(plan(service, workshop.options), processors.usable())
+    if plain_because is not None:
+        control = dataclasses.replace(planned.control, disabled_because=plain_because)
+        planned = dataclasses.replace(planned, control=control)
     _, progress, command, folder = workshop
     return LocalWorkers(planned, progress, ports=ports, worker_command=command, folder=folder)
 
@@ -109,7 +120,7 @@ async def running(
     """The service on this machine, arranged so, linked and ready; raises `Failure`."""
     told = dataclasses.replace(options, threads=arrangement.threads)
     one = arrange(one_target(service), arrangement)
-    hand = workers(one, Workshop(told, progress, command, folder))
+    hand = workers(one, Workshop(told, progress, command, folder), plain_because=ASKED_FOR)
     async with hand:
         linked = asyncio.Event()
 

@@ -6,7 +6,7 @@ drafts and pushes later changes of the policy; nothing here knows of processes o
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outrider.contract.planning import PlannerKind, TableEntry
@@ -347,8 +347,8 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
     """Map the description to the settings of the control loop."""
     spec = service.spec
     speculation = spec.speculation
-    return ControlSettings(
-        mode=Mode.DISABLED if spec.draft is None else Mode(speculation.decided_by.value),
+    decided = ControlSettings(
+        mode=Mode(speculation.decided_by.value),
         max_rows=speculation.max_rows,
         disable=DisableRule(**speculation.disable.model_dump()),
         enable=EnableRule(**speculation.enable.model_dump()),
@@ -356,6 +356,9 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
         stale_after_seconds=spec.metrics.stale_after_seconds,
         draft=_scaling(service, sessions_per_draft),
     )
+    if spec.draft is not None:
+        return decided
+    return replace(decided, mode=Mode.DISABLED, disabled_because="the service has no draft")
 
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:

@@ -14,6 +14,7 @@ from outrider.contract.settings import (
     StageDtype,
     WorkerSettings,
 )
+from outrider.operator.control.settings import Mode
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 
@@ -151,6 +152,18 @@ def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[i
     for worker in planned(speculation=gains).workers:
         policy = worker.settings.policy
         assert (policy.off_below_percent, policy.on_above_percent) == expected
+
+
+@pytest.mark.parametrize(
+    ("service", "because"),
+    [
+        (TEXT % ("", ", mode: Disabled"), "speculation.mode is Disabled"),
+        (TEXT[: TEXT.index("  draft:")], "the service has no draft"),
+    ],
+)
+def test_why_drafting_is_off_is_said_by_what_the_service_has(service: str, because: str) -> None:
+    control = plan(load(service), PlanOptions()).control
+    assert (control.mode, control.disabled_because) == (Mode.DISABLED, because)
 
 
 def test_the_loop_knows_the_gpus_of_both_roles() -> None:

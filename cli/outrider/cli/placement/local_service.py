@@ -8,9 +8,11 @@ from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.cli.placement.choice import Choice
 from outrider.cli.placement.choose import Chooser, named_threads
 from outrider.cli.ports import WantedPorts
-from outrider.cli.trial import Workshop, workers
+from outrider.cli.trial import ASKED_FOR, Workshop, workers
 from outrider.contract.settings import Dtype
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
+
+FASTEST = "plain decoding is the fastest on this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class LocalService:
 
     def workers(self, ports: WantedPorts = NO_HTTP) -> LocalWorkers:
         """Its workers, not started yet."""
-        return workers(self.service, self.workshop, ports)
+        return workers(self.service, self.workshop, ports, self.plain_because)
 
     def other(self, arrangement: Arrangement, dtype: str) -> "LocalService":
         """The same service in another arrangement, its target on a numeric path by name: one that
@@ -46,6 +48,16 @@ class LocalService:
             arrangement=arrangement,
             workshop=self.workshop._replace(options=options),
         )
+
+    @property
+    def plain_because(self) -> str | None:
+        """Why nothing is drafted, where nothing is; None: as the service itself says."""
+        own = self.chooser.service.spec
+        if own.draft is None or own.speculation.decided_by is SpeculationMode.DISABLED:
+            return None
+        if self.choice is not None and self.choice.best.arrangement.placement is None:
+            return FASTEST
+        return ASKED_FOR
 
     async def learn(self, hand: LocalWorkers) -> None:
         """Remember how the pair did, while its workers still run."""

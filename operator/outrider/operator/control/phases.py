@@ -129,8 +129,11 @@ def follow_mode(state: PassState) -> Memory:
     """Return the memory with the phase that the mode asks for, whatever is measured."""
     memory, mode = state.memory, state.settings.mode
     disabled = memory.phase is Phase.OFF and memory.cause is Reason.DISABLED_BY_USER
-    if mode is Mode.DISABLED and not disabled:
-        return _off(state, Reason.DISABLED_BY_USER, "no draft, or speculation.mode is Disabled")
+    if mode is Mode.DISABLED:
+        because = state.settings.disabled_because
+        if disabled:
+            return dataclasses.replace(memory, because=because)
+        return _off(state, Reason.DISABLED_BY_USER, because)
     if mode is Mode.STATIC and (memory.phase is not Phase.ON or memory.ceiling is not None):
         return state.enter(Phase.ON, ceiling=None, records=())
     if mode is Mode.ADAPTIVE and disabled:

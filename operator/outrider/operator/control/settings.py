@@ -155,6 +155,8 @@ class ControlSettings:
 
     mode: Mode = Mode.ADAPTIVE
     """Owner of the decision to speculate."""
+    disabled_because: str = "speculation.mode is Disabled"
+    """Why the mode is `DISABLED`, where it is, in words for the log."""
     max_rows: int = 16
     """Highest ceiling of node rows of one sequence in one pass."""
     disable: DisableRule = field(default_factory=DisableRule)

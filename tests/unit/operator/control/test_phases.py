@@ -1,5 +1,6 @@
 """The way from on to off and back, window by window."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -389,6 +390,18 @@ def test_disabled_turns_drafting_off_at_once_and_adaptive_brings_it_back() -> No
     assert service.passes().draft_replicas == 2
     decision = service.passes(2)
     assert (decision.speculate, decision.max_rows) == (True, 1)
+
+
+def test_drafting_that_is_disabled_is_off_for_the_reason_of_the_settings() -> None:
+    settled = dataclasses.replace(DISABLED, disabled_because="the service has no draft")
+    service = Service(memory(), settled)
+    assert [t.sentence for t in service.passes().transitions] == [
+        "drafting off: the service has no draft"
+    ]
+    service.settings = DISABLED
+    decision = service.passes()
+    assert decision.transitions == ()
+    assert "speculation.mode is Disabled" in decision.sentence
 
 
 def test_disabled_works_blind() -> None:
