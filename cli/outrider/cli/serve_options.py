@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from outrider.cli.failures import BadInput
-from outrider.cli.model_argument import borrows_embedding, model_name, service_name
+from outrider.cli.model_argument import LOCAL, borrows_embedding, model_name, service_name
 from outrider.cli.service_file import parse_service
 from outrider.contract.settings import Device, Dtype
 from outrider.operator.naming import API_VERSION, KIND
@@ -71,10 +71,19 @@ def yaml_of(options: ServeOptions, command: str) -> str:
     return (
         f"# {' '.join(command.split())}\n"
         "# Addresses, ports, API keys and TLS are options of `outrider run -f`, not part of it.\n"
-        "# Before `kubectl apply -f`: threads are those of this machine, and a file:// model is a "
-        "path on it, which pods lack; hf:// is fetched there.\n"
+        f"{_of_this_machine(options)}"
         f"{_yaml(options)}"
     )
+
+
+def _of_this_machine(options: ServeOptions) -> str:
+    """Return a comment on what is otherwise in a cluster; empty: nothing is."""
+    words = []
+    if options.threads is not None:
+        words.append("threads are those of this machine")
+    if any(uri.startswith(LOCAL) for uri in (options.target, options.draft or "")):
+        words.append("a file:// model is a path here, which pods lack; hf:// is fetched there")
+    return f"# Before `kubectl apply -f`: {'; '.join(words)}.\n" if words else ""
 
 
 def _yaml(options: ServeOptions) -> str:

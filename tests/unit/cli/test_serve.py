@@ -139,6 +139,25 @@ def test_the_yaml_begins_with_its_command_as_a_comment(models: Path) -> None:
     assert "kubectl apply -f" in third
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("target",), ["threads are", "a file:// model"]),
+        (("target", "--draft", "draft"), ["a file:// model"]),
+        (("org/name",), ["threads are"]),
+        (("org/name", "--draft", "org/draft"), []),
+        (("org/name", "--draft", "draft", "--threads", "2"), ["threads are", "a file:// model"]),
+    ],
+)
+def test_the_yaml_says_what_is_of_this_machine_where_something_is(
+    models: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    comments = [line for line in printed(*arguments).splitlines() if "kubectl" in line]
+    assert len(comments) == bool(words)
+    found = [words for words in ("threads are", "a file:// model") if words in "".join(comments)]
+    assert found == words
+
+
 def test_without_a_draft_the_target_has_all_processors(models: Path) -> None:
     def threads(*arguments: str) -> Any:
         engine = yaml.safe_load(printed("target", *arguments))["spec"]["target"].get("engine", {})
