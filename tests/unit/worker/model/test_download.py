@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,14 @@ print(json.dumps([str(found), told]))
 """
 
 
-def resolved(uri: str, endpoint: str, cache: Path) -> tuple[str, list[tuple[str, int, int]]]:
+def resolved(
+    uri: str, endpoint: str, cache: Path, offline: str = "0"
+) -> tuple[str, list[tuple[str, int, int]]]:
     environment = os.environ | {
         "HF_ENDPOINT": endpoint,
         "HF_HOME": str(cache),
         "HF_HUB_CACHE": str(cache / "hub"),
-        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_OFFLINE": offline,
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, uri],
@@ -65,3 +68,22 @@ def test_a_repository_or_revision_that_is_not_there_is_named(tmp_path: Path, uri
     with hub_of(write_tiny(tmp_path / "tiny"), "org/tiny") as endpoint:
         found, _ = resolved(uri, endpoint, tmp_path / "hub")
     assert found.startswith(f"refused: model {uri}: ")
+
+
+def test_a_hub_that_cannot_be_reached_is_named_in_one_line_with_what_helps(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        found, _ = resolved("hf://org/tiny", endpoint, tmp_path / "hub")
+    assert found == (
+        f"refused: model hf://org/tiny: {endpoint} could not be reached (Connection refused); set "
+        "HF_ENDPOINT to a mirror or HTTPS_PROXY to a proxy, or name a folder or a .gguf file"
+    )
+
+
+def test_a_hub_that_may_not_be_asked_is_no_hub_that_is_lost(tmp_path: Path) -> None:
+    found, _ = resolved("hf://org/tiny", "http://127.0.0.1:1", tmp_path / "hub", offline="1")
+    assert found == (
+        "refused: model hf://org/tiny: HF_HUB_OFFLINE is set and it is not in Hugging Face's "
+        "cache; unset that, or name a folder or a .gguf file"
+    )

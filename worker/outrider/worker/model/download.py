@@ -4,6 +4,7 @@ Leaves what is fetched, and from where, to `source`.
 """
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from outrider.worker.errors import ModelError
 from outrider.worker.model.fingerprint import Progress
 
 STAGE = "download"
+ELSEWHERE = "a folder or a .gguf file"
+"""What can be named where nothing can be fetched."""
+ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 
 def download(
@@ -31,8 +35,29 @@ def download(
             tqdm_class=progress_bars(progress),
         )
     except (HTTPError, OSError, ValueError) as error:
-        raise ModelError(str(error)) from error
+        raise ModelError(_reason(error)) from error
     return Path(folder)
+
+
+def _reason(error: Exception) -> str:
+    """Say why a repository could not be had: in one line, where nothing answered or was asked."""
+    from huggingface_hub import constants, errors
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # this release's httpx
+
+    local = isinstance(error, errors.LocalEntryNotFoundError)
+    if local and constants.HF_HUB_OFFLINE:
+        return (
+            "HF_HUB_OFFLINE is set and it is not in Hugging Face's cache; unset that, or name "
+            f"{ELSEWHERE}"
+        )
+    cause = error.__cause__ if local and error.__cause__ is not None else error
+    if not isinstance(cause, HTTPError) or isinstance(cause, errors.HfHubHTTPError):
+        return str(cause)  # of the server's answer, or of a file
+    words = ERRNO.sub("", str(cause)) or "no answer"
+    return (
+        f"{constants.ENDPOINT} could not be reached ({words}); set HF_ENDPOINT to a mirror or "
+        f"HTTPS_PROXY to a proxy, or name {ELSEWHERE}"
+    )
 
 
 def progress_bars(progress: Progress) -> Any:
