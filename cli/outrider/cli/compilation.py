@@ -28,8 +28,6 @@ from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
 """Of this work in progress shown and in logs."""
-TICK_SECONDS = 5.0
-"""Between looks of the progress shown at how long it takes."""
 ISA = "OUTRIDER_ISA"
 """Environment variable: the instruction set that is compiled for."""
 
@@ -43,13 +41,10 @@ async def compile_kernels(
         left = {file: share for share in shares if not (file := marker(share, command)).exists()}
         if not left or processors.count() == 1:
             return
-        ticks = asyncio.ensure_future(_tick(progress))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for file, share in left.items():
-                    group.create_task(_compile(share, file, command, folder))
-        finally:
-            await cancel(ticks)
+        progress.stage(NAME, "compiling")
+        async with asyncio.TaskGroup() as group:
+            for file, share in left.items():
+                group.create_task(_compile(share, file, command, folder))
     except* (Failure, OSError) as failed:
         progress.note(f"Workers compile their kernels themselves: {failed.exceptions[0]}")
     finally:
@@ -98,13 +93,6 @@ def marker(share: WorkerSettings, command: Command) -> Path:
     given = os.environ.get(COMPILED)
     parent = Path(given) if given else user_cache() / "compiled"
     return parent / f"{digest[:16]}.complete"
-
-
-async def _tick(progress: Reporter) -> None:
-    """Show, and go on to show, that it compiles."""
-    while True:
-        progress.stage(NAME, "compiling")
-        await asyncio.sleep(TICK_SECONDS)
 
 
 async def _compile(share: WorkerSettings, done: Path, command: Command, folder: RunFolder) -> None:

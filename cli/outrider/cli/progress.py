@@ -1,8 +1,10 @@
 """Progress of preparation and start-up on stderr: bars on a terminal, plain lines elsewhere.
 
 Knows nothing of workers: a name, a stage, how much of it is done, and how long it took last time.
+Lines are printed again by the event loop in which a stage began.
 """
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -72,31 +74,54 @@ class Stages:
             self._watch.write()
 
 
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not make it."""
+
+
+Later = Callable[[float, Callable[[], None]], Timer | None]
+"""Makes a call after so many seconds; None where there is no event loop that could."""
+
+
+def later(seconds: float, call: Callable[[], None]) -> Timer | None:
+    """Make a call in the event loop that runs."""
+    try:
+        return asyncio.get_running_loop().call_later(seconds, call)
+    except RuntimeError:
+        return None
+
+
 class Lines(Stages):
     """One line for each new stage, none for its parts; again and again where one takes long."""
 
     def __init__(
-        self, watch: Stopwatch | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        watch: Stopwatch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        later: Later = later,
     ) -> None:
         super().__init__(watch)
         self._clock = clock
-        self._times: dict[str, tuple[float, float]] = {}
-        """By name: when its stage began, and when that was printed last."""
+        self._later = later
+        self._timers: dict[str, Timer | None] = {}
+        """By name: what prints its stage again."""
+        self._shares: dict[str, str] = {}
+        """By name: how much of its stage is done, in words; empty where that is not known."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
-        """Print a stage when it begins, and how long it has taken where that was long ago."""
-        last, now = self._begins(name, stage), self._clock()
+        """Print a stage when it begins, and again while it goes on."""
+        last = self._begins(name, stage)
+        self._shares[name] = f", {done / total:.0%} done" if done and total else ""
         if last is not None:
-            self._times[name] = now, now
+            self._cancel(name)
             _print(f"{name}: {stage}", last)
-            return
-        began, printed = self._times[name]
-        if now - printed >= REPEATED_SECONDS:
-            self._times[name] = began, now
-            _print(f"{name}: {stage}", f"{now - began:.0f} s so far")
+            self._repeat(name, stage, self._clock())
 
     def finish(self, name: str) -> None:
         """Forget the stage, so that a repeated one is printed again."""
+        self._cancel(name)
         self._ends(name)
 
     def note(self, text: str) -> None:
@@ -104,11 +129,26 @@ class Lines(Stages):
         print(f"{time.strftime(CLOCK)} {text}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Do nothing: lines do not move."""
+        """Forget all stages: nobody says how they go on."""
+        for name in [*self._timers]:
+            self.finish(name)
 
     def started(self) -> None:
         """Remember how long each stage took."""
         self._remember()
+
+    def _repeat(self, name: str, stage: str, began: float) -> None:
+        def again() -> None:
+            seconds = f"{self._clock() - began:.0f} s so far"
+            _print(f"{name}: {stage}", f"{seconds}{self._shares[name]}")
+            self._repeat(name, stage, began)
+
+        self._timers[name] = self._later(REPEATED_SECONDS, again)
+
+    def _cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
 
 
 def _print(line: str, remark: str) -> None:

@@ -1,10 +1,13 @@
 """What a run says on stderr."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from outrider.cli import progress
 from outrider.cli.progress import Bars, Lines, Reporter
 from outrider.cli.stopwatch import Stopwatch
 
@@ -27,19 +30,83 @@ def test_lines_show_each_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "target-0: loading\ntarget-0: linking\n"
 
 
-def test_lines_repeat_a_stage_that_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 29.0, 31.0, 60.0, 62.0, 63.0, 64.0])
-    lines = Lines(clock=lambda: next(times))
-    for _ in range(5):
-        lines.stage("kernels", "compiling")
+class Call:
+    """A call that is to come."""
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at, self.call, self.cancelled = at, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clock:
+    """A clock that is set, and calls that come when it is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[Call] = []
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Call:
+        self.calls.append(Call(self.now + seconds, call))
+        return self.calls[-1]
+
+    def wait(self, seconds: float) -> None:
+        """Make the calls of the next seconds."""
+        until = self.now + seconds
+        while due := [one for one in self.calls if one.at <= until and not one.cancelled]:
+            first = min(due, key=lambda one: one.at)
+            self.calls.remove(first)
+            self.now = first.at
+            first.call()
+        self.now = until
+
+
+def test_lines_repeat_any_stage_that_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(clock=lambda: clock.now, later=clock.later)
+    lines.stage("kernels", "compiling", 0, 2)
+    lines.stage("target", "download", 0, 200)
+    clock.wait(29)
+    lines.stage("target", "download", 50, 200)
+    clock.wait(32)
     lines.finish("kernels")
+    lines.stage("target", "loading")
+    clock.wait(40)
+    lines.finish("target")
+    clock.wait(100)
     lines.stage("kernels", "compiling")
+    lines.clear()
+    clock.wait(100)
     assert capsys.readouterr().err.splitlines() == [
         "kernels: compiling",
-        "kernels: compiling (31 s so far)",
-        "kernels: compiling (62 s so far)",
+        "target: download",
+        "kernels: compiling (30 s so far)",
+        "target: download (30 s so far, 25% done)",
+        "kernels: compiling (60 s so far)",
+        "target: download (60 s so far, 25% done)",
+        "target: loading",
+        "target: loading (30 s so far)",
         "kernels: compiling",
     ]
+
+
+def test_lines_are_repeated_by_the_event_loop(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "REPEATED_SECONDS", 0.0)
+    lines = Lines(clock=lambda: 0.0)
+
+    async def load() -> None:
+        lines.stage("target", "loading")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lines.finish("target")
+
+    asyncio.run(load())
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first == "target: loading"
+    assert set(more) == {"target: loading (0 s so far)"}
 
 
 @pytest.mark.parametrize("kind", [Lines, Bars])
