@@ -144,13 +144,9 @@ GrpcPort = Annotated[
     int | None,
     number(
         *("PORT", 0, LAST_PORT),
-        "Port of the first target; more targets take free ones. "
-        "[default: 50051; any free one with --prompt]",
+        "Port of the first target's gRPC API; 0 takes any free one, as further targets do. "
+        "[default: 50051 where it serves, else any free one]",
     ),
-]
-ServeGrpcPort = Annotated[
-    int | None,
-    number("PORT", 0, LAST_PORT, "Port of the gRPC API; 0 takes any free one. [default: 50051]"),
 ]
 ApiKeys = Annotated[
     Path | None,
