@@ -145,7 +145,7 @@ async def running(
 def does_not_run(arrangement: Arrangement, error: Exception) -> str:
     """One line on an arrangement whose start, or whose answers, ended in an error."""
     first_line, *_ = str(error).splitlines() or [type(error).__name__]
-    return f"{arrangement.name} does not run here: {first_line}"
+    return f"{arrangement.name} does not run here: {first_line.removesuffix(' ends:')}"
 
 
 async def timed(client: AsyncClient) -> Timed:

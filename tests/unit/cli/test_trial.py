@@ -1,9 +1,12 @@
 """Which services a trial runs."""
 
+from pathlib import Path
+
 import pytest
 
+from outrider.cli.failures import WorkerFailed
 from outrider.cli.placement.arrangement import Arrangement, arrange
-from outrider.cli.trial import one_target, trial_tokens
+from outrider.cli.trial import does_not_run, one_target, trial_tokens
 from outrider.operator.spec import Placement, SpeculationMode, load
 
 TEXT = """
@@ -43,3 +46,12 @@ def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
 )
 def test_answers_of_a_trial_are_short_where_rows_are_slow(row_seconds: float, tokens: int) -> None:
     assert trial_tokens(row_seconds) == tokens
+
+
+def test_of_a_log_s_end_the_first_line_names_the_log_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("one\ntwo\n")
+    error = WorkerFailed("target", 3, tmp_path / "log")
+    assert does_not_run(Arrangement(None, 2), error) == (
+        "plain, 2 threads does not run here: target stopped with status 3 before it was ready; "
+        f"its log {tmp_path / 'log'}"
+    )

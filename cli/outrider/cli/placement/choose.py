@@ -37,6 +37,7 @@ from outrider.operator.spec.rules import SERVICE
 
 NAME = "placement"
 """Of this work in progress shown and in logs."""
+AGAIN = "the next start tries it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +135,15 @@ class Chooser:
         return replace(self, allowed=self.allowed & ran).decide(facts)
 
     def learn(self, state: State) -> None:
-        """Remember how the pair did in a run, and what its target found a row to cost."""
-        facts = Facts.read(self.file).ran(state.counters)
-        if state.step_seconds.get(1, 0.0) > 0:
-            facts = facts.with_row(state.threads, state.step_seconds[1])
+        """Remember how the pair did in a run, and what its target found a row to cost; say so where
+        that outdates what was measured and tried."""
+        facts = known = Facts.read(self.file).ran(state.counters)
+        row = state.step_seconds.get(1, 0.0)
+        if row > 0:
+            facts = known.with_row(state.threads, row)
+        if known.costs is not None and facts.costs is None:
+            before = known.row_seconds[str(state.threads)]
+            self.workshop.progress.note(outdated(before, row))
         facts.write(self.file)
 
     def decide(self, facts: Facts) -> Choice:
@@ -211,12 +217,12 @@ class Chooser:
             async with self.workshop.running(self.service, one) as client:
                 result = await try_out(client)
         except (Failure, ClientError) as error:
-            progress.note(does_not_run(one, error))
+            progress.note(f"{does_not_run(one, error)}; {AGAIN}")
             return None
         finally:
             progress.finish(NAME)
         if result.counters.first_guesses == 0:
-            progress.note(f"{one.name} answered without its draft: not counted.")
+            progress.note(f"{one.name} answered without its draft: not counted; {AGAIN}")
             return None
         facts = facts.ran(result.counters)
         found = self._expected(choice.costs, facts)
@@ -236,6 +242,15 @@ def by_trials(rates: list[Expected], over_expected: Mapping[str, float]) -> list
             one = Expected(one.arrangement, ratio * one.tokens_per_second, measured=True)
         found.append(one)
     return found
+
+
+def outdated(before: float, now: float) -> str:
+    """Say that a pass of one row takes other seconds than in the first run, and what follows."""
+    return (
+        f"a row takes {1e3 * now:.2f} ms, and took {1e3 * before:.2f} ms in the first run: the "
+        "machine was busy in one of them, or is another. The next start measures and tries "
+        "arrangements again; `outrider profile` does so at length."
+    )
 
 
 def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerSettings:

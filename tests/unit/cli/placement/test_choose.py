@@ -211,14 +211,18 @@ def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [0.0010, 0.0120])
 def test_passes_that_cost_otherwise_than_in_the_first_run_are_measured_anew(
-    tmp_path: Path, row: float
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: float
 ) -> None:
     made = chooser(tmp_path)
     KNOWN.with_trial(Placement.COLOCATED, 0.9).write(made.file)
     for usual in (0.0036, 0.0030, 0.0050):
         made.learn(state(usual, Counters()))
         assert Facts.read(made.file).costs == COSTS
+    assert capsys.readouterr().err == ""
     made.learn(state(row, Counters()))
+    said = capsys.readouterr().err
+    assert f"a row takes {1e3 * row:.2f} ms, and took 3.60 ms in the first run" in said
+    assert "The next start measures and tries arrangements again" in said
     learnt = Facts.read(made.file)
     assert learnt.costs is None
     assert learnt.over_expected == {}
@@ -283,7 +287,10 @@ class Trials:
 
 @pytest.mark.parametrize("failed", [LOST, Failure("a worker ended"), 0])
 def test_a_failed_trial_rules_its_placement_out_until_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: int | Exception
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    failed: int | Exception,
 ) -> None:
     trials = Trials(Colocated=failed, Separate=400)
     monkeypatch.setattr(Workshop, "running", lambda *given: trials.running(*given))
@@ -293,6 +300,7 @@ def test_a_failed_trial_rules_its_placement_out_until_the_next_start(
     assert choice.best.arrangement.placement is Placement.SEPARATE
     assert choice.best.measured
     assert trials.ran == ["Colocated", "Separate"]
+    assert "; the next start tries it again." in capsys.readouterr().err
     remembered = Facts.read(made.file)
     assert remembered.over_expected.keys() == {"Separate"}, "nothing of the trial that failed"
     assert remembered.first_guesses == 400
