@@ -2,7 +2,9 @@
 
 import json
 
+import numba
 import pytest
+from numba.core import event
 
 from outrider.kernels import isa
 from outrider.kernels.cpu.numeric_kind import NumericPath
@@ -30,13 +32,29 @@ def test_every_path_is_probed_and_auto_chooses_among_the_admitted(
 ) -> None:
     assert doctor.main(TINY) == 0
     *stages, found = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [line["done"] for line in stages] == [0, 1]
+    steps = [line["stage"] for line in stages if "compiling" not in line["stage"]]
+    assert steps == ["probing numeric paths", "timing passes"]
     assert found["instruction_set"] == isa.current()
     assert [one["path"] for one in found["paths"]] == [str(path) for path in NumericPath]
     admitted = {one["path"] for one in found["paths"] if one["admitted"]}
     assert set(found["seconds"]) == admitted & set(CHOSEN)
     assert found["dtype"] in found["seconds"]
     assert all(seconds > 0 for seconds in found["seconds"].values())
+
+
+def test_only_what_really_compiles_is_said_to_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    def stages() -> list[str]:
+        assert doctor.main(TINY) == 0
+        lines = map(json.loads, capsys.readouterr().out.splitlines())
+        return [line["stage"] for line in lines if "stage" in line]
+
+    stages()
+    assert stages() == ["probing numeric paths", "timing passes"]
+    with event.install_listener("numba:compile", doctor.Compiling()):
+        assert numba.njit(lambda value: value + 1)(1) == 2
+        assert numba.njit(lambda value: value + 2)(1) == 3
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert line == {"stage": "compiling kernels, only the first time", "done": 0, "total": 2}
 
 
 def test_an_instruction_set_that_is_none_is_an_error_in_words(

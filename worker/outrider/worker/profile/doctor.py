@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from numba.core import event
 from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, SettingsError
@@ -35,13 +36,33 @@ SHAPE = ModelConfig(
     rope_theta=100_000.0,
 )
 """That of `MODEL`."""
+STEPS = 2
+"""Probing, and timing passes."""
+
+
+class Compiling(event.Listener):
+    """Says that kernels are compiled when the first one is: those on disk are only loaded."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_start(self, begun: event.Event) -> None:
+        """Say it once; compilations of callees begin within those of their callers."""
+        if not self._said:
+            self._said = True
+            print_json(stage="compiling kernels, only the first time", done=0, total=STEPS)
+
+    def on_end(self, ended: event.Event) -> None:
+        """Do nothing: another may follow."""
 
 
 def main(shape: ModelConfig = SHAPE) -> int:
     """Print what was found, or an object with the key `error`."""
     try:
-        print_json(stage="compiling kernels (minutes, the first time)", done=0, total=2)
-        print_json(**findings(shape))
+        print_json(stage="probing numeric paths", done=0, total=STEPS)
+        with event.install_listener("numba:compile", Compiling()):
+            found = findings(shape)
+        print_json(**found)
     except SettingsError as error:  # of the instruction set that was asked for by name
         print_json(error=str(error))
         return 1
@@ -54,7 +75,7 @@ def findings(shape: ModelConfig) -> dict[str, Any]:
     used, threads = isa.current(), cores()
     with samples(shape, made_up(shape), tuple(NumericPath), threads) as models:
         admitted = {path: model for path, model in models.items() if independent_rows(model)}
-        print_json(stage="timing passes", done=1, total=2)
+        print_json(stage="timing passes", done=1, total=STEPS)
         timed = {path: admitted[path] for path in CHOSEN if path in admitted}
         curves = measured_curves(timed, shape.layers) if timed else {}
     among = {path: curves[path] for path in compared(shape) if path in curves} or curves
