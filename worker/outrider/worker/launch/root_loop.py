@@ -270,11 +270,11 @@ def run_roots(
 ) -> tuple[int, int]:
     """Run roots until there is a reason to return; return their number, and that reason."""
     tables, log, roots, reason = loop.value, loop.value.log.value, 0, GO_ON
-    survived, log.grown[0] = terms.supplied, terms.grown
+    supplied, log.grown[0] = terms.supplied, terms.grown
     while reason == GO_ON:
-        log.supplied[roots] = survived
+        log.supplied[roots] = supplied
         goes_on = _grow(tables, pages, rules, terms, roots)
-        survived = _verify(tables, pages, terms, roots)
+        supplied = _verify(tables, pages, terms, roots)
         reason = GO_ON if goes_on else DRAFT
         if log.tokens[roots]:
             log.grown[roots + 1] = _follow(tables, pages, terms, roots)
