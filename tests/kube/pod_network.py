@@ -22,7 +22,7 @@ from pathlib import Path
 from tools import kube_assets
 
 POD_RANGE = ipaddress.IPv4Network("10.64.0.0/16")
-SETS = ("core", "control", "helm")
+SETS = ("core", "control", "helm", "lws")
 """What is made before the way outside is cut."""
 VARIABLE = "OUTRIDER_POD_NETWORK"
 """Holds the namespace's name for those who run in it."""

@@ -1,7 +1,7 @@
 """`python -m tools.kube_assets [--sets core control] [--out DIR]`: prints the folder.
 
-    export KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control helm)
-    assets=$(python -m tools.kube_assets --sets core control --kubernetes 1.30) &&
+    export KUBEBUILDER_ASSETS=$(python -m tools.kube_assets --sets core control helm lws)
+    assets=$(python -m tools.kube_assets --sets core control helm lws --kubernetes 1.30) &&
         KUBEBUILDER_ASSETS=$assets pytest tests/kube
 
 Progress goes to stderr.

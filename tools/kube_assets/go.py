@@ -15,6 +15,10 @@ from pathlib import Path
 from tools.kube_assets import command, wheels
 from tools.kube_assets.pins import (
     GO,
+    LEADER_WORKER_SETS,
+    LWS,
+    LWS_FILES,
+    LWS_OBJECTS,
     PACKAGES,
     PROMETHEUS,
     PROMTOOL,
@@ -45,11 +49,11 @@ class Go:
         own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
         return {**os.environ, **own}
 
-    def ask(self, *arguments: str) -> str:
+    def ask(self, *arguments: str, sources: Path = SERVERS) -> str:
         """Output of a command that is quick once the modules are there; raises `AssetsError`."""
         done = subprocess.run(
             [self.program, *arguments],
-            cwd=SERVERS,
+            cwd=sources,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -101,6 +105,16 @@ def promtool(go: Go, out: Path, progress: Progress) -> None:
     (out / "promtool").rename(out / PROMTOOL)
 
 
+def leader_worker_sets(go: Go, out: Path, progress: Progress) -> None:
+    """Build the manager of LeaderWorkerSets into `out`, and write its objects as its own module
+    ships them."""
+    flags = ("-ldflags=-s -w",)
+    _build(go, LEADER_WORKER_SETS, (LWS,), flags, out, progress, "1 minute")
+    (out / "cmd").rename(out / LWS)
+    folder = _shipped(go, "sigs.k8s.io/lws", LEADER_WORKER_SETS) / "config"
+    (out / LWS_OBJECTS).write_text(_joined(folder, LWS_FILES))
+
+
 def _build(
     go: Go,
     sources: Path,
@@ -150,6 +164,15 @@ def _link_flags(sources: Path) -> str:
 
 def stages(go: Go, out: Path) -> None:
     """Write kwok's stages of pods and nodes, as its own module ships them."""
-    sources = Path(go.ask("list", "-m", "-mod=readonly", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"))
-    texts = [(sources / "kustomize" / "stage" / name).read_text() for name in STAGE_FILES]
-    (out / STAGES).write_text("---\n".join(texts))
+    folder = _shipped(go, "sigs.k8s.io/kwok", SERVERS) / "kustomize" / "stage"
+    (out / STAGES).write_text(_joined(folder, STAGE_FILES))
+
+
+def _shipped(go: Go, module: str, sources: Path) -> Path:
+    """Folder of a module, which has been downloaded for a build."""
+    said = go.ask("list", "-m", "-mod=readonly", "-f", "{{.Dir}}", module, sources=sources)
+    return Path(said)
+
+
+def _joined(folder: Path, names: Sequence[str]) -> str:
+    return "---\n".join((folder / name).read_text() for name in names)

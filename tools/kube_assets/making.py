@@ -15,6 +15,7 @@ from pathlib import Path
 from tools.kube_assets import finding, go, installed, wheels
 from tools.kube_assets.pins import (
     CLIENTS,
+    LEADER_WORKER_SETS,
     PROMETHEUS,
     PROMTOOL,
     SERVERS,
@@ -104,6 +105,9 @@ def _plan(lacking: Sequence[str], sources: Path) -> Iterator[tuple[tuple[str, ..
     if PROMTOOL in rest:
         yield (PROMTOOL,), _promtool
         rest.remove(PROMTOOL)
+    if sets := tuple(name for name in rest if name in SETS["lws"]):
+        yield sets, _leader_worker_sets
+        rest = [name for name in rest if name not in sets]
     if rest:
         yield tuple(rest), _built(rest, sources)
 
@@ -123,6 +127,11 @@ def _built(names: Sequence[str], sources: Path) -> Make:
 
 def _promtool(scratch: Path, progress: Progress) -> None:
     go.promtool(go.toolchain(scratch, progress, PROMETHEUS), scratch, progress)
+
+
+def _leader_worker_sets(scratch: Path, progress: Progress) -> None:
+    toolchain = go.toolchain(scratch, progress, LEADER_WORKER_SETS)
+    go.leader_worker_sets(toolchain, scratch, progress)
 
 
 def _helm(scratch: Path, progress: Progress) -> None:

@@ -4,6 +4,8 @@ Pure data and arithmetic: leaves downloads and builds to the modules beside it. 
 modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,
 because every differing dependency would be compiled twice. Prometheus' tool has `prometheus/`: its
 versions are others, and are no part of the servers' cache; nor are those of older control planes.
+The controller of LeaderWorkerSets has `lws/` for the same reason: its versions are those that its
+project pins.
 """
 
 import hashlib
@@ -12,13 +14,19 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVERS, PROMETHEUS = (Path(__file__).parent / name for name in ("module", "prometheus"))
+SERVERS, PROMETHEUS, LEADER_WORKER_SETS = (
+    Path(__file__).parent / name for name in ("module", "prometheus", "lws")
+)
 """Folders of the Go modules by which programs are built."""
 OLDER = {minor: SERVERS.with_name(f"module-{minor}") for minor in ("1.30", "1.32")}
 """Of the servers of older minor versions of Kubernetes."""
 STAGES = "kwok-stages.yaml"
 PROMTOOL = "promtool-0.311.3"
 """With its version, that of `prometheus/go.mod`: another one makes no server anew."""
+LWS = "lws-0.8.0"
+"""The manager of LeaderWorkerSets, with its version, that of `lws/go.mod`."""
+LWS_OBJECTS = f"{LWS}.yaml"
+"""What a cluster needs for it: definition, permissions, webhooks."""
 
 SETS = {
     "core": ("kube-apiserver", "etcd", "kubectl"),
@@ -26,6 +34,7 @@ SETS = {
     "helm": ("helm",),
     "node": ("kubelet", "kube-proxy"),
     "rules": (PROMTOOL,),
+    "lws": (LWS, LWS_OBJECTS),
 }
 """What can be asked for, and the files that each consists of."""
 
@@ -39,6 +48,7 @@ PACKAGES = {
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
     "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
     PROMTOOL: "github.com/prometheus/prometheus/cmd/promtool",
+    LWS: "sigs.k8s.io/lws/cmd",
 }
 """Go package of each program that can be built; helm cannot be built from these modules."""
 
@@ -50,6 +60,12 @@ STAGE_FILES = (
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
 )
 """What kwok does to pods and nodes, in the folder `kustomize/stage` of its module."""
+LWS_FILES = (
+    "crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    "rbac/role.yaml",
+    "webhook/manifests.yaml",
+)
+"""Of the folder `config` of LeaderWorkerSet's module."""
 
 
 class AssetsError(RuntimeError):
