@@ -26,12 +26,21 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from tools import kube_assets
+from tools.kube_assets.pins import STAGES
 
 from outrider.client import DeadlineExceeded, Unavailable
 from tests.kube import pod_network
 from tests.kube.certificates import Authority, KeyPair, signing_key
 from tests.kube.server_process import ServerProcess
-from tests.kube.servers import API_ADDRESSES, API_NAMES, CONTROLLERS, HOST, STORE, Place
+from tests.kube.servers import (
+    API_ADDRESSES,
+    API_NAMES,
+    CONTROLLERS,
+    HOST,
+    STORE,
+    Place,
+    stages,
+)
 
 START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
@@ -236,7 +245,7 @@ def _context(authority: Path, user: KeyPair) -> ssl.SSLContext:
 
 def _place(folder: Path, authority: Authority, host: str) -> Place:
     """Certificates, free ports and kubeconfigs in a new folder."""
-    etcd, peers, api = _free_ports(3)
+    etcd, peers, api = free_ports(3)
     place = Place(
         folder=folder,
         assets=kube_assets.folder(*pod_network.SETS),
@@ -249,6 +258,7 @@ def _place(folder: Path, authority: Authority, host: str) -> Place:
         tokens=signing_key(authority.folder),
         host=host,
     )
+    (folder / STAGES).write_text(stages((place.assets / STAGES).read_text()))
     users = {ADMIN: place.admin} | {name: authority.client(name) for name in COMPONENTS}
     for name, pair in users.items():
         write_user(place, name, pair)
@@ -260,7 +270,8 @@ def write_user(place: Place, name: str, pair: KeyPair) -> Path:
     return _write_kubeconfig(place, place.kubeconfig(name), _certificate(pair), "default")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """So many ports of the loopback address that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:

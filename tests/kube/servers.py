@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.kube_assets.pins import STAGES
+
 from tests.kube.certificates import KeyPair
 from tests.kube.pod_network import POD_RANGE
 
@@ -14,6 +16,7 @@ HOST = "127.0.0.1"
 SERVICE_RANGE = "10.0.0.0/16"
 API_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 API_ADDRESSES = (HOST, "10.0.0.1")
+TAKEN = "    finalizers:\n      empty: true\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +113,19 @@ def kube_scheduler(at: Place) -> list[str]:
 def kwok(at: Place) -> list[str]:
     """Stands for the kubelets: pods get addresses, run and become ready without containers."""
     return [
-        f"--config={at.assets / 'kwok-stages.yaml'}",
+        f"--config={at.folder / STAGES}",
         f"--kubeconfig={at.kubeconfig('admin')}",
         "--manage-all-nodes=true",
         f"--cidr={POD_RANGE.network_address + 1}/{POD_RANGE.prefixlen}",
         f"--server-address={HOST}:0",
     ]
+
+
+def stages(shipped: str) -> str:
+    """What kwok does to pods and nodes, but that it takes no finalizers away. A kubelet takes none:
+    a pod that is deleted in the foreground goes after what it owns."""
+    assert TAKEN in shipped
+    return shipped.replace(TAKEN, "")
 
 
 def _as_user(at: Place, user: str) -> list[str]:

@@ -105,9 +105,9 @@ def new(space: Space) -> set[str]:
 
 def rolling(space: Space) -> set[str]:
     """Those of them whose pods are not all of it."""
-    return {
-        name for name, one in targets(space).items() if is_new(one) and not workload(one).settled
-    }
+    kind = {"kind": DEPLOYMENT.name}  # which members of a list do not say
+    found = {name: {**one, **kind} for name, one in targets(space).items() if is_new(one)}
+    return {name for name, one in found.items() if not workload(one).settled}
 
 
 def ready_since(space: Space) -> dict[str, tuple[str, str]]:

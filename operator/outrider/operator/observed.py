@@ -3,6 +3,7 @@
 Made from the watch caches and never changed; makes no request.
 """
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from outrider.operator.cluster.kinds import (
     ChildKey,
     ServiceKey,
 )
-from outrider.operator.manifests.carriers import Record, RoleCarriers, find_carriers, owned
+from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.pins import Pin, revision_of, template_of
 from outrider.operator.manifests.settings import MEMORY_KEY, is_upgrading
@@ -93,7 +94,7 @@ class Observed:
         for kind in (DEPLOYMENT, LEADER_WORKER_SET):
             live = self._own((kind.name, name))
             if live is not None:
-                return workload(live, self.pods_of(role))
+                return workload(live, self.pods_of(role), self.at)
         return None
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
@@ -190,22 +191,23 @@ def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
     return tuple(sorted(mine, key=lambda pod: pod.name))
 
 
-def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
-    """Return one Deployment or LeaderWorkerSet; `leaders` are its role's pods that answer."""
-    spec, status = raw["spec"], raw.get("status", {})
-    wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
+def workload(raw: Object, leaders: Sequence[Pod] = (), at: float = 0.0) -> Workload:
+    """Return one Deployment or LeaderWorkerSet; `leaders` are its role's pods that answer, `at` is
+    the time in seconds since the epoch."""
+    status = raw.get("status", {})
+    wanted, updated = Carrier(raw).wanted, int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
     generation = raw["metadata"]["generation"]
     observed = status.get("observedGeneration", generation if status else 0) >= generation
-    total = int(status.get("replicas", 0))
+    total, mixed = int(status.get("replicas", 0)), _is_mixed(raw, leaders)
     return Workload(
         replicas=wanted,
         ready=int(status.get("readyReplicas", 0)),
         updated=updated,
         available=available,
-        settled=observed and updated == wanted == available == total,
-        replacing=not observed or total > updated or _is_mixed(raw, leaders),
-        failed=_failed(status) or _late(raw, leaders),
+        settled=observed and not mixed and updated == wanted == available == total,
+        replacing=not observed or total > updated or mixed,
+        failed=_failed(status) or _late(raw, leaders, at),
         owner=_owner_of_replicas(raw),
         revision=revision_of(template_of(raw)),
     )
@@ -232,7 +234,8 @@ def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
 
 
 def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
-    """True if a pod is of an older template; not every controller says which one it has seen."""
+    """True if a pod is of an older template: that of LeaderWorkerSets does not say which one its
+    controller has seen."""
     newest = revision_of(template_of(raw))
     return bool(newest) and any(pod.revision != newest for pod in leaders)
 
@@ -247,15 +250,34 @@ def _failed(status: Object) -> str:
     return ""
 
 
-def _late(raw: Object, leaders: Iterable[Pod]) -> str:
-    """Return why a LeaderWorkerSet's roll-out has stopped, which its controller does not report."""
+def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
+    """Return why a LeaderWorkerSet's roll-out has stopped, which its controller does not report. It
+    makes a group anew whenever a container of it ends, so that its pods may always be young."""
     notes = raw["metadata"].get("annotations", {})
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
         return ""
     seconds = int(notes[PROGRESS_ANNOTATION])
     newest = revision_of(template_of(raw))
-    late = (pod for pod in leaders if pod.revision == newest and pod.late > seconds)
-    return next((f"{pod.name} was not ready within {seconds} s" for pod in late), "")
+    fresh = [pod for pod in leaders if pod.revision == newest]
+    if late := [pod.name for pod in fresh if pod.late > seconds]:
+        return f"{late[0]} was not ready within {seconds} s"
+    serving = [pod.ready_for for pod in fresh if pod.ready]
+    waited = min((_rolling_for(raw, at), *serving))
+    if len(serving) >= Carrier(raw).wanted or waited <= seconds:
+        return ""
+    return f"no new group was ready within {seconds} s"
+
+
+def _rolling_for(raw: Object, at: float) -> float:
+    """Return seconds since a LeaderWorkerSet was written that has not come to rest since. 0: it
+    has, or nothing says when. Its controller makes the condition Available once all is ready."""
+    found = {one["type"]: one["status"] for one in raw.get("status", {}).get("conditions", ())}
+    if "Available" in found and found.get("UpdateInProgress") != "True":
+        return 0.0
+    own = (m for m in raw["metadata"].get("managedFields", ()) if m["manager"] == FIELD_MANAGER)
+    times = (one["time"] for one in own if one.get("operation") == "Apply" and "time" in one)
+    moments = (datetime.datetime.fromisoformat(time).timestamp() for time in times)
+    return min((at - moment for moment in moments), default=0.0)
 
 
 def _owner_of_replicas(raw: Object) -> str:

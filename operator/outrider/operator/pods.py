@@ -61,6 +61,8 @@ class Pod:
     it."""
     unready: float = 0.0
     """Seconds since it was ready last, or was made; 0: it is ready."""
+    ready_for: float = 0.0
+    """Seconds since it got ready; 0: it is not."""
     made_at: float = 0.0
     """When it was made, in seconds since the epoch."""
     deletion_cost: str = ""
@@ -107,6 +109,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         number=_number(meta["labels"]),
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
+        ready_for=_ready_for(conditions.get("Ready", {}), at),
         made_at=_made_at(meta),
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
@@ -152,6 +155,13 @@ def _unready(raw: Object, ready: Object, at: float) -> float:
     since = ready.get("lastTransitionTime")
     if since is None:
         return age(raw, at)
+    return max(0.0, _seconds_since(since, at))
+
+
+def _ready_for(ready: Object, at: float) -> float:
+    since = ready.get("lastTransitionTime")
+    if since is None or ready.get("status") != "True":
+        return 0.0
     return max(0.0, _seconds_since(since, at))
 
 

@@ -86,11 +86,11 @@ class Controllers:
             address = f"10.1.0.{pod['metadata']['name'].rpartition('-')[2]}"
             self._cluster.put_status(pod, {"podIP": address, "conditions": conditions})
         number = carrier["spec"]["replicas"]
-        status = {"observedGeneration": carrier["metadata"]["generation"], "replicas": number}
         available = number if ready else 0
-        status |= {"updatedReplicas": number, "readyReplicas": available}
-        if carrier["kind"] != "LeaderWorkerSet":
+        status = {"replicas": number, "updatedReplicas": number, "readyReplicas": available}
+        if carrier["kind"] != "LeaderWorkerSet":  # its controller reports neither
             status["availableReplicas"] = available
+            status["observedGeneration"] = carrier["metadata"]["generation"]
         self._cluster.put_status(carrier, status)
 
     def _pods(self, owner: str) -> list[dict[str, Any]]:

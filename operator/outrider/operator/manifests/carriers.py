@@ -36,6 +36,7 @@ from outrider.operator.naming import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVED_ANNOTATION,
+    WORKER_GROUP,
     member_names,
     nodes_name,
     role_name,
@@ -70,6 +71,17 @@ class Carrier:
         return 1 if one else int(self.live["spec"].get("replicas", 1))
 
     @property
+    def wanted(self) -> int:
+        """Groups that are wanted: a LeaderWorkerSet may have more while it rolls."""
+        said = self.live["metadata"].get("annotations", {}).get(REPLICAS_ANNOTATION, "")
+        return int(said) if said.isdecimal() else self.groups
+
+    @property
+    def has_surge(self) -> bool:
+        """True if it has more groups than are wanted."""
+        return self.groups > self.wanted
+
+    @property
     def ready(self) -> int:
         """Groups that serve: a StatefulSet's group serves once all of its pods are ready."""
         status = self.live.get("status", {})
@@ -88,7 +100,7 @@ class Carrier:
         if self.kind != LEADER_WORKER_SET.name:
             return {}
         size = int(self.live["spec"]["leaderWorkerTemplate"].get("size", 1))
-        names = (f"{self.name}-{group}" for group in range(self.groups))
+        names = (f"{self.name}-{group}" for group in range(self.wanted))
         return {name: member_names(name, size) for name in names}
 
     def fresh(self, kind: str, revision: str) -> bool:
@@ -119,6 +131,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a group, which stays."""
+
+    revision: str
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RoleCarriers:
     """Live carriers and groups of one role."""
 
@@ -129,6 +149,8 @@ class RoleCarriers:
     known: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Revisions of the groups whose pods are there and stay, by name; the object of one may be out
     of sight because a user removed its labels."""
+    numbered: Mapping[int, tuple[Member, ...]] = dataclasses.field(default_factory=dict)
+    """Pods of the groups of a LeaderWorkerSet, by the groups' numbers."""
     revisions: frozenset[str] = frozenset()
     """Revisions of all pods, those being deleted included."""
     pin: Pin = UNSEEN
@@ -171,9 +193,11 @@ def find_carriers(
     sets = [one for one in mine if one["kind"] == STATEFUL_SET.name and _role(one) == role]
     single = {(kind.name, role_name(owner.name, role)) for kind in (DEPLOYMENT, LEADER_WORKER_SET)}
     whole = [one for one in mine if (one["kind"], one["metadata"]["name"]) in single]
-    metas = [pod["metadata"] for pod in pods if _role(pod) == role]
+    every = [pod for pod in pods if _role(pod) == role]
+    metas = [pod["metadata"] for pod in every]
     leaving = [meta for meta in metas if "deletionTimestamp" in meta]
-    here = [meta["labels"] for meta in metas if "deletionTimestamp" not in meta]
+    staying = [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
+    here = [pod["metadata"]["labels"] for pod in staying]
     known = {
         labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
         for labels in here
@@ -186,6 +210,7 @@ def find_carriers(
         record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role))), owner),
         deleting=frozenset((*going, *(set(_words(leaving, GROUP_LABEL)) - known.keys()))),
         known=known,
+        numbered=_numbered(staying),
         revisions=frozenset(_words(metas, REVISION_LABEL)),
         pin=pin,
         config_maps=frozenset(name for kind, name in children if kind == CONFIG_MAP.name),
@@ -218,6 +243,22 @@ def owned(live: Object, owner: Owner) -> bool:
 
 def _role(live: Object) -> str:
     return str(live["metadata"].get("labels", {}).get(ROLE_LABEL, ""))
+
+
+def _numbered(pods: Iterable[Object]) -> dict[int, tuple[Member, ...]]:
+    found: dict[int, tuple[Member, ...]] = {}
+    for pod in pods:
+        labels = pod["metadata"]["labels"]
+        if WORKER_GROUP in labels:
+            number = int(labels[WORKER_GROUP])
+            member = Member(labels.get(REVISION_LABEL, ""), _is_ready(pod))
+            found[number] = (*found.get(number, ()), member)
+    return found
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _index(live: Object) -> tuple[str, int]:

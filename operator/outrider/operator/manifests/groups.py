@@ -141,15 +141,24 @@ def stateful_set(
 
 
 def leader_worker_set(
-    owner: Owner, role: Role, nodes: int, template: Object, replicas: int | None, to: Bounds
+    owner: Owner,
+    role: Role,
+    nodes: int,
+    template: Object,
+    replicas: int | None,
+    to: Bounds,
+    surge: int = 0,
 ) -> Object:
     """Return all groups of a role, which restart as a whole; `replicas` None: another owner sets
-    the number. Its only strategy is RollingUpdate: Recreate takes all groups at once. Bounds are
-    whole numbers, because it rounds shares its own way and refuses two that come to 0."""
-    rolling = {
-        "maxUnavailable": to.unavailable if to.unavailable or to.surge else 1,
-        "maxSurge": to.surge,
-    }
+    the number. Its only strategy is RollingUpdate: Recreate takes all groups at once.
+
+    `surge`: groups beside those that are wanted, while it rolls. Its controller (0.8) would add
+    them itself, but none to a single group, for which it then waits for ever, and would end one
+    while the last that is wanted is not new (kubernetes-sigs/lws pull request 779). It hands
+    `maxUnavailable` on to a StatefulSet, where API servers may refuse 0 (its issue 776).
+    """
+    missing = to.unavailable if replicas is None else to.unavailable + to.surge
+    rolling = {"maxUnavailable": max(1, missing), "maxSurge": 0}
     spec: Object = {
         "leaderWorkerTemplate": {
             "size": nodes,
@@ -160,8 +169,10 @@ def leader_worker_set(
         "startupPolicy": "LeaderCreated",
     }
     if replicas is not None:
-        spec["replicas"] = replicas
+        spec["replicas"] = replicas + surge
     made = child(LEADER_WORKER_SET, owner, role_name(owner.name, role), role, spec=spec)
+    if surge:
+        made["metadata"]["annotations"][REPLICAS_ANNOTATION] = str(replicas)
     return queued(made, template)
 
 

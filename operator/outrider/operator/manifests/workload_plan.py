@@ -20,7 +20,7 @@ from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.pins import revision_of
-from outrider.operator.manifests.rollout import Group, RolloutStep, bounds, step
+from outrider.operator.manifests.rollout import Bounds, Group, RolloutStep, bounds, step
 from outrider.operator.naming import (
     POD_INDEX,
     PROGRESS_ANNOTATION,
@@ -162,7 +162,7 @@ def _carriers(inputs: WorkloadInputs, done: RolloutStep[Key]) -> Iterator[Object
         elif left:
             yield _group(inputs, carrier.name, carrier.served)
     if inputs.shape is not WorkloadShape.STATEFUL_SETS:
-        yield _whole(inputs, fresh + done.make)
+        yield _whole(inputs, fresh + done.make, surges=False)
         return
     for name in _names(inputs, done.make):
         yield _group(inputs, name)
@@ -183,15 +183,33 @@ def _group(inputs: WorkloadInputs, name: str, served: bool = False) -> Object:
     return groups.stateful_set(inputs.owner, inputs.role, name, pods, inputs.template, served)
 
 
-def _whole(inputs: WorkloadInputs, replicas: int | None) -> Object:
+def _whole(inputs: WorkloadInputs, replicas: int | None, surges: bool = True) -> Object:
+    """Return the only object of a role; `surges`: a LeaderWorkerSet may have more groups than
+    `replicas` while it rolls."""
     owner, role, update = inputs.owner, inputs.role, inputs.spec.update
     if inputs.shape is WorkloadShape.DEPLOYMENT:
         return workloads.deployment(owner, role, inputs.template, replicas, update)
     pods = inputs.spec.parallelism.pods
     to = bounds(_number(inputs, replicas), update)
-    workload_set = groups.leader_worker_set(owner, role, pods, inputs.template, replicas, to)
+    more = _surge(inputs, to) if surges and replicas is not None else 0
+    workload_set = groups.leader_worker_set(owner, role, pods, inputs.template, replicas, to, more)
     workload_set["metadata"]["annotations"][PROGRESS_ANNOTATION] = str(update.progress_seconds)
     return workload_set
+
+
+def _surge(inputs: WorkloadInputs, to: Bounds) -> int:
+    """Return the groups that a LeaderWorkerSet needs beside those that are wanted: from when one
+    that serves is to be replaced until all of them are new and serve."""
+    current = inputs.current
+    every = [current.numbered.get(number, ()) for number in range(to.replicas)]
+    old = any(pod.revision != inputs.revision for group in every for pod in group)
+    serve = [bool(group) and all(pod.ready for pod in group) for group in every]
+    if any(one.has_surge for one in current.of(LEADER_WORKER_SET.name)):
+        whole = all(len(group) >= inputs.spec.parallelism.pods for group in every)
+        needed = old or not whole or not all(serve)
+    else:
+        needed = old and any(serve)
+    return to.surge if needed else 0
 
 
 def _leader_labels(inputs: WorkloadInputs, done: RolloutStep[Key]) -> Mapping[str, str]:

@@ -109,7 +109,8 @@ def test_a_service_that_is_gone_is_not_measured() -> None:
 def status_of(**changes: Any) -> Any:
     status = {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2}
     status |= {"availableReplicas": 2, "readyReplicas": 2}
-    return workload({"metadata": META, "spec": {"replicas": 2}, "status": {**status, **changes}})
+    found = {"metadata": META, "spec": {"replicas": 2}, "status": {**status, **changes}}
+    return workload({"kind": DEPLOYMENT.name, **found})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_who_sets_the_replicas_is_read_from_managed_fields() -> None:
     def owner(*managers: str) -> str:
         entries = [{"manager": manager, "fieldsV1": fields} for manager in managers]
         meta = {**META, "managedFields": [*entries, {"manager": "else", "fieldsV1": {}}]}
-        return workload({"metadata": meta, "spec": {}}).owner
+        return workload({"kind": DEPLOYMENT.name, "metadata": meta, "spec": {}}).owner
 
     assert owner() == ""
     assert owner("hpa") == "hpa"

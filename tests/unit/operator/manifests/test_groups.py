@@ -399,7 +399,7 @@ def test_where_they_are_served_one_leader_worker_set_holds_all_groups() -> None:
     inner = whole["spec"]["leaderWorkerTemplate"]
     assert (inner["size"], inner["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
     rolling = whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
-    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}, "the operator surges itself"
     words = environment(inner["workerTemplate"])
     assert words["OUTRIDER_NODE"] == index(WORKER_INDEX)
     assert words["OUTRIDER_LEADER"] == "$(LWS_LEADER_ADDRESS)"
@@ -430,10 +430,11 @@ def test_all_groups_of_a_leader_worker_set_go_at_once_where_that_is_asked_for() 
     [
         (1, 0, {"maxUnavailable": 1, "maxSurge": 0}),
         (20, 0, {"maxUnavailable": 2, "maxSurge": 0}),
-        (1, "1%", {"maxUnavailable": 0, "maxSurge": 1}),
+        (1, "1%", {"maxUnavailable": 1, "maxSurge": 0}),
+        (20, 3, {"maxUnavailable": 5, "maxSurge": 0}),
     ],
 )
-def test_bounds_of_a_leader_worker_set_never_come_to_nothing(
+def test_bounds_of_a_leader_worker_set_never_come_to_nothing_and_count_the_operators_surge(
     replicas: int, surge: int | str, expected: dict[str, int]
 ) -> None:
     update = {"maxUnavailable": "10%", "maxSurge": surge}
