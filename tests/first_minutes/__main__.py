@@ -25,7 +25,10 @@ QUESTION = "Why is the sky blue?"
 OWN = "my-model.gguf"
 DRAFT = "examples/models/smollm2-draft"
 URL = "http://127.0.0.1:8000"
-OF_THIS_RUN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "UV_CACHE_DIR", "OMP_NUM_THREADS")
+OF_THIS_RUN = (
+    *("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "UV_CACHE_DIR", "OMP_NUM_THREADS"),
+    "PIP_FIND_LINKS",
+)
 """Variables of whoever starts this, which a newcomer does not have."""
 
 
