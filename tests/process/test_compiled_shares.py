@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from outrider.cli.compilation import compile_kernels, marker, shares_of
 from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Lines
 from outrider.cli.run_dir import RunFolder
-from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 PAIR = WorkerSettings(
     role=Role.TARGET,
@@ -56,9 +57,9 @@ class Compiler:
         """Let the share of the pair fail once the target's is under way, which never ends."""
         (self._folder / "pair fails").touch()
 
-    async def compile(self) -> None:
+    async def compile(self, workers: WorkerSettings = PAIR) -> None:
         runs = RunFolder(self._folder / "runs")
-        await compile_kernels([PAIR], self.command, runs, Lines())
+        await compile_kernels([workers], self.command, runs, Lines())
 
     def process(self, share: str) -> int | None:
         """Return the id of the process that a share had, and forget it; None: it had none."""
@@ -88,6 +89,17 @@ def test_a_share_that_was_compiled_is_not_compiled_again(compiler: Compiler) -> 
     asyncio.run(compiler.compile())
     assert compiler.process("target")
     assert compiler.process("pair") is None
+
+
+@pytest.mark.parametrize(("dtype", "again"), [(Dtype.INT8, False), (Dtype.INT4, True)])
+def test_what_auto_takes_is_compiled_when_it_is_named_the_next_time(
+    compiler: Compiler, dtype: Dtype, again: bool
+) -> None:
+    asyncio.run(compiler.compile())
+    assert compiler.process("target")
+    named = replace(PAIR, model=replace(PAIR.model, dtype=dtype))
+    asyncio.run(compiler.compile(named))
+    assert (compiler.process("target") is not None) is again
 
 
 def test_one_processor_compiles_nothing_beside_the_preparation(

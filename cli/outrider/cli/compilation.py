@@ -23,7 +23,7 @@ from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import cancel
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
@@ -38,7 +38,7 @@ async def compile_kernels(
     """Compile what these workers run, unless that was done before or there is one processor."""
     shares = shares_of(list(workers))
     try:
-        left = {file: share for share in shares if not (file := marker(share, command)).exists()}
+        left = {marker(share, command): share for share in shares if not is_done(share, command)}
         if not left or processors.count() == 1:
             return
         progress.stage(NAME, "compiling")
@@ -77,6 +77,19 @@ def shares_of(workers: Sequence[WorkerSettings]) -> Iterator[WorkerSettings]:
             yield WorkerSettings(
                 role=Role.DRAFT, name=settings.name, model=settings.model, device=settings.device
             )
+
+
+def is_done(share: WorkerSettings, command: Command) -> bool:
+    """True if it was compiled from these very sources, by itself or for AUTO, as what AUTO takes
+    may be named the next time."""
+    inside = share.colocated and auto(share.colocated)
+    by_auto = replace(share, model=auto(share.model), colocated=inside)
+    return marker(share, command).exists() or marker(by_auto, command).exists()
+
+
+def auto(model: ModelSettings) -> ModelSettings:
+    """Return a model with AUTO in place of int8, which is compiled for AUTO too."""
+    return replace(model, dtype=Dtype.AUTO) if model.dtype is Dtype.INT8 else model
 
 
 def marker(share: WorkerSettings, command: Command) -> Path:
