@@ -118,7 +118,7 @@ def test_the_models_that_are_served_are_listed_and_pulled_again_in_a_moment(
 ) -> None:
     listed = json.loads(run.outrider("models", "list", "--json").stdout)["models"]
     pair = {f"file://{folders.target}", f"file://{folders.draft}"}
-    assert {one["uri"] for one in listed} == pair
+    assert {uri for one in listed for uri in one["uris"]} == pair
     wide = {"COLUMNS": "300"}  # else a long path is folded, wherever that is
     pulled = run.outrider("models", "pull", str(folders.draft), **wide)
     assert pulled.returncode == 0, pulled.stderr

@@ -28,7 +28,7 @@ from outrider.cli.top.command import top
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 UsageError: Any = typer.BadParameter.__base__
 """Of all options and arguments; it has no public name."""
-FOREIGN = "Value error, "
+PYDANTIC_PREFIX = "Value error, "
 """What pydantic, with which typer reads options, puts before a refusal."""
 
 
@@ -53,7 +53,7 @@ class Commands(TyperGroup):
         except UsageError as error:
             if not standalone_mode:
                 raise
-            error.message = error.message.removeprefix(FOREIGN)
+            error.message = error.message.removeprefix(PYDANTIC_PREFIX)
             error.show()
             sys.exit(error.exit_code)
         if not standalone_mode:

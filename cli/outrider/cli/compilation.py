@@ -63,10 +63,10 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def shares_of(workers: Sequence[WorkerSettings]) -> Iterator[WorkerSettings]:
-    """Yield shares of the work, two at least: with a draft one begins at the other end.
+    """Yield shares of the work, two at least where a target has one rank: one without a draft,
+    which begins with passes, and one with a draft, which begins with schedulers.
 
-    A target with its draft inside is two. Beside a target that has none goes a draft, which then
-    finds its kernels when there is one.
+    Where no worker has a draft, one is compiled for all the same: a later draft finds its kernels.
     """
     for settings in workers:
         if settings.colocated is not None:
@@ -74,14 +74,18 @@ def shares_of(workers: Sequence[WorkerSettings]) -> Iterator[WorkerSettings]:
         yield settings
     if not any(settings.has_draft for settings in workers):
         for settings in workers:
-            yield WorkerSettings(
-                role=Role.DRAFT, name=settings.name, model=settings.model, device=settings.device
-            )
+            if settings.ranks == 1:
+                yield WorkerSettings(
+                    role=Role.DRAFT,
+                    name=settings.name,
+                    model=settings.model,
+                    device=settings.device,
+                )
 
 
 def is_done(share: WorkerSettings, command: Command) -> bool:
-    """True if it was compiled from these very sources, by itself or for AUTO, as what AUTO takes
-    may be named the next time."""
+    """True if it was compiled from these very sources, as it is or with AUTO in place of int8:
+    AUTO compiles int8 too."""
     inside = share.colocated and auto(share.colocated)
     by_auto = replace(share, model=auto(share.model), colocated=inside)
     return marker(share, command).exists() or marker(by_auto, command).exists()

@@ -145,7 +145,7 @@ GrpcPort = Annotated[
     number(
         *("PORT", 0, LAST_PORT),
         "Port of the first target's gRPC API; 0 takes any free one, as further targets do. "
-        "[default: 50051 where it serves, else any free one]",
+        "[default: 50051; any free one for `run` with prompts]",
     ),
 ]
 ApiKeys = Annotated[

@@ -95,13 +95,16 @@ async def _measure(
     settings: WorkerSettings, command: Command, run: RunFolder, progress: Reporter
 ) -> dict[str, Any]:
     result = None
-    async for record in records("profile", "profile", settings, command, run):
-        if "stage" not in record:
-            result = record  # and on to the end: a process that is left early outlives the loop
-            continue
-        progress.stage(
-            "profile", record["stage"], record.get("done") or 0, record.get("total") or 0
-        )
+    try:
+        async for record in records("profile", "profile", settings, command, run):
+            if "stage" not in record:
+                result = record  # and on to the end: a process left early outlives the loop
+                continue
+            progress.stage(
+                "profile", record["stage"], record.get("done") or 0, record.get("total") or 0
+            )
+    finally:
+        progress.finish("profile")
     if result is None:
         raise Failure(f"the profile ended without a result; its log is {run.log('profile')}.")
     return result

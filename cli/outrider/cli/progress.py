@@ -134,7 +134,8 @@ class Lines(Stages):
             self.finish(name)
 
     def started(self) -> None:
-        """Remember how long each stage took."""
+        """Print no stage again, and remember how long each took."""
+        self.clear()
         self._remember()
 
     def _repeat(self, name: str, stage: str, began: float) -> None:

@@ -48,6 +48,8 @@ class Problem:
 class Checked:
     """What was found in one document."""
 
+    number: int = 1
+    """Of the document, from 1."""
     line: int | None = None
     """Where it begins, from 1; None: it is not YAML, and its problem names the place."""
     name: str = ""
@@ -80,19 +82,21 @@ def check(text: str) -> tuple[Checked, ...]:
 
 
 def _checked(text: str) -> Iterator[Checked]:
+    number = 0
     try:
-        for line, document in read_documents(text):
-            yield _of_document(line, document)
+        for number, line, document in read_documents(text):
+            yield _of_document(number, line, document)
     except SpecError as error:
-        yield Checked(errors=_problems(error))
+        yield Checked(number + 1, errors=_problems(error))
 
 
-def _of_document(line: int, document: Any) -> Checked:
+def _of_document(number: int, line: int, document: Any) -> Checked:
     try:
         service = load_document(checked_mapping(document))
     except SpecError as error:
-        return Checked(line, errors=_problems(error))
+        return Checked(number, line, errors=_problems(error))
     return Checked(
+        number,
         line,
         service.metadata.name,
         refused=tuple(map(Problem.of, beyond_one_machine(service))),
@@ -117,8 +121,8 @@ def as_json(found: Sequence[Checked]) -> dict[str, Any]:
 def _as_json(
     found: Sequence[Checked], part: Callable[[Checked], tuple[Problem, ...]]
 ) -> Iterator[dict[str, Any]]:
-    for number, one in enumerate(found, 1):
-        place = {"document": number, "line": one.line}
+    for one in found:
+        place = {"document": one.number, "line": one.line}
         yield from (place | problem.as_json() for problem in part(one))
 
 

@@ -234,8 +234,8 @@ def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
 
 
 def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
-    """True if a pod is of an older template: that of LeaderWorkerSets does not say which one its
-    controller has seen."""
+    """True if a pod is of an older template. A LeaderWorkerSet's status does not say which template
+    its controller has seen."""
     newest = revision_of(template_of(raw))
     return bool(newest) and any(pod.revision != newest for pod in leaders)
 
@@ -263,7 +263,7 @@ def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
         return f"{late[0]} was not ready within {seconds} s"
     serving = [pod.ready_for for pod in fresh if pod.ready]
     waited = min((_rolling_for(raw, at), *serving))
-    if len(serving) >= Carrier(raw).wanted or waited <= seconds:
+    if len(serving) >= Carrier(raw).groups or waited <= seconds:
         return ""
     return f"no new group was ready within {seconds} s"
 

@@ -469,6 +469,11 @@ class WorkerSettings:
         )
 
     @property
+    def ranks(self) -> int:
+        """Processes that compute its model, over all stages."""
+        return self.tensor_parallel * self.pipeline.stages
+
+    @property
     def has_draft(self) -> bool:
         """True for a draft, and for a target with one inside."""
         return self.role is Role.DRAFT or self.colocated is not None

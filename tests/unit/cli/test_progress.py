@@ -91,6 +91,15 @@ def test_lines_repeat_any_stage_that_takes_long(capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_no_line_is_repeated_once_all_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(clock=lambda: clock.now, later=clock.later)
+    lines.stage("target", "linking")
+    lines.started()
+    clock.wait(100)
+    assert capsys.readouterr().err == "target: linking\n"
+
+
 def test_lines_are_repeated_by_the_event_loop(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,13 @@ def test_each_of_several_documents_is_checked_and_named() -> None:
     ]
 
 
+def test_an_empty_document_counts_and_another_kind_of_outriders_is_one_problem() -> None:
+    scaler = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeRoleScaler\nspec: {}\n"
+    found = check("---\n".join((GOOD, "# nothing yet\n", scaler)))
+    assert [(one.number, len(one.errors)) for one in found] == [(1, 0), (3, 1)]
+    assert "'SpeculativeRoleScaler' are not served" in found[1].errors[0].message
+
+
 def test_several_services_are_valid_for_a_cluster() -> None:
     result = validated(f"{GOOD}---\n{GOOD}", "--json")
     found = json.loads(result.stdout)

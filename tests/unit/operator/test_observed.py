@@ -10,6 +10,7 @@ from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET
 from outrider.operator.naming import (
     FIELD_MANAGER,
     PROGRESS_ANNOTATION,
+    REPLICAS_ANNOTATION,
     REVISION_LABEL,
     ROLE_LABEL,
 )
@@ -106,6 +107,17 @@ def test_groups_that_are_made_anew_again_and_again_fail_a_roll_out(
     leaders = [pod(leader(now, one), now) for one in stays]
     failed = workload(rolling(**conditions), leaders, now).failed
     assert failed == ("no new group was ready within 60 s" * fails)
+
+
+def test_a_group_that_crashes_fails_a_roll_out_though_the_one_beside_it_serves() -> None:
+    """The one that a roll-out adds serves in its place."""
+    live = rolling(Available="False", UpdateInProgress="True")
+    live["metadata"]["annotations"][REPLICAS_ANNOTATION] = "1"
+    now = 1070.0
+    young = {"type": "Ready", "status": "False", "lastTransitionTime": at(now - 1)}
+    served = {"type": "Ready", "status": "True", "lastTransitionTime": at(now - 65)}
+    leaders = [pod(leader(now, one), now) for one in (young, served)]
+    assert workload(live, leaders, now).failed == "no new group was ready within 60 s"
 
 
 def leader(now: float, ready: dict[str, str]) -> dict[str, Any]:

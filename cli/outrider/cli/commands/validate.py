@@ -44,10 +44,10 @@ def validate(
             raise typer.Exit(BadInput.status)
         return
     errors = []
-    for number, one in enumerate(found, 1):
+    for one in found:
         where = str(file)
         if len(found) > 1 and one.line is not None:
-            where += f": document {number}, line {one.line}"
+            where += f": document {one.number}, line {one.line}"
         errors += [f"{where}: {problem}" for problem in one.errors]
         if not one.errors:
             print(f"{where}: the service {one.name} is valid")

@@ -37,7 +37,8 @@ from outrider.operator.spec.rules import SERVICE
 
 NAME = "placement"
 """Of this work in progress shown and in logs."""
-AGAIN = "the next start tries it again."
+TRIED_AGAIN = "the next start tries it again."
+"""Of an arrangement whose trial told nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,9 @@ class Chooser:
     def learn(self, state: State) -> None:
         """Remember how the pair did in a run, and what its target found a row to cost; say so where
         that outdates what was measured and tried."""
-        facts = known = Facts.read(self.file).ran(state.counters)
+        known = Facts.read(self.file).ran(state.counters)
         row = state.step_seconds.get(1, 0.0)
-        if row > 0:
-            facts = known.with_row(state.threads, row)
+        facts = known.with_row(state.threads, row) if row > 0 else known
         if known.costs is not None and facts.costs is None:
             before = known.row_seconds[str(state.threads)]
             self.workshop.progress.note(outdated(before, row))
@@ -217,12 +217,12 @@ class Chooser:
             async with self.workshop.running(self.service, one) as client:
                 result = await try_out(client)
         except (Failure, ClientError) as error:
-            progress.note(f"{does_not_run(one, error)}; {AGAIN}")
+            progress.note(f"{does_not_run(one, error)}; {TRIED_AGAIN}")
             return None
         finally:
             progress.finish(NAME)
         if result.counters.first_guesses == 0:
-            progress.note(f"{one.name} answered without its draft: not counted; {AGAIN}")
+            progress.note(f"{one.name} answered without its draft: not counted; {TRIED_AGAIN}")
             return None
         facts = facts.ran(result.counters)
         found = self._expected(choice.costs, facts)

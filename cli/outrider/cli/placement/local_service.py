@@ -51,8 +51,10 @@ class LocalService:
 
     @property
     def plain_because(self) -> str | None:
-        """Why nothing is drafted, where nothing is; None: as the service itself says."""
+        """Why nothing is drafted; None: as the service itself says, or it drafts."""
         own = self.chooser.service.spec
+        if self.arrangement.placement is not None:
+            return None
         if own.draft is None or own.speculation.decided_by is SpeculationMode.DISABLED:
             return None
         if self.choice is not None and self.choice.best.arrangement.placement is None:

@@ -74,7 +74,7 @@ class Carrier:
     def wanted(self) -> int:
         """Groups that are wanted: a LeaderWorkerSet may have more while it rolls."""
         said = self.live["metadata"].get("annotations", {}).get(REPLICAS_ANNOTATION, "")
-        return int(said) if said.isdecimal() else self.groups
+        return min(int(said), self.groups) if said.isdecimal() else self.groups
 
     @property
     def has_surge(self) -> bool:
@@ -249,7 +249,7 @@ def _numbered(pods: Iterable[Object]) -> dict[int, tuple[Member, ...]]:
     found: dict[int, tuple[Member, ...]] = {}
     for pod in pods:
         labels = pod["metadata"]["labels"]
-        if WORKER_GROUP in labels:
+        if labels.get(WORKER_GROUP, "").isdecimal():
             number = int(labels[WORKER_GROUP])
             member = Member(labels.get(REVISION_LABEL, ""), _is_ready(pod))
             found[number] = (*found.get(number, ()), member)

@@ -55,22 +55,24 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_document(text: str) -> dict[Any, Any]:
     """Return the mapping in `text`; raise `SpecError` with line and column, both from 1."""
-    documents = [document for _, document in read_documents(text)]
+    documents = [document for *_, document in read_documents(text)]
     if len(documents) != 1:
         raise SpecError(f"expected one YAML document, found {len(documents) or 'none'}")
     return checked_mapping(documents[0])
 
 
-def read_documents(text: str) -> Iterator[tuple[int, Any]]:
-    """Yield each document that is not empty, after the line where it begins; raise `SpecError` with
-    line and column, all from 1, at one that is not YAML."""
+def read_documents(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield each document that is not empty, after its number and the line where it begins; raise
+    `SpecError` with line and column, all from 1, at one that is not YAML."""
+    number = 0
     try:
         loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
-            assert node is not None, "there is one, it says"
+            assert node is not None, "check_node() found one"
+            number += 1
             if (document := loader.construct_document(node)) is not None:
-                yield node.start_mark.line + 1, document
+                yield number, node.start_mark.line + 1, document
     except yaml.MarkedYAMLError as error:
         raise SpecError(f"{_place(error.problem_mark)}not YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationInfo, model_validator
 
-from outrider.operator.naming import API_VERSION, KIND
+from outrider.operator.naming import API_VERSION, KIND, SCALER_KIND
 from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.metrics import Metrics
@@ -139,10 +139,10 @@ def load(text: str) -> SpeculativeService:
 
 
 def load_document(document: Mapping[Any, Any]) -> SpeculativeService:
-    """Read a document; raise `SpecError`, as `load` does. What is of Outrider by neither apiVersion
-    nor kind is another thing: that is its only problem."""
+    """Read a document; raise `SpecError`, as `load` does. Where apiVersion and kind are others, or
+    the kind is another of Outrider's, that is the only problem."""
     found = (document.get("apiVersion"), document.get("kind"))
-    if found[0] != API_VERSION and found[1] != KIND:
+    if found[1] == SCALER_KIND or (found[0] != API_VERSION and found[1] != KIND):
         raise SpecError(
             f"apiVersion {found[0]!r} and kind {found[1]!r} are not served; "
             f"allowed: {API_VERSION} and {KIND}"

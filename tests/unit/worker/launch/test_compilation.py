@@ -35,6 +35,11 @@ def test_one_of_two_shares_begins_with_what_lies_between_passes(
     assert [share.has_draft for share in shares_of(workers)] == [False, True]
 
 
+def test_beside_a_target_of_several_ranks_nothing_is_compiled() -> None:
+    target = replace(TARGET, tensor_parallel=2)
+    assert [*shares_of([target])] == [target]
+
+
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.INT4])
 def test_a_path_that_is_named_is_the_only_one(dtype: Dtype) -> None:
     named = replace(MODEL, dtype=dtype)

@@ -32,15 +32,14 @@ THREADS = 2
 
 def main(settings: WorkerSettings) -> int:
     """Compile for an engine with these settings on one rank of a CPU; for others do nothing."""
-    ranks = settings.tensor_parallel * settings.pipeline.stages
-    if torch_device(settings.device) is None and ranks == 1:
+    if torch_device(settings.device) is None and settings.ranks == 1:
         with tempfile.TemporaryDirectory(prefix="outrider-") as name:
             compile_engine(settings, write_small_model(Path(name)))
     return 0
 
 
 def compile_engine(settings: WorkerSettings, small: PreparedModel) -> None:
-    """Compile by building an engine of `small` models."""
+    """Compile by running schedulers, passes and an engine of `small` models."""
     if settings.has_draft:
         run_schedulers(settings, small.config())
     if paths := passes_of(settings):

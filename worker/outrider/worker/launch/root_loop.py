@@ -179,8 +179,8 @@ class Vocabularies(NamedTuple):
     """Token ids that the draft can read."""
 
 
-class RootPieces(NamedTuple):
-    """Compiled functions that a run calls, once compiled for all that call them."""
+class RootFunctions(NamedTuple):
+    """Compiled functions that a run calls by their address."""
 
     search: ByAddress
     candidates: ByAddress
@@ -191,7 +191,7 @@ class RootPieces(NamedTuple):
     @classmethod
     def of(
         cls, tree: TreeHandle, rules: Handle[ScoreRules], noise: Handle[NoiseRows]
-    ) -> "RootPieces":
+    ) -> "RootFunctions":
         """Return them for arguments of these types."""
         logits, logprobs = (np.empty((0, 0), np.float32) for _ in range(2))
         positions, tokens = NO_TOKENS, NO_TOKENS.reshape(0, 0)
@@ -223,7 +223,7 @@ class RootTables(NamedTuple):
     arrived: NDArray[np.int64]
     """[1] not 0 while there may be a message."""
     log: Handle[RootLog]
-    call: RootPieces
+    call: RootFunctions
 
 
 class RootTerms(NamedTuple):

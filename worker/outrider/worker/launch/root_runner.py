@@ -14,8 +14,8 @@ from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.launch.root_loop import (
     Moves,
     Pages,
+    RootFunctions,
     RootLog,
-    RootPieces,
     RootTables,
     Side,
     Vocabularies,
@@ -57,11 +57,12 @@ class CompiledRoots:
         self._allowed = allowed
         self._arrived = arrived
         self._log = RootLog.empty()
+        self._log_handle = handle(self._log)
         self._moves = Moves.empty(MOST_MOVES), Moves.empty(MOST_MOVES)
         self._known: tuple[DraftSession, Handle[RootTables]] | None = None
         """The tables of the last session."""
-        self._pieces: RootPieces | None = None
-        """The same for all sequences; of the first."""
+        self._functions: RootFunctions | None = None
+        """Made with the first sequence; they fit all."""
 
     def run(self, step: RootRun, rows: DraftRows) -> RootOutput:
         """Run one step; `rows`: room for the draft's."""
@@ -120,8 +121,8 @@ class CompiledRoots:
                 for model, moves in zip(self._models, self._moves, strict=True)
             )
             noise = self._draft_runner.noise
-            if self._pieces is None:
-                self._pieces = RootPieces.of(sequence.tree, rules, noise)
+            if self._functions is None:
+                self._functions = RootFunctions.of(sequence.tree, rules, noise)
             tables = RootTables(
                 sequence.tree,
                 own.tree.compiled,
@@ -135,8 +136,8 @@ class CompiledRoots:
                 self._allowed,
                 self._vocabularies,
                 self._arrived,
-                handle(self._log),
-                self._pieces,
+                self._log_handle,
+                self._functions,
             )
             self._known = own, handle(tables)
         return self._known[1]

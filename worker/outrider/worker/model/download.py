@@ -13,7 +13,7 @@ from outrider.worker.errors import ModelError
 from outrider.worker.model.fingerprint import Progress
 
 STAGE = "download"
-ELSEWHERE = "a folder or a .gguf file"
+LOCAL_SOURCES = "a folder or a .gguf file"
 """What can be named where nothing can be fetched."""
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
@@ -48,7 +48,7 @@ def _reason(error: Exception) -> str:
     if local and constants.HF_HUB_OFFLINE:
         return (
             "HF_HUB_OFFLINE is set and it is not in Hugging Face's cache; unset that, or name "
-            f"{ELSEWHERE}"
+            f"{LOCAL_SOURCES}"
         )
     cause = error.__cause__ if local and error.__cause__ is not None else error
     if not isinstance(cause, HTTPError) or isinstance(cause, errors.HfHubHTTPError):
@@ -56,7 +56,7 @@ def _reason(error: Exception) -> str:
     words = ERRNO.sub("", str(cause)) or "no answer"
     return (
         f"{constants.ENDPOINT} could not be reached ({words}); set HF_ENDPOINT to a mirror or "
-        f"HTTPS_PROXY to a proxy, or name {ELSEWHERE}"
+        f"HTTPS_PROXY to a proxy, or name {LOCAL_SOURCES}"
     )
 
 

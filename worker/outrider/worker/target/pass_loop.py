@@ -77,15 +77,15 @@ class PassLog(NamedTuple):
         return cls(began, ended, np.zeros(MOST_PASSES, np.int32))
 
 
-class LoopPieces(NamedTuple):
-    """Compiled functions that a run calls, once compiled for all that call them."""
+class LoopFunctions(NamedTuple):
+    """Compiled functions that a run calls by their address."""
 
     sample: ByAddress
     settle: ByAddress
     found_rows_that_pay: ByAddress
 
     @classmethod
-    def of(cls, tree: TreeHandle, hunt: Hunt) -> "LoopPieces":
+    def of(cls, tree: TreeHandle, hunt: Hunt) -> "LoopFunctions":
         """Return them for arguments of these types."""
         return cls(
             sample_by_address(),
@@ -106,7 +106,7 @@ class LoopTables(NamedTuple):
     arrived: NDArray[np.int64]
     """[1] not 0 while there may be a message."""
     log: PassLog
-    call: LoopPieces
+    call: LoopFunctions
 
 
 class Stops(NamedTuple):

@@ -17,7 +17,7 @@ from outrider.worker.engine.runner import SampledTokens, TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.pass_loop import (
-    LoopPieces,
+    LoopFunctions,
     LoopTables,
     PassLog,
     Reason,
@@ -136,8 +136,8 @@ class RunRunner:
         self.vocabulary = vocabulary
         self._arrived = arrived
         self._log = PassLog.empty()
-        self._pieces: LoopPieces | None = None
-        """The same for all sequences; of the first."""
+        self._functions: LoopFunctions | None = None
+        """Made with the first sequence; they fit all."""
         self._known: tuple[Sequence, Handle[LoopTables]] | None = None
         """The tables of the last sequence."""
 
@@ -169,10 +169,17 @@ class RunRunner:
         if self._known is None or self._known[0] is not sequence:
             sampling = self.runner.sampler.compiled(sequence.submit.sampling)
             model, crew = self._model.compiled, self._model.crew
-            if self._pieces is None:
-                self._pieces = LoopPieces.of(sequence.tree, hunt)
+            if self._functions is None:
+                self._functions = LoopFunctions.of(sequence.tree, hunt)
             tables = LoopTables(
-                sequence.tree, crew, model, ALONE, sampling, self._arrived, self._log, self._pieces
+                sequence.tree,
+                crew,
+                model,
+                ALONE,
+                sampling,
+                self._arrived,
+                self._log,
+                self._functions,
             )
             self._known = sequence, handle(tables)
         return self._known[1]
