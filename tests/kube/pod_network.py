@@ -23,7 +23,9 @@ from tools import kube_assets
 
 POD_RANGE = ipaddress.IPv4Network("10.64.0.0/16")
 SETS = ("core", "control", "helm", "lws")
-"""What is made before the way outside is cut."""
+"""What is made before the way outside is cut, of the version of Kubernetes that is asked for;"""
+OF_ANY_VERSION = ("rules",)
+"""what besides."""
 VARIABLE = "OUTRIDER_POD_NETWORK"
 """Holds the namespace's name for those who run in it."""
 GRACE_SECONDS = 30
@@ -147,6 +149,7 @@ def main() -> int:
     try:
         end_with_parent()  # also while servers are made, which takes minutes
         os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
+        kube_assets.folder(*OF_ANY_VERSION)
         return run(sys.argv[1:])
     except (kube_assets.AssetsError, PodNetworkError) as error:
         print(f"tests/kube: {error}", file=sys.stderr)
