@@ -50,4 +50,4 @@ def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> Work
 def _threads(worker: WorkerPlan) -> int:
     """Return the threads of all ranks of all stages."""
     settings = worker.settings
-    return settings.threads * settings.tensor_parallel * settings.pipeline.stages
+    return settings.threads * settings.ranks
