@@ -102,8 +102,15 @@ def test_a_stage_that_dies_ends_its_group_and_all_begin_again(
     pods = {pod["metadata"]["uid"] for pod in space.pods(Role.TARGET)}
     stages(workers)[number].kill()
     place = f"stage {number + 1} of 3 ({name}-{number}): not ready"
-    probes.until(lambda: place in lack(space), "the stage is named")
-    assert space.condition("chat", "Ready")["status"] == "False"
+    found: dict[str, Object] = {}
+
+    def named() -> bool:
+        """True if it is; keeps all conditions of that moment, for the stage may come back."""
+        found.update({one["type"]: one for one in space.status("chat")["conditions"]})
+        return place in str(found["TargetAvailable"].get("message"))
+
+    probes.until(named, "the stage is named")
+    assert found["Ready"]["status"] == "False"
     begun = "each of them begins again, not the one alone"
     probes.until(
         lambda: all(new > old for new, old in zip(lives(workers), before, strict=True)), begun
