@@ -33,6 +33,14 @@ TestPrompts = Annotated[
     ),
 ]
 Tokens = Annotated[int, number("N", 1, MOST_TOKENS, "Tokens that the target writes.")]
+AnswersFrom = Annotated[
+    list[Path] | None,
+    Option(
+        metavar="FOLDER",
+        help="Another distillation of this target, whose answers are trained on, too. May be "
+        "repeated.",
+    ),
+]
 Layers = Annotated[
     str | None,
     Option(metavar="N,N,…", help="Layers that the draft begins with. [default: 0, 1, the last]"),
@@ -79,6 +87,11 @@ def prompt_names(given: list[str] | None) -> list[str] | None:
     if not given:
         return None
     return [str(Path(name).absolute()) if Path(name).exists() else name for name in given]
+
+
+def folders(given: list[Path] | None) -> list[str] | None:
+    """Return folders as absolute paths."""
+    return [str(folder.absolute()) for folder in given] if given else None
 
 
 def recipe(**given: Any) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def _source(
 
 def template_digest() -> str:
     """Return what tells the bundled texts apart from those of another release."""
-    return digest([file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.txt"))])
+    return digest([file.read_text(encoding="utf-8") for file in sorted(FOLDER.rglob("*.txt"))])
 
 
 def _texts(name: str) -> tuple[list[str], str]:

@@ -24,7 +24,8 @@ def card(recipe: Recipe, fields: Mapping[str, Any]) -> str:
     target, draft = fields["target"], fields["draft"]
     trees = held_out["tokens_per_pass"]
     means, training = ", ".join(f"{mean:.2f}" for mean in trees.values()), fields["training"]
-    steps = sum(one["steps"] for one in training)
+    steps, more = sum(one["steps"] for one in training), data["of_other_runs"]
+    others = f", and {more['tokens']:,} in {more['chats']:,} in other runs" if more["chats"] else ""
     sources = "\n".join(
         f"- {source['name']}: {source['prompts']}, licence: {source['licence']}"
         for source in data["prompts"]
@@ -47,10 +48,11 @@ int8 with a float32 scale a row.
 
 ## Recipe
 
-The target wrote {data["tokens"]:,} tokens in {data["chats"]:,} chats, half of its answers by its
-likeliest tokens, the others sampled. The layers were trained on its distributions over the outputs,
-{recipe.epochs:g} times over all of them, in {steps:,} steps of {training[0]["batch_tokens"]:,}
-tokens, rounds on what the draft itself wrote among them: {recipe.rounds}. Seed {recipe.seed}.
+The target wrote {data["tokens"]:,} tokens in {data["chats"]:,} chats{others}, half of its answers
+by its likeliest tokens, the others sampled. The layers were trained on its distributions over the
+outputs, {recipe.epochs:g} times over all of them, in {steps:,} steps of
+{training[0]["batch_tokens"]:,} tokens, rounds on what the draft itself wrote among them:
+{recipe.rounds}. Seed {recipe.seed}.
 Prompts:
 
 {sources}

@@ -10,6 +10,8 @@ from outrider.distil.asked import Asked
 from outrider.distil.disk import answer_bytes, check_room
 from outrider.distil.engine import Engine, path_of
 from outrider.distil.origin import check_origin, write_origin
+from outrider.distil.other_answers import check_others, held_out_by, without
+from outrider.distil.recipe import answers_of
 from outrider.distil.shards import (
     GIVEN,
     Chat,
@@ -36,6 +38,7 @@ def check_answers(shop: Workshop, asked: Asked) -> None:
         f"take another --out, or remove {recipe.work} and the draft beside it to begin anew",
     )
     missing = max(recipe.tokens - written_tokens(shard_files(folder)), 0)
+    check_others(recipe, answers_origin(shop, asked))
     check_room(recipe.work, answer_bytes(shop.target.config, missing), "answers")
 
 
@@ -77,9 +80,16 @@ def write_answers(shop: Workshop, asked: Asked) -> list[Path]:
 
 
 def read_corpus(shop: Workshop, files: Sequence[Path], held_out: int) -> Corpus:
-    """Return all chats; features that are missing are made again. Raises `BadRecipe`."""
+    """Return all chats, those of other runs behind our own; missing features are made again.
+
+    Raises `BadRecipe`.
+    """
     chats = read_chats(shop, files)
-    corpus = Corpus(chats[:held_out], chats[held_out:])
+    tested, ours = chats[:held_out], chats[held_out:]
+    for folder in shop.recipe.answers_from:
+        theirs = read_chats(shop, shard_files(answers_of(folder)))
+        ours += without(theirs[held_out_by(folder) :], tested)
+    corpus = Corpus(tested, ours)
     corpus.check()
     return corpus
 

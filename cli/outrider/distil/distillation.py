@@ -4,7 +4,9 @@ Each stage looks for what it left before, and goes on there.
 """
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +31,7 @@ from outrider.distil.network import Draft
 from outrider.distil.origin import write_origin
 from outrider.distil.own_folder import check_folder, lock
 from outrider.distil.progress import Progress
-from outrider.distil.recipe import Recipe
+from outrider.distil.recipe import Recipe, answers_of
 from outrider.distil.report import report_fields, training_fields, write_report
 from outrider.distil.shards import load_texts, shard_files, written_tokens
 from outrider.distil.start import Start, head_of
@@ -60,19 +62,19 @@ class Distillation:
         shop = Workshop.open(recipe, cache, progress)
         start = Start.of(recipe, shop.target, cache, progress.stage)
         asked = Asked.of(recipe, shop.target.layout.can_ask)
-        lock(recipe)
+        lock(recipe.out)
         check_answers(shop, asked)
+        for folder in recipe.answers_from:
+            lock(folder)
         return cls(shop, asked, start)
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; return the report, or what answers there are."""
         recipe, files = self.shop.recipe, write_answers(self.shop, self.asked)
-        written = {
-            "chats": sum(len(load_texts(file)) for file in files),
-            "tokens": written_tokens(files),
-        }
         if recipe.only_answers:
-            return {"answers": str(recipe.answers)} | written
+            return {"answers": str(recipe.answers)} | counted(files)
+        others = [shard_files(answers_of(folder)) for folder in recipe.answers_from]
+        written = counted(files) | {"of_other_runs": counted(itertools.chain(*others))}
         corpus = read_corpus(self.shop, files, self.asked.held_out)
         config, weights = load(self.shop.target.prepared)
         head = head_of(weights)
@@ -164,6 +166,15 @@ class Distillation:
 
     def _longest(self, corpus: Corpus) -> int:
         return max(len(chat.tokens) for chat in corpus.held_out)
+
+
+def counted(files: Iterable[Path]) -> dict[str, int]:
+    """Return how many chats and tokens there are in shards."""
+    shards = list(files)
+    return {
+        "chats": sum(len(load_texts(file)) for file in shards),
+        "tokens": written_tokens(shards),
+    }
 
 
 def planned_training(recipe: Recipe, tokens: int, number: int) -> TrainingRecipe:

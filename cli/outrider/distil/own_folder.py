@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from pathlib import Path
 
 from outrider.distil.card import CARD
 from outrider.distil.draft_folder import SERVICE
@@ -30,17 +31,17 @@ def check_folder(recipe: Recipe) -> None:
         )
 
 
-def lock(recipe: Recipe) -> None:
-    """Take the folder for this process; the lock ends with it.
+def lock(folder: Path) -> None:
+    """Take a draft's folder for this process; the lock ends with it.
 
     Raises `BadRecipe` if another process has it, and `NotWritten`.
     """
-    file = recipe.work / LOCK
+    file = folder / "work" / LOCK
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise BadRecipe(f"another outrider distil is at work in {recipe.out}") from None
+        raise BadRecipe(f"another outrider distil is at work in {folder}") from None
     except OSError as error:
         raise NotWritten(file, error) from error

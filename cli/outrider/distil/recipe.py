@@ -17,10 +17,16 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "prompts": tuple,
     "layers": tuple,
     "begin_with": Path,
+    "answers_from": lambda given: tuple(map(Path, given)),
     "dtype": Dtype,
     "device": Device,
 }
 """Types of fields that JSON does not have."""
+
+
+def answers_of(folder: Path) -> Path:
+    """Return where a draft's folder has the target's answers."""
+    return folder / "work" / "answers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,8 @@ class Recipe:
     """File of prompts to test on; None: the first of `prompts` are held out."""
     tokens: int = 2_000_000
     """That the target writes."""
+    answers_from: tuple[Path, ...] = ()
+    """Folders of other distillations of this target whose answers are trained on, too."""
     layers: tuple[int, ...] | None = None
     """Of the target, with which the draft begins; None: the first two and the last."""
     begin_with: Path | None = None
@@ -68,7 +76,7 @@ class Recipe:
     @property
     def answers(self) -> Path:
         """The folder of the target's answers."""
-        return self.work / "answers"
+        return answers_of(self.out)
 
     def round(self, number: int) -> Path:
         """Return the folder of one round's guesses."""

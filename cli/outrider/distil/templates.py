@@ -5,16 +5,16 @@ arXiv 2406.08464). Texts are this project's own, under its licence.
 """
 
 import random
+import re
 from pathlib import Path
 
 from outrider.distil.prompts import Opening, Question
 
 FOLDER = Path(__file__).parent / "template_texts"
-NUMBERS = (2, 400)
-"""Of arithmetic questions."""
-SHARES = {Opening.NOTHING: 0.25, Opening.WORDS: 0.30, Opening.ALL: 0.45}
-TASKS = 0.3
-"""Share of whole questions that are tasks; the others are a template about a topic."""
+"""`openings.txt`; a file of templates by kind in `questions`, and what fills them by name in
+`slots`."""
+SHARES = {Opening.NOTHING: 0.15, Opening.WORDS: 0.20, Opening.ALL: 0.65}
+SLOT = re.compile(r"\{(\w+)\}")
 
 
 class Templates:
@@ -24,10 +24,9 @@ class Templates:
         """`whole`: all questions are given as a whole; the target writes none."""
         self._seed = seed
         self._shares = {Opening.ALL: 1.0} if whole else SHARES
-        self._openings, self._templates, self._topics, self._tasks = (
-            (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-            for name in ("openings", "templates", "topics", "tasks")
-        )
+        self._openings = _lines(FOLDER / "openings.txt")
+        self._kinds = [_lines(file) for file in sorted((FOLDER / "questions").glob("*.txt"))]
+        self._slots = {file.stem: _lines(file) for file in (FOLDER / "slots").glob("*.txt")}
 
     def question(self, number: int) -> Question:
         """Return the question of a number."""
@@ -38,11 +37,16 @@ class Templates:
                 return Question(opening, "")
             case Opening.WORDS:
                 return Question(opening, rng.choice(self._openings))
-        if rng.random() < TASKS:
-            return Question(opening, self._task(rng))
-        template = rng.choice(self._templates)
-        return Question(opening, template.format(*rng.sample(self._topics, template.count("{}"))))
+            case Opening.ALL:
+                return Question(opening, self._filled(rng.choice(rng.choice(self._kinds)), rng))
 
-    def _task(self, rng: random.Random) -> str:
-        task = rng.choice(self._tasks)
-        return task.format(*[rng.randint(*NUMBERS) for _ in range(task.count("{}"))])
+    def _filled(self, template: str, rng: random.Random) -> str:
+        """Return a template with its slots filled, no two of a name alike."""
+        names = SLOT.findall(template)
+        fills = {name: rng.sample(self._slots[name], names.count(name)) for name in names}
+        text = SLOT.sub(lambda slot: fills[slot[1]].pop(), template)
+        return text[0].upper() + text[1:]
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines()

@@ -1,8 +1,9 @@
 """Tokens that a pass of the target commits with trees of so many nodes, over texts that it wrote.
 
 Each pass verifies the draft's likeliest nodes, best first, drafted anew behind what is committed:
-what the worker's own tree and the draft's own passes give if the draft has time. Batches over all
-texts; their rows do not change each other.
+what the worker's own tree and the draft's own passes give if the draft has time. How sure the draft
+is follows from an error scale that learns from every pass, as in a service. Batches over all texts;
+their rows do not change each other.
 """
 
 import math
@@ -19,6 +20,7 @@ from outrider.distil.shards import ANSWERED, Chat
 from outrider.worker.draft.session import BRANCH
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.rows import Rows
+from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.tree.draft import DraftTree
 from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.walk import ROOT
@@ -37,6 +39,8 @@ class Walk:
     block_table: BlockTable
     nodes: int
     """Of each tree."""
+    error: ErrorScale
+    """That of all texts, as a worker's is that of all its requests."""
     tree: DraftTree = field(init=False)
     root: int = field(init=False)
     """Position of the last committed token."""
@@ -73,23 +77,33 @@ class Walk:
     def _commit(self) -> None:
         """Go on behind the nodes that follow the text, and the token after them."""
         known = self.root + 1
-        self.root += 1 + self._accepted()
+        self.root += 1 + self._follow()
         self.passes += 1
         self.tree = DraftTree(self.root + 1)
         self.tree.mark_prefilled(known)
 
-    def _accepted(self) -> int:
-        """Return how many nodes follow the text, one after the other."""
-        nodes = self.tree.nodes
+    def _follow(self) -> int:
+        """Return how many nodes follow the text, one after the other; the error scale learns."""
+        nodes, path = self.tree.nodes, [ROOT]
         pairs = zip(nodes.parent.tolist(), nodes.token.tolist(), strict=True)
         children = {pair: node for node, pair in enumerate(pairs)}
-        at, count = ROOT, 0
-        while self.root + count < self.last:
-            following = children.get((at, int(self.chat.tokens[self.root + count + 1])))
+        while self.root + len(path) <= self.last:
+            following = children.get((path[-1], int(self.chat.tokens[self.root + len(path)])))
             if following is None:
                 break
-            at, count = following, count + 1
-        return count
+            path.append(following)
+        self.error.learn(sum(map(self._surplus, path, range(self.root + 1, self.last + 2))))
+        return len(path) - 1
+
+    def _surplus(self, parent: int, position: int) -> float:
+        """Return the mass of a node's first child, less 1 where it is the text at a position."""
+        nodes = self.tree.nodes
+        children = np.flatnonzero(nodes.parent == parent)
+        if not len(children):
+            return 0.0
+        first = children[nodes.logprob[children].argmax()]
+        hit = bool(nodes.token[first] == self.chat.tokens[position])
+        return math.exp(nodes.logprob[first]) - hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +118,20 @@ class TokensPerPass:
         return self.committed / max(self.passes, 1)
 
 
-def tokens_per_pass(engine: Engine, chats: Sequence[Chat], nodes: int) -> TokensPerPass:
+def tokens_per_pass(
+    engine: Engine, chats: Sequence[Chat], nodes: int, error: ErrorScale | None = None
+) -> TokensPerPass:
     """Walk along the answers of chats with trees of `nodes` nodes.
 
-    `engine` has the draft, and room for all chats.
+    `engine` has the draft, and room for all chats. `error`: the scale that learns; None: a new one.
     """
     ids = np.array(engine.config.output_ids or range(engine.config.vocab), np.int32)
     rows = DraftRows(engine.row_capacity, DEPTH)
-    walks = [Walk(chat, _room(engine), nodes) for chat in chats]
+    error = error or ErrorScale()
+    walks = [Walk(chat, _room(engine), nodes, error) for chat in chats]
     left = [walk for walk in walks if walk.root <= walk.last]
     while left:
-        _advance(engine, left, rows, ids)
+        _advance(engine, left, rows, ids, error)
         left = [walk for walk in left if walk.root <= walk.last]
     for walk in walks:
         engine.kv_cache.free(walk.block_table)
@@ -134,13 +151,17 @@ def shortened(chat: Chat, tokens: int) -> Chat:
 
 
 def _advance(
-    engine: Engine, walks: Sequence[Walk], rows: DraftRows, ids: NDArray[np.int32]
+    engine: Engine,
+    walks: Sequence[Walk],
+    rows: DraftRows,
+    ids: NDArray[np.int32],
+    error: ErrorScale,
 ) -> None:
     """Run one pass of the draft over as many texts as it has room for."""
     written = list(_write(walks, rows, engine.row_capacity))
     columns = rows.take()
     logits = engine.forward(rows_of(columns, [walk.block_table for walk, _ in written]))
-    tokens, logprobs = children(logits, ids, engine.config.output_share)
+    tokens, logprobs = children(logits / np.float32(error.value), ids, engine.config.output_share)
     output = 0
     for walk, has_output in written:
         if has_output:

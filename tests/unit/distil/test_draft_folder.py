@@ -18,6 +18,7 @@ from outrider.distil.target import Target
 from outrider.distil.trees import tokens_per_pass
 from outrider.operator.spec import load as load_service
 from outrider.worker.model.load import load
+from outrider.worker.speculation.acceptance import ErrorScale
 from tests.distilling import find_target, prepared, written
 from tests.tiny_models import FAMILIES, write_tiny
 
@@ -85,7 +86,9 @@ def test_a_draft_that_is_its_target_is_always_right(target: Target, tmp_path: Pa
     assert found.overlap > 0.99
     assert found.divergence < 0.01
     assert found.tokens == sum(int((chat.writers == 2).sum()) for chat in chats)
-    walked = tokens_per_pass(engine, chats, 1)
+    error = ErrorScale()
+    walked = tokens_per_pass(engine, chats, 1, error)
+    assert error.value < 0.9, "it was less sure than it could be"
     assert 2 >= walked.mean > 1.9  # the last pass of a text may have one token left
     assert walked.committed == found.tokens
     engine.close()
@@ -97,8 +100,9 @@ def test_walks_are_the_same_beside_others_and_gain_by_nodes(target: Target, tmp_
     model = prepared(tmp_path / "draft", tmp_path / "cache", target.uri)
     engine = engine_of(model, Dtype.FP32, Room(5, 512), None, 1)
     chats = written(target.prepared, 5, held_out=5)
-    together = tokens_per_pass(engine, chats, 4)
-    alone = [tokens_per_pass(engine, [chat], 4) for chat in chats]
+    fixed = ErrorScale(rate=0.0)
+    together = tokens_per_pass(engine, chats, 4, fixed)
+    alone = [tokens_per_pass(engine, [chat], 4, fixed) for chat in chats]
     assert together.committed == sum(one.committed for one in alone)
     assert together.passes == sum(one.passes for one in alone)
     means = [tokens_per_pass(engine, chats, nodes).mean for nodes in (1, 4, 16)]

