@@ -42,6 +42,8 @@ CAPTIONS = {
     "serial: one process, async: two; two processors",
     "soak": "Memory of each process under load",
     "sources": f"{MODELS}, dtype auto: sources of draft tokens by kind of prompt, serial",
+    "sources_staged": "SmolLM2-135M over two stages, a process of one thread each, dtype auto: the "
+    "text as a source of draft tokens, by kind of prompt",
     "speculation": f"{PAIR}. serial: one process with two threads, async: two processes with one "
     "each, plain 2: plain decoding with two threads, pinned: of an earlier commit, ceiling: by "
     "step costs alone",

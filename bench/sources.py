@@ -6,7 +6,8 @@ the text as the only source, recycled rows as the only one, the draft as the onl
 one process), text and draft together, which is the default, and all of these. Finished answers are
 left out: prompts that are asked again would be answered from them. Every answer is checked
 against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and without: the ratio
-of each to llama.cpp's own plain decoding is what can be compared.
+of each to llama.cpp's own plain decoding is what can be compared. `--stages` cuts the target over
+stages, a process each: then plain decoding and the text alone are compared.
 """
 
 import argparse
@@ -46,6 +47,8 @@ SIDES: dict[str, tuple[Source, ...]] = {
     "all": (*FREE_SOURCES, Source.RECYCLED),
 }
 """Sources of each side, by name."""
+STAGED = (PLAIN, "suffix")
+"""Sides of a target of several stages: drafts would need processors of their own."""
 LOOKUP = ("llama.cpp", "llama.cpp lookup")
 GOALS = {"edits": 2.0}
 
@@ -104,6 +107,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--threads", type=int, default=processors.count())
     parser.add_argument("--mode", choices=MODES, default="greedy")
+    parser.add_argument("--stages", type=int, default=1, help="of the target, a process each")
     parser.add_argument("--lookup", action="store_true", help="with llama.cpp, built by uv")
     parser.add_argument("--out", type=Path, default=RESULTS / "sources.json")
     return parser.parse_args()
@@ -117,8 +121,11 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "edits": source_prompts.edits()[:count],
         "quoted": source_prompts.quoted()[:count],
     }
+    sides_wanted: Sequence[str] = tuple(SIDES)
+    if options.stages > 1:
+        service, sides_wanted = cut_over(service, options.stages), STAGED
     async with contextlib.AsyncExitStack() as stack:
-        own = {name: await side(stack, service, name, options.threads) for name in SIDES}
+        own = {name: await side(stack, service, name, options.threads) for name in sides_wanted}
         sides: dict[str, Service | Lookup] = {**own}
         if options.lookup:
             sides |= await lookups(stack, service, options.threads)
@@ -126,6 +133,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             await warm.ask(sets["edits"][0], options.max_tokens, MODES[options.mode])
         found = {name: await measure(sides, chosen, options) for name, chosen in sets.items()}
     return {"sets": {name: figures(one) for name, one in found.items()}, "mode": options.mode}
+
+
+def cut_over(service: SpeculativeService, stages: int) -> SpeculativeService:
+    """Return a service whose target is cut over so many stages."""
+    parallelism = service.spec.target.parallelism.model_copy(update={"pipeline": stages})
+    target = service.spec.target.model_copy(update={"parallelism": parallelism})
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
 
 
 async def side(
@@ -136,10 +150,16 @@ async def side(
     if Source.DRAFT not in sources:
         spec = service.spec.model_copy(update={"draft": None})
         service = service.model_copy(update={"spec": spec})
-    arranged = Arrangement(Placement.COLOCATED if sources else None, threads)
+    placement = Placement.SEPARATE if staged(service) else Placement.COLOCATED
+    arranged = Arrangement(placement if sources else None, threads)
     return await started(
         stack, with_speculation(service, sources=sources or FREE_SOURCES), name, arranged
     )
+
+
+def staged(service: SpeculativeService) -> bool:
+    """Return True if its target is cut over stages."""
+    return service.spec.target.parallelism.stages > 1
 
 
 async def lookups(
@@ -171,8 +191,8 @@ async def measure(
             for name in cpu_peers.turns(names, repetition + number):
                 answer = await sides[name].ask(prompt, options.max_tokens, MODES[options.mode])
                 measured[name].answers[-1].append(answer)
-        for name, one in sides.items():
-            after, then = await one.counts(), before[name]
+        for name, asked in sides.items():
+            after, then = await asked.counts(), before[name]
             if after is not None and then is not None:
                 measured[name].counts.append(after.since(then))
     return measured
@@ -187,7 +207,9 @@ def figures(measured: Mapping[str, Measured]) -> dict[str, Any]:
         "sides": {name: asdict(summary(one)) for name, one in measured.items()},
         "over_plain": over(own, PLAIN),
         "accepted_by_source": {
-            name: by_source(measured[name].counts) for name, sources in SIDES.items() if sources
+            name: by_source(measured[name].counts)
+            for name, sources in SIDES.items()
+            if sources and name in measured
         },
     }
     if LOOKUP[0] in answers:
@@ -206,17 +228,17 @@ def by_source(counts: Sequence[Counts]) -> dict[str, float]:
 
 def all_ratios(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return what may be quoted: sides over plain by set, and several sources over the draft."""
-    ratios = {}
+    ratios: dict[str, float] = {}
     for name, found in sets.items():
         rates = found["over_plain"]
-        ratios |= {f"{side}_over_plain_{name}": rates[side] for side in SIDES if side != PLAIN}
-        for side in ("together", "all"):
+        ratios |= {f"{side}_over_plain_{name}": rates[side] for side in rates if side != PLAIN}
+        for side in ("together", "all") if "draft" in rates else ():
             ratios[f"{side}_over_draft_{name}"] = rates[side] / rates["draft"]
         if "over_llama_cpp" in found:
             ratios[f"lookup_over_llama_cpp_{name}"] = found["over_llama_cpp"][LOOKUP[1]]
-    ratios["together_over_plain"] = geometric_mean(
-        found["over_plain"]["together"] for found in sets.values()
-    )
+    best = [found["over_plain"].get("together") for found in sets.values()]
+    if None not in best:
+        ratios["together_over_plain"] = geometric_mean(best)
     return ratios
 
 

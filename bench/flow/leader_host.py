@@ -29,6 +29,7 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.mirror import DRAFT
 
 DRAFT_LIMITS = 8, 96
 """Leaves that the draft expands in a pass, and nodes ahead: the defaults of a service."""
@@ -280,7 +281,7 @@ class RoundsLeader(PlainLeader):
         )
 
     def _send_tree(self, parents: Any, tokens: Any, logprobs: Any) -> None:
-        self.mirror.add_local(parents, tokens, logprobs)
+        self.mirror.add_local(parents, tokens, logprobs, DRAFT)
         self.fill()
 
     def receive(self, results: Results) -> None:

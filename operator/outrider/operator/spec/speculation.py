@@ -200,7 +200,7 @@ class Speculation(SpecPart):
     pass of any model. Recycled: what else was likely after the same token in earlier passes of the
     same request; to find that takes time in each pass, so ask for it where rows cost little.
     Answers: what followed in earlier answers to the same API key; a target without keys has none. A
-    target of several stages has Draft alone, one of several ranks no Recycled."""
+    target of several stages has Draft and Suffix alone, one of several ranks no Recycled."""
 
     @property
     def decided_by(self) -> SpeculationMode:

@@ -1,19 +1,26 @@
 """The loop of a pipelined target's engine: answers, drafts, groups that are lost, and who waits."""
 
+import dataclasses
+
 import pytest
 
 from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.messages import AskTimeline, Cancel, Finish, LinkDown, SetPolicy, Timeline
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import GIVEN_UP
+from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from tests.unit.worker.engine.pipelined_engine import LINK, Target
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
 ANSWER = 24
 GONE = "stage 1 is gone"
 POISON = 11
+LONG = 90
+"""Tokens of an answer in which, of 12 tokens, some follow each other again."""
+WITH_TEXT = PolicySettings(off_below_percent=0, sources=(SourceKind.DRAFT, SourceKind.SUFFIX))
 
 
 def asked(
@@ -215,6 +222,68 @@ def test_a_policy_without_drafts_sends_no_node_rows() -> None:
     target.run()
     assert sequence.node_rows == rows
     assert target.texts[0] == target.truth(0)
+
+
+@pytest.mark.parametrize("draft", [True, False])
+@pytest.mark.parametrize("stages", [1, 3])
+def test_the_text_is_searched_with_a_draft_and_without(stages: int, draft: bool) -> None:
+    target = Target(stages, WITH_TEXT)
+    if draft:
+        target.link_draft()
+    for number, prompt in enumerate(PROMPTS):
+        target.submit(prompt, LONG, temperature=0.5 * number, seed=number)
+    target.run(steps=20_000)
+    for number in target.requests:
+        assert target.texts[number] == target.truth(number)
+    counters = target.report.counters
+    rows, accepted = (
+        dict(zip(SOURCES, counts, strict=True))
+        for counts in (counters.source_rows, counters.source_accepted)
+    )
+    assert rows[SourceKind.SUFFIX] >= accepted[SourceKind.SUFFIX] > 0
+    assert (accepted[SourceKind.DRAFT] > 0) == draft
+    assert sum(rows.values()) == counters.draft_rows
+    assert sum(accepted.values()) == counters.accepted_rows
+    assert counters.first_guesses == 0 or draft, "the draft alone is judged by them"
+
+
+def test_a_text_is_searched_on_after_its_stages_were_lost() -> None:
+    target = Target(2, WITH_TEXT)
+    number = target.submit(PROMPTS[1], LONG)
+    target.run(until=lambda: len(target.texts[number]) >= LONG // 3)
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    target.stages.missing = ""
+    before = target.report.counters.source_rows
+    target.run(steps=1_000_000)
+    assert target.texts[number] == target.truth(number)
+    assert target.report.counters.source_rows[SUFFIX] > before[SUFFIX]
+
+
+def test_a_draft_that_rests_leaves_the_text_its_rows() -> None:
+    target = Target(2, WITH_TEXT)
+    target.link_draft()
+    number = target.submit(PROMPTS[0], LONG)
+    target.run(until=lambda: len(target.texts[number]) >= LONG // 3)
+    off = dataclasses.replace(WITH_TEXT, version=1, sources=(SourceKind.SUFFIX,))
+    target.inbox.append(SetPolicy(off))
+    target.engine.step()
+    sequence = target.leader.find(number)
+    assert sequence is not None
+    before = list(sequence.source_rows)
+    target.run(steps=20_000)
+    assert target.texts[number] == target.truth(number)
+    assert sequence.source_rows[DRAFT] == before[DRAFT]
+    assert sequence.source_rows[SUFFIX] > before[SUFFIX]
+
+
+def test_a_request_that_wants_no_speculation_has_no_text_searched() -> None:
+    target = Target(2, WITH_TEXT)
+    number = target.submit(PROMPTS[1], LONG)
+    target.inbox[-1] = dataclasses.replace(target.inbox[-1], speculate=False)
+    target.run(steps=20_000)
+    assert target.texts[number] == target.truth(number)
+    assert target.report.counters.draft_rows == 0
 
 
 def test_a_request_that_fits_no_stage_ends_with_the_reason() -> None:

@@ -1,5 +1,7 @@
 """The leader by itself: what leaves in which order, and what a result sets off."""
 
+import dataclasses
+import math
 from collections import Counter, deque
 
 import numpy as np
@@ -12,6 +14,7 @@ from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.pipeline.build import submit
 
@@ -51,13 +54,40 @@ def answer(leader: Leader, segment: Segment, tokens: dict[int, int]) -> list[Com
     )
 
 
-def chain(leader: Leader, tokens: list[int], logprob: float = -0.1) -> None:
-    """Grow a chain from the root of the only request."""
+def chain(leader: Leader, tokens: list[int], logprob: float = -0.1, proposer: int = DRAFT) -> None:
+    """Grow a chain from the root of the only request, as a draft that is gone has left it."""
     mirror = leader.running[0].mirror
     first = len(mirror)
     parents = [ROOT, *range(first, first + len(tokens) - 1)]
     logprobs = np.full(len(tokens), logprob, np.float32)
-    mirror.add_local(np.array(parents, np.int32), np.array(tokens, np.int32), logprobs)
+    mirror.add_local(np.array(parents, np.int32), np.array(tokens, np.int32), logprobs, proposer)
+
+
+@pytest.mark.parametrize(
+    ("pays", "left"),
+    [(0.5, 5), (0.95, 1), (math.inf, 1)],
+)
+def test_nodes_of_the_text_leave_where_they_pay_whatever_the_plan_of_trees(
+    pays: float, left: int
+) -> None:
+    leader = make_leader(rows=1)
+    leader.plan = dataclasses.replace(leader.plan, text_rows=5, pays=pays)
+    leader.submit(submit(0, PROMPT, 20))
+    (first,) = segments(leader)
+    answer(leader, first, {int(first.rows[-1]): 9})
+    chain(leader, [1, 2, 3, 4, 5, 6], proposer=SUFFIX)
+    segment = segments(leader)[0]
+    assert segment.count == left
+
+
+def test_nodes_of_a_draft_keep_to_the_plan_of_trees() -> None:
+    leader = make_leader(rows=2)
+    leader.plan = dataclasses.replace(leader.plan, text_rows=5, pays=0.0)
+    leader.submit(submit(0, PROMPT, 20))
+    (first,) = segments(leader)
+    answer(leader, first, {int(first.rows[-1]): 9})
+    chain(leader, [1, 2, 3])
+    assert segments(leader)[0].count == 2
 
 
 def test_a_prompt_leaves_with_its_root_and_only_the_root_is_sampled() -> None:

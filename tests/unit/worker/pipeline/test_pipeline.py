@@ -14,6 +14,7 @@ from outrider.worker.pipeline.records import Move, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut
 from tests.unit.worker.pipeline.pipeline_world import LOCAL_NODES, World
@@ -36,7 +37,8 @@ def random_prompt(rng: random.Random) -> tuple[int, ...]:
 
 
 def random_plan(rng: random.Random) -> SegmentPlan:
-    return SegmentPlan(rng.choice([1, 2, 4, 8, 16]), rng.randint(1, 8), rng.choice([1, 7, 64]))
+    rows = rng.choice([1, 2, 4, 8, 16])
+    return SegmentPlan(rows, rng.randint(1, 8), rng.choice([1, 7, 64]), text_rows=rows, pays=0.0)
 
 
 def submit(world: World, rng: random.Random, most: int) -> None:
@@ -195,11 +197,11 @@ def test_a_root_on_its_way_lives_though_the_next_row_in_its_slot_dies(handled: i
 
 
 def add_nodes(world: World, request: int, tokens: list[int], logprob: float) -> None:
-    """The target adds children of the root."""
+    """Children of the root are added, as a draft that is gone has left them."""
     count = len(tokens)
     logprobs = np.full(count, logprob, np.float32)
     mirror = world.sequence(request).mirror
-    mirror.add_local(np.full(count, ROOT, np.int32), np.array(tokens, np.int32), logprobs)
+    mirror.add_local(np.full(count, ROOT, np.int32), np.array(tokens, np.int32), logprobs, DRAFT)
 
 
 def arrive(world: World) -> None:

@@ -11,6 +11,7 @@ from outrider.worker.messages import Submit
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.sampling.params import SamplingParams
 
 PROMPT = np.array([1, 2, 3], np.int32)
@@ -24,9 +25,14 @@ def warm_up_leader(vocabulary: int) -> None:
     """Run a request whose draft sends arbitrary nodes, and whose stages choose one token."""
     leader = Leader(BlockPool(4, 128), SegmentPlan(4, 2, 16), LeaderLimits(1, tree_blocks=1))
     mirror = leader.submit(Submit(1, PROMPT, SamplingParams(), 4 * TURNS, (), True, 0.0))
+    sequence = leader.find(1)
+    assert sequence is not None
+    text = TextSearch.of(sequence)
+    text.read_on()
     mirror.attach()
     allowed = np.ones(vocabulary, np.bool_)
     for turn in range(TURNS):
+        text.search(GRANTED, TURNS)
         while leader.fill():
             pass
         growth = arbitrary_growth(mirror.root_position, 3 * turn + 1).growth

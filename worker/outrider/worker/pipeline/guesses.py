@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from outrider.contract.sources import SOURCES
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.pipeline.walk import Walk
 from outrider.worker.speculation.acceptance import first_child_surplus
+from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import ROOT
 
 NO_TOKEN = -1
@@ -16,13 +18,19 @@ class Guesses(NamedTuple):
     """What the tree was worth at one commit."""
 
     nodes: int
-    """Live nodes before it."""
-    accepted: int
-    """Tokens whose node had a row."""
+    """Live nodes before it;"""
+    drafted: int
+    """of them, those of drafts."""
+    accepted: tuple[int, ...]
+    """Tokens whose node had a row, by source."""
     first: int
-    """Likeliest token after the root whose node had a row; `NO_TOKEN`: there was none."""
+    """Likeliest token after the root, of a draft's node that had a row; `NO_TOKEN`: none had."""
     surplus: float
     """The `first_child_surplus` of the rows that decided."""
+
+
+NOTHING = Guesses(0, 0, (0,) * len(SOURCES), NO_TOKEN, 0.0)
+"""Of a tree without nodes."""
 
 
 def guesses(sequence: PipelinedSequence, done: Walk) -> Guesses:
@@ -30,14 +38,20 @@ def guesses(sequence: PipelinedSequence, done: Walk) -> Guesses:
     mirror, row_of = sequence.mirror, sequence.kv.row_of
     count = len(mirror)
     if count == 0:
-        return Guesses(0, 0, NO_TOKEN, 0.0)
+        return NOTHING
     tokens = np.array([one.token for one in done.sampled], np.int32)
     path = np.array(done.path[: len(tokens) - 1], np.int32)
-    children = [n for n in np.flatnonzero(mirror.parent == ROOT).tolist() if row_of(n) is not None]
+    of_draft = mirror.proposer == DRAFT
+    first = np.flatnonzero((mirror.parent == ROOT) & of_draft).tolist()
+    children = [node for node in first if row_of(node) is not None]
     likeliest = max(children, key=lambda node: float(mirror.logprob[node]), default=None)
+    accepted = [0] * len(SOURCES)
+    for node in done.path:
+        accepted[mirror.proposer[node]] += row_of(node) is not None
     return Guesses(
         nodes=count,
-        accepted=sum(row_of(node) is not None for node in done.path),
+        drafted=int(np.count_nonzero(of_draft)),
+        accepted=tuple(accepted),
         first=NO_TOKEN if likeliest is None else int(mirror.token[likeliest]),
         surplus=float(first_child_surplus(mirror.tables.nodes, count, path, tokens)),
     )

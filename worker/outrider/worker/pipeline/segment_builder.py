@@ -6,7 +6,6 @@ Leaves KV blocks, row numbers and the window of segments to `leader`.
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sent_row import COMMITTED, SentRow
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.speculation.planner import sorted_candidates
+from outrider.worker.tree.mirror import SUFFIX
 from outrider.worker.tree.walk import ROOT
 
 ROOT_REACH = 1.0
@@ -77,12 +77,22 @@ def choose(
     plan: SegmentPlan,
     share_prompts: PromptShares = first_come,
 ) -> list[Share]:
-    """Choose the rows of the next segment; `sequences` by seniority."""
+    """Choose the rows of the next segment; `sequences` by seniority.
+
+    Nodes that only the text has proposed leave where they pay by themselves.
+    """
     counts = share_prompts(sequences, plan.prompt_rows)
     shares = [Share(s, rows) for s, rows in zip(sequences, counts, strict=True)]
     found = (candidates(share, at) for at, share in enumerate(shares) if share.decodes)
-    for best in islice(heapq.merge(*found), plan.rows):
+    taken = 0
+    for best in heapq.merge(*found):
+        of_text = is_of_text(shares[best.share].sequence, best.node)
+        if of_text and -best.unlikeliness < plan.pays:
+            continue  # so are all nodes behind it
+        if taken >= (plan.text_rows if of_text else plan.rows):
+            break
         shares[best.share].nodes.append(best.node)
+        taken += 1
     return [share for share in shares if share.count]
 
 
@@ -98,16 +108,21 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     if placed.root is None:
         yield Candidate(-ROOT_REACH, 0, sequence.served, at, ROOT, ROOT)
     sampled_at_once = not sequence.submit.grammar or placed.decodes
-    if len(mirror) == 0 or not sequence.speculates or not sampled_at_once:
+    if len(mirror) == 0 or not sequence.sources or not sampled_at_once:
         return
     room = placed.block_table.room - sequence.position
-    reach = sequence.calibration.reach(mirror)
+    reach = sequence.calibration.reach(mirror, sequence.sources)
     order, reach, depth = sorted_candidates(
         reach, mirror.tables.nodes, min(sequence.remaining, room), sequence.ends
     )
     unsent = [i for i, node in enumerate(order.tolist()) if placed.row_of(node) is None]
     for i in unsent[: placed.slots.free]:
         yield Candidate(-float(reach[i]), int(depth[i]), sequence.served, at, i, int(order[i]))
+
+
+def is_of_text(sequence: PipelinedSequence, node: int) -> bool:
+    """Return True for a node that is the text's, and no draft's."""
+    return node != ROOT and bool(sequence.mirror.proposer[node] == SUFFIX)
 
 
 class SegmentBuilder:
@@ -157,7 +172,7 @@ class SegmentBuilder:
 
     def _add_node(self, sequence: PipelinedSequence, node: int) -> None:
         placed, mirror = sequence.kv, sequence.mirror
-        sequence.node_rows += 1
+        sequence.source_rows[mirror.proposer[node]] += 1
         slot = placed.slots.take()
         placed.rows += [None] * (node + 1 - len(placed.rows))
         row = placed.rows[node] = SentRow(0, self.number, slot)

@@ -4,6 +4,7 @@ Pure arithmetic. Leaves which rows a segment holds to `segment_builder`, measuri
 a clock.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,10 @@ class SegmentPlan:
     """Segments with live rows that are under way at once."""
     prompt_rows: int
     """Most rows of prompts beside them."""
+    text_rows: int = 0
+    """Most roots and node rows of a segment in which nodes of the text leave that pay;"""
+    pays: float = math.inf
+    """the least probability with which a walk reaches a node whose row pays by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,9 @@ def plan_segments(
     that would have told which rows to send. Of all sizes the one is taken with which a round trip
     is expected to commit most tokens a second: more rows take longer, and each further one is less
     likely reached. `prompt_rows`: None for as many as a measured segment may have.
+
+    What trees are like on average says nothing of text, which is copied for a while and then is
+    not: its nodes leave where they are worth the time of their rows, up to the most measured.
     """
     counts = np.arange(1, len(times.slowest) + 1)
     busy = np.ceil(BUSY * times.round_trip / times.slowest).astype(np.int64)
@@ -73,4 +81,9 @@ def plan_segments(
     seconds = np.maximum(times.round_trip, in_flight * times.slowest)
     fewer, best = np.unravel_index(int(np.argmax(tokens / seconds)), tokens.shape)
     most = len(counts) if prompt_rows is None else prompt_rows
-    return SegmentPlan(int(best) + 1, int(in_flight[fewer, best]), most)
+    rate, each = tokens[fewer, best] / seconds[fewer, best], 0.0
+    if len(counts) > 1:
+        each = float(seconds[fewer, -1] - seconds[fewer, 0]) / (len(counts) - 1)
+    return SegmentPlan(
+        int(best) + 1, int(in_flight[fewer, best]), most, len(counts), float(rate) * each
+    )

@@ -9,12 +9,13 @@ from typing import Self
 
 import numpy as np
 
+from outrider.contract.sources import SOURCES
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.messages import Submit
 from outrider.worker.pipeline.records import Begin, Ints
 from outrider.worker.pipeline.sent_row import SentRow
 from outrider.worker.pipeline.tree_slots import TreeSlots
-from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.acceptance import ALL_SOURCES, Calibration
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
 
@@ -71,10 +72,10 @@ class PipelinedSequence:
     calibration: Calibration
     ends: Ints
     """int32[n] tokens that end it."""
-    speculates: bool = True
-    """False: nodes get no rows, whatever its mirror holds."""
-    node_rows: int = 0
-    """Rows of nodes that have left, each time that it ran."""
+    sources: int = ALL_SOURCES
+    """Those whose nodes get rows, a bit each in the order of `SOURCES`."""
+    source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
+    """Rows of nodes that have left, each time that it ran, in the same order."""
     served: int = -1
     """Number of the segment in which its last root left; -1: none has."""
     losses: int = 0
@@ -101,6 +102,11 @@ class PipelinedSequence:
     def remaining(self) -> int:
         """Tokens that may still be generated."""
         return self.submit.max_tokens - (self.length - len(self.submit.prompt))
+
+    @property
+    def node_rows(self) -> int:
+        """Rows of nodes that have left, of all sources."""
+        return sum(self.source_rows)
 
     @property
     def suspected(self) -> bool:

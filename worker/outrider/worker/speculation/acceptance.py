@@ -84,12 +84,12 @@ class Calibration:
         """Curves of the prior: those of all requests."""
         return self.curves if self._prior is None else self._prior.curves
 
-    def reach(self, mirror: Mirror) -> Floats:
+    def reach(self, mirror: Mirror, sources: int = ALL_SOURCES) -> Floats:
         """Return float32[nodes] the probability that a walk reaches each node.
 
-        It never rises along a path.
+        It never rises along a path. `sources`: those whose nodes count, a bit each; others have 0.
         """
-        reach: Floats = reach_of(mirror.tables.nodes, len(mirror), self.rates, ALL_SOURCES)
+        reach: Floats = reach_of(mirror.tables.nodes, len(mirror), self.rates, sources)
         return reach
 
     def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:

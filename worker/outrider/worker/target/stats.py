@@ -196,11 +196,11 @@ class Stats:
             self.source_accepted[DRAFT] += accepted
             return
         found = SourceRows(views.source_rows, views.source_accepted)
-        self.source_rows = _sums(self.source_rows, found.rows)
-        self.source_accepted = _sums(self.source_accepted, found.accepted)
+        self.source_rows = sums(self.source_rows, found.rows)
+        self.source_accepted = sums(self.source_accepted, found.accepted)
         before = self._step
         self._step = SourceRows(
-            _sums(before.rows, found.rows), _sums(before.accepted, found.accepted)
+            sums(before.rows, found.rows), sums(before.accepted, found.accepted)
         )
 
     def _count_rows(self, step: TargetBatch) -> None:
@@ -252,7 +252,8 @@ def count_finish(counters: Counters, finish: Finish) -> None:
     counters.requests_at_length += finish is Finish.LENGTH
 
 
-def _sums(one: list[int], other: list[int]) -> list[int]:
+def sums(one: list[int], other: list[int]) -> list[int]:
+    """Add two lists of counts."""
     return [a + b for a, b in zip(one, other, strict=True)]
 
 

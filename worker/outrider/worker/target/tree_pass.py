@@ -34,10 +34,10 @@ from outrider.worker.tree.mirror_table import (
     ROOT_POSITION,
     SUFFIX,
     MirrorTables,
-    add_nodes,
+    add_proposals,
     commit,
 )
-from outrider.worker.tree.walk import ROOT, accept, row_paths
+from outrider.worker.tree.walk import accept, row_paths
 
 
 class TreeTables(NamedTuple):
@@ -95,25 +95,16 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     root = mirror.numbers[ROOT_POSITION]
     if sources >> SUFFIX & 1 and read(tree.value.suffix, mirror.tokens, root + 1, MOST_READ):
         parents, tokens, logprobs = proposals(tree.value.suffix, nodes, depth)
-        added += _add(mirror, parents, tokens, logprobs, SUFFIX)
+        added += add_proposals(mirror, parents, tokens, logprobs, SUFFIX)
     if sources >> ANSWERS & 1:
         parents, tokens, logprobs = answered(
             tree.value.answers, mirror.tokens, root + 1, nodes, depth
         )
-        added += _add(mirror, parents, tokens, logprobs, ANSWERS)
+        added += add_proposals(mirror, parents, tokens, logprobs, ANSWERS)
     if sources >> RECYCLED & 1:
         parents, tokens, logprobs = recycled(tree.value.recycled, mirror.tokens[root], nodes, depth)
-        added += _add(mirror, parents, tokens, logprobs, RECYCLED)
+        added += add_proposals(mirror, parents, tokens, logprobs, RECYCLED)
     return added
-
-
-@njit()
-def _add(mirror: MirrorTables, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int) -> int:
-    """Add what a source has found: `parents` are indices into that, or `ROOT`."""
-    for i in range(parents.shape[0]):
-        if parents[i] != ROOT:
-            parents[i] += mirror.numbers[COUNT]
-    return int(add_nodes(mirror, parents, tokens, logprobs, proposer))
 
 
 @njit()

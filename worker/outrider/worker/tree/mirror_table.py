@@ -202,6 +202,18 @@ def add_nodes(
 
 
 @njit()
+def add_proposals(
+    tables: MirrorTables, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int
+) -> int:
+    """Add what a source has found, and return what `add_nodes` does; `parents` are indices into
+    what was found, or `ROOT`."""
+    for i in range(parents.shape[0]):
+        if parents[i] != ROOT:
+            parents[i] += tables.numbers[COUNT]
+    return int(add_nodes(tables, parents, tokens, logprobs, proposer))
+
+
+@njit()
 def commit(tables: MirrorTables, tokens: Ints) -> bool:
     """Move the root along `tokens`; the survivors keep their order. True for a fall-in."""
     nodes, numbers = tables.nodes, tables.numbers

@@ -1,4 +1,4 @@
-"""Control of a pipelined target's drafts.
+"""Control of a pipelined target's sources of draft tokens: its drafts, and its text.
 
 Its leader waits for no growth, so that of all that sessions see only the error scale is learned,
 from commits.
@@ -7,25 +7,50 @@ from commits.
 import dataclasses
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from outrider.contract.planning import PlannerKind
 from outrider.contract.settings import WHOLE_PASSES, PolicySettings
+from outrider.contract.sources import SourceKind
+from outrider.worker.messages import Submit
+from outrider.worker.model.step_costs import Seconds
 from outrider.worker.speculation.acceptance import ErrorScale
+from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch
+from outrider.worker.tree.mirror import DRAFT
 
 logger = logging.getLogger(__name__)
 
 
+OWN_SOURCES = (SourceKind.DRAFT, SourceKind.SUFFIX)
+"""Of a target of several stages: its last stage tells of no other tokens than those it samples, and
+no index of finished answers is kept."""
+
+
+class SourceStep(NamedTuple):
+    """What local sources did to some results."""
+
+    rows: SourceRows
+    costs: Seconds
+    """[k + 1] seconds of the slowest stage with 0, 1, … k node rows."""
+    each: float
+    """Seconds of plain decoding of a token."""
+
+
 @dataclass(slots=True)
 class PipelinedDraftControl(DraftSwitch):
-    """Whether drafts should grow, and how sure they may be of themselves."""
+    """Whether drafts should grow, whether texts are searched, and how sure drafts may be."""
 
     scale: ErrorScale = field(default_factory=ErrorScale)
+    local: LocalSources = field(default_factory=LocalSources)
     settled_at: float = 0.0
     """When results came last, or the last time without any request ended."""
     _ignored_until: float = 0.0
     """Until then, results are of rows that left before the switch moved."""
+
+    def __post_init__(self) -> None:
+        self.policy = _own(self.policy)
+        self.local.decide(self.policy, 0.0)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Apply a policy; with a planner of whole passes, as if it named goodput.
@@ -36,16 +61,36 @@ class PipelinedDraftControl(DraftSwitch):
         if policy.planner in WHOLE_PASSES:
             logger.warning("planner %s plans whole passes: goodput instead", policy.planner)
             policy = dataclasses.replace(policy, planner=PlannerKind.GOODPUT)
+        policy = _own(policy)
         DraftSwitch.set_policy(self, policy, now)
+        self.local.decide(policy, now)
 
-    def count(self, plain: float, drafted: bool, round_trip: float, now: float) -> float:
+    def sources(self, submit: Submit) -> int:
+        """Return the sources whose nodes may get rows for a request, a bit each."""
+        if not submit.speculate:
+            return 0
+        return self.local.on | self.wants_drafts(submit) << DRAFT
+
+    def count(
+        self,
+        plain: float,
+        drafted: bool,
+        round_trip: float,
+        now: float,
+        step: SourceStep | None = None,
+    ) -> float:
         """Learn from results; return the seconds since those before.
 
         `plain`: seconds of plain decoding for the tokens that they committed, by measured times;
         `drafted`: whether they say something of drafting or of a rest; `round_trip`: seconds for
-        which results of rows that have left still come.
+        which results of rows that have left still come; `step`: None without local sources.
         """
         spent, self.settled_at = now - self.settled_at, now
+        whole = spent
+        if step is not None:
+            rows, costs, each = step
+            self.local.observe(rows, costs, each, self.switch.scale, spent, now)
+            plain, spent = plain - self.local.lent.plain, spent - self.local.lent.spent
         state = self.switch.state
         if now >= self._ignored_until:
             if drafted:
@@ -54,7 +99,7 @@ class PipelinedDraftControl(DraftSwitch):
                 self.switch.saw_plain(plain, spent)
         if self.switch.state is not state:
             self._ignored_until = now + round_trip
-        return spent
+        return whole
 
     def saw_latency(self, seconds: float) -> None:
         """Learn nothing: nobody waits."""
@@ -64,3 +109,8 @@ class PipelinedDraftControl(DraftSwitch):
 
     def saw_first_growth(self, sequence: Any) -> None:
         """Learn nothing: nobody waits."""
+
+
+def _own(policy: PolicySettings) -> PolicySettings:
+    """Return a policy without the sources that a target of several stages has not."""
+    return dataclasses.replace(policy, sources=tuple(s for s in policy.sources if s in OWN_SOURCES))

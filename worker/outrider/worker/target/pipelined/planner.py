@@ -3,6 +3,7 @@
 Leaves the arithmetic of segments to `pipeline.segment_size`, that of prompts to `target.prefill`.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -27,6 +28,7 @@ PLAN_SECONDS = 0.25
 """Shortest time between two plans."""
 TREE = 64
 """Nodes of a tree whose reach is remembered."""
+NOTHING_MEASURED: Seconds = np.zeros(0)
 TREE_MEMORY = 0.95
 """Weight of the past in the mean of the trees' reach."""
 
@@ -56,8 +58,9 @@ class PipelinePlanner:
         After a commit many have just lost their nodes: then segments would be planned too small.
         """
         reach = np.zeros(TREE)
-        if len(sequence.mirror) and sequence.speculates:
-            found = np.sort(sequence.calibration.reach(sequence.mirror))[::-1][:TREE]
+        if len(sequence.mirror) and sequence.sources:
+            found = sequence.calibration.reach(sequence.mirror, sequence.sources)
+            found = np.sort(found)[::-1][:TREE]
             reach[: len(found)] = found
         self._tree = TREE_MEMORY * self._tree + (1 - TREE_MEMORY) * reach
 
@@ -89,6 +92,12 @@ class PipelinePlanner:
         return float(np.maximum(trips, busy).min()) / sequences
 
     @property
+    def row_costs(self) -> Seconds:
+        """[k + 1] seconds of the slowest stage with a root and 0, 1, … k node rows; empty before
+        anything is measured."""
+        return NOTHING_MEASURED if self._times is None else self._times.slowest
+
+    @property
     def round_trip(self) -> float:
         """Seconds of a segment of one row, there and back; 0 before anything is measured."""
         return 0.0 if self._times is None else float(self._times.round_trip[0])
@@ -109,9 +118,11 @@ class PipelinePlanner:
         if self._times is not None:
             self._times = self._measured.times(capacity)
         self.restart()
-        rows = min(self.plan.rows, capacity - 1)
-        prompt_rows = min(self.plan.prompt_rows, capacity - rows)
-        self.plan = SegmentPlan(rows, self.plan.in_flight, prompt_rows)
+        rows, of_text = (min(n, capacity - 1) for n in (self.plan.rows, self.plan.text_rows))
+        prompt_rows = min(self.plan.prompt_rows, capacity - max(rows, of_text))
+        self.plan = dataclasses.replace(
+            self.plan, rows=rows, text_rows=of_text, prompt_rows=prompt_rows
+        )
         return self.plan
 
     def restart(self) -> None:

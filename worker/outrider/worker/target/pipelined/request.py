@@ -1,12 +1,14 @@
 """One request of a pipelined target: its answer so far, and its sequence of the leader's."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.sources import SOURCES
 from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.target.answer import Answer
 from outrider.worker.tree.mirror import Mirror
 
@@ -20,10 +22,13 @@ class PipelinedRequest(Answer):
     """Tells the leader that the draft of a request, by its number, is lost."""
     generated: int = 0
     """Tokens of the answer so far."""
-    counted_rows: int = 0
-    """Node rows that have been counted."""
+    counted_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
+    """Node rows that have been counted, by source."""
     traced_segments: int = 0
     """Segments with rows of it that are traced."""
+
+    text: TextSearch | None = None
+    """None where the text is no source of draft tokens."""
 
     @property
     def mirror(self) -> Mirror:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import (
@@ -30,12 +29,14 @@ from outrider.worker.pipeline.leader import Leader
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.segment_log import LoggedSegment, RequestRows, SegmentLog
 from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.target.answer import Answer, stream
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl, SourceStep
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.request import PipelinedRequest
 from outrider.worker.target.pipelined.stats import PipelinedStats
 from outrider.worker.target.sessions import TargetSessions
+from outrider.worker.tree.mirror import SUFFIX
 
 FAILURES = {
     Finish.FAILED: "the model's logits hold no number",
@@ -109,7 +110,15 @@ class PipelinedScheduler:
                 request.timing.plain_seconds += decoded * plain * self.control.switch.scale
                 tokens += decoded
         if decoding and self.planner.round_trip:
-            spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now)
+            sources = SourceStep(self.stats.take_step(), self.planner.row_costs, plain)
+            spent = self.control.count(
+                tokens * plain,
+                drafted,
+                self.planner.round_trip,
+                now,
+                sources if self.control.local.wanted else None,
+            )
+            self.stats.count_lent(self.control.local.lent, self.control.switch.scale)
             self.stats.count_time(spent, tokens * plain * self.control.switch.scale)
         else:
             self.control.settled_at = now
@@ -136,7 +145,7 @@ class PipelinedScheduler:
     def fill(self, now: float) -> Iterator[Record]:
         """Send what is to leave now; yields the records for the first stage, in order."""
         for request in self._requests.values():
-            request.sequence.speculates = self.control.wants_drafts(request.submit)
+            self._find_nodes(request)
         if not self.leader.running:
             self.control.settled_at = now  # a time without any request counts for nothing
         trees: list[PipelinedSequence] = []
@@ -193,8 +202,8 @@ class PipelinedScheduler:
         """Return the counters so far."""
         counters, pool = self.stats.counters, self.leader.pool
         counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
-        counters.source_rows = _by_draft(counters.draft_rows)
-        counters.source_accepted = _by_draft(counters.accepted_rows)
+        counters.source_rows = tuple(self.stats.source_rows)
+        counters.source_accepted = tuple(self.stats.source_accepted)
         self.sessions.count(counters)
         counters.kv_slots_used = pool.used * BLOCK
         counters.kv_slots = pool.blocks * BLOCK
@@ -236,6 +245,21 @@ class PipelinedScheduler:
         request = PipelinedRequest(submit, sequence, self.leader.detach)
         request.usage.prompt_tokens = len(submit.prompt)
         self._requests[submit.request] = request
+
+    def _find_nodes(self, request: PipelinedRequest) -> None:
+        """Say which sources' nodes get rows; read the text, and search it once there is an answer.
+
+        What waits for a place is not read: it may be cancelled before it has one.
+        """
+        sequence, policy = request.sequence, self.control.policy
+        sequence.sources = self.control.sources(request.submit)
+        if not sequence.sources >> SUFFIX & 1 or sequence.placed is None:
+            return
+        request.text = request.text or TextSearch.of(sequence)
+        if request.generated:
+            request.text.search(policy.max_rows, policy.depth)
+        else:
+            request.text.read_on()
 
     def _decoding(self) -> list[PipelinedRequest]:
         """Return the requests whose prompts, and all that they had written when they were last
@@ -310,8 +334,3 @@ def traced(logged: LoggedSegment) -> Iterator[SegmentTraced]:
 def _measures_drafting(request: PipelinedRequest, control: PipelinedDraftControl) -> bool:
     """True if its passes measure the gain of drafting, or of a rest that the switch has begun."""
     return request.session is not None or control.rests(request.submit)
-
-
-def _by_draft(count: int) -> tuple[int, ...]:
-    """Return counts by source where the draft is the only one."""
-    return tuple(count if kind is SourceKind.DRAFT else 0 for kind in SOURCES)
