@@ -185,7 +185,7 @@ class Target:
         self._resting: set[int] = set()
         """Sessions that were told to draft nothing."""
         self._random = random.Random(0)
-        plan = SegmentPlan(4, stages + 1, prompt_rows=16, text_rows=4, pays=0.0)
+        plan = SegmentPlan(4, stages + 1, prompt_rows=16, most_rows=4, pays=0.0)
         self.leader = leader = Leader(self.pool(()), plan, LeaderLimits(2, tree_blocks=1))
         control = PipelinedDraftControl(policy, switch_for(policy, 0.0))
         sessions = TargetSessions(self._to_draft, control)

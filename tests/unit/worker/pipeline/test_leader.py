@@ -14,6 +14,7 @@ from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.pipeline.build import submit
@@ -71,7 +72,7 @@ def test_nodes_of_the_text_leave_where_they_pay_whatever_the_plan_of_trees(
     pays: float, left: int
 ) -> None:
     leader = make_leader(rows=1)
-    leader.plan = dataclasses.replace(leader.plan, text_rows=5, pays=pays)
+    leader.plan = dataclasses.replace(leader.plan, most_rows=5, pays=pays)
     leader.submit(submit(0, PROMPT, 20))
     (first,) = segments(leader)
     answer(leader, first, {int(first.rows[-1]): 9})
@@ -80,9 +81,89 @@ def test_nodes_of_the_text_leave_where_they_pay_whatever_the_plan_of_trees(
     assert segment.count == left
 
 
+def decoding(**plan: object) -> Leader:
+    """A leader with one request, of which the first token is committed and its root has not left;
+    the mirror has a draft."""
+    leader = make_leader(rows=2)
+    leader.submit(submit(0, PROMPT, 60))
+    (first,) = segments(leader)
+    answer(leader, first, {int(first.rows[-1]): 9})
+    leader.plan = dataclasses.replace(leader.plan, **plan)  # type: ignore[arg-type]
+    leader.running[0].mirror.attach()
+    return leader
+
+
+def grow(leader: Leader, parents: list[int], tokens: list[int], logprob: float = -0.3) -> int:
+    """The draft of the only request sends nodes; return the id of the first."""
+    mirror = leader.running[0].mirror
+    first, count = mirror.last_id + 1, len(tokens)
+    logprobs = np.full(count, logprob, np.float32)
+    columns = np.array(parents, np.int64), np.array(tokens, np.int32), logprobs
+    mirror.receive(Growth(mirror.root_position, first, *columns), 1024, np.ones(5000, np.bool_))
+    return first
+
+
+def test_a_token_is_that_of_what_its_row_left_for() -> None:
+    leader = decoding(most_rows=5, pays=0.1)
+    chain(leader, [1, 2], proposer=SUFFIX)
+    (segment,) = segments(leader)
+    assert segment.count == 3
+    grow(leader, [0, 1], [1, 2])
+    assert leader.running[0].mirror.proposer.tolist() == [DRAFT, DRAFT], "it has named both since"
+    (done,) = answer(leader, segment, dict(zip(segment.rows.tolist(), [1, 2, 3], strict=True)))
+    assert done.guesses.accepted[SUFFIX] == leader.running[0].source_rows[SUFFIX] == 2
+    assert done.guesses.accepted[DRAFT] == leader.running[0].source_rows[DRAFT] == 0
+
+
+def test_a_node_that_two_sources_name_is_sent_for_the_one_that_may_run() -> None:
+    leader = decoding(most_rows=5, pays=0.1)
+    chain(leader, [1, 2], proposer=SUFFIX)
+    grow(leader, [0, 1, 0], [1, 2, 7])
+    leader.running[0].sources = 1 << SUFFIX
+    (segment,) = segments(leader)
+    assert segment.tokens.tolist() == [9, 1, 2]
+    assert leader.running[0].source_rows[SUFFIX] == 2
+
+
+def test_rows_of_a_draft_and_of_the_text_do_not_take_each_others_place() -> None:
+    leader = decoding(rows=2, most_rows=8, pays=0.05)
+    chain(leader, [1, 2, 3, 4], logprob=-0.2, proposer=SUFFIX)
+    grow(leader, [0], [7], logprob=-0.01)
+    (segment,) = segments(leader)[:1]
+    assert {9, 7, 1, 2, 3} <= set(segment.tokens.tolist())
+
+
+def test_no_segment_has_more_rows_than_all_kinds_may_have() -> None:
+    leader = decoding(rows=2, most_rows=4, pays=0.0)
+    chain(leader, [1, 2, 3, 4, 5], logprob=-0.1, proposer=SUFFIX)
+    grow(leader, [0, 1], [7, 8], logprob=-0.01)
+    assert segments(leader)[0].count == 4
+
+
+def test_a_draft_that_hangs_nodes_on_those_of_the_text_sends_none_before_its_parent() -> None:
+    """A text's node gets an id of the draft, but not its name, once the draft's own room is full:
+    what is named below it is the draft's."""
+    leader = decoding(rows=8, most_rows=8, pays=0.9)
+    chain(leader, [50, 51], logprob=-0.6, proposer=SUFFIX)
+    mirror = leader.running[0].mirror
+    for first in range(100, 100 + 1024, 64):
+        grow(leader, [0] * 64, [*range(first, first + 64)], logprob=-8.0)
+    grandparent = grow(leader, [0], [50])
+    parent = grow(leader, [grandparent], [51])
+    assert mirror.proposer[:2].tolist() == [SUFFIX, SUFFIX]
+    first_segment = segments(leader)[0]
+    answer(leader, first_segment, {int(first_segment.rows[0]): 50})
+    grow(leader, [parent], [52], logprob=-0.01)
+    assert mirror.token[:2].tolist() == [51, 52]
+    assert mirror.proposer[:2].tolist() == [SUFFIX, DRAFT]
+    left = [segment.tokens.tolist() for segment in segments(leader)]
+    assert left, "the root leaves"
+    assert 52 not in np.concatenate(left)
+
+
 def test_nodes_of_a_draft_keep_to_the_plan_of_trees() -> None:
     leader = make_leader(rows=2)
-    leader.plan = dataclasses.replace(leader.plan, text_rows=5, pays=0.0)
+    leader.plan = dataclasses.replace(leader.plan, most_rows=5, pays=0.0)
     leader.submit(submit(0, PROMPT, 20))
     (first,) = segments(leader)
     answer(leader, first, {int(first.rows[-1]): 9})

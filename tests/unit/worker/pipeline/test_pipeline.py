@@ -38,7 +38,7 @@ def random_prompt(rng: random.Random) -> tuple[int, ...]:
 
 def random_plan(rng: random.Random) -> SegmentPlan:
     rows = rng.choice([1, 2, 4, 8, 16])
-    return SegmentPlan(rows, rng.randint(1, 8), rng.choice([1, 7, 64]), text_rows=rows, pays=0.0)
+    return SegmentPlan(rows, rng.randint(1, 8), rng.choice([1, 7, 64]), most_rows=rows, pays=0.0)
 
 
 def submit(world: World, rng: random.Random, most: int) -> None:

@@ -1,5 +1,7 @@
 """Planned segments: what commits most tokens a second, by measured times and expected reach."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,21 +34,34 @@ def reach(roots: int = 1, nodes: int = 64, fall: float = 0.9) -> Seconds:
 
 def test_rows_that_cost_nothing_are_shared_out_over_all_stages() -> None:
     assert plan_segments(times(5, fixed=10e-3, by_row=0.0), reach(nodes=79)) == SegmentPlan(
-        rows=16, in_flight=5, prompt_rows=ROWS, text_rows=ROWS, pays=0.0
+        rows=16, in_flight=5, prompt_rows=ROWS, most_rows=ROWS, pays=0.0
     )
 
 
-def test_a_row_of_the_text_pays_by_the_tokens_that_its_time_would_bring() -> None:
-    plan = plan_segments(times(2, fixed=8e-3, by_row=2e-3), reach(nodes=0))
-    assert (plan.rows, plan.in_flight) == (1, 2)
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_a_row_of_the_text_delays_one_sequence_by_all_stages(stages: int) -> None:
+    plan = plan_segments(times(stages, fixed=8e-3, by_row=2e-3), reach(nodes=0))
+    assert plan.rows == 1
     assert plan.pays == pytest.approx(2e-3 / 10e-3, rel=1e-3)
-    dearer = plan_segments(times(2, fixed=8e-3, by_row=4e-3), reach(nodes=0))
+    dearer = plan_segments(times(stages, fixed=8e-3, by_row=4e-3), reach(nodes=0))
     assert dearer.pays > plan.pays
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("roots", [8, 16])
+def test_where_all_stages_are_busy_it_delays_the_slowest_alone(stages: int, roots: int) -> None:
+    measured = times(stages, fixed=8e-3, by_row=1e-3)
+    plan = plan_segments(measured, reach(roots=roots, nodes=0))
+    assert plan.rows * plan.in_flight >= roots
+    period = float(measured.seconds_each(plan.in_flight)[plan.rows - 1])
+    tokens = roots / plan.in_flight
+    assert plan.pays <= tokens * 1e-3 / period * 1.01
+    assert plan.pays < 1
 
 
 def test_without_a_second_row_nothing_is_known_of_its_cost() -> None:
     one = PipelineTimes(np.full((2, 1), 1e-3), np.zeros((3, 1)))
-    assert plan_segments(one, np.ones(1)).pays == 0.0
+    assert plan_segments(one, np.ones(1)).pays == math.inf
 
 
 def test_rows_that_cost_their_full_time_travel_alone() -> None:

@@ -9,7 +9,7 @@ from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.suffix_automaton import MOST_READ
-from outrider.worker.tree.mirror import SUFFIX
+from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from outrider.worker.tree.walk import ROOT
 
 REPEATED = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
@@ -65,9 +65,10 @@ def test_a_root_is_searched_once_and_the_next_one_deeper() -> None:
 def test_a_node_that_is_there_is_not_added_again() -> None:
     sequence = sequence_of(REPEATED)
     drafted = np.array([ROOT], np.int32), np.array([4], np.int32), np.array([-0.5], np.float32)
-    sequence.mirror.add_local(*drafted)
+    sequence.mirror.add_local(*drafted, DRAFT)
     TextSearch.of(sequence).search(nodes=2, depth=2)
     assert path_of(sequence) == [4, 5]
+    assert sequence.mirror.proposer.tolist() == [DRAFT, SUFFIX]
 
 
 def test_a_long_text_is_read_in_parts() -> None:

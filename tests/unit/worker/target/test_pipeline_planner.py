@@ -51,6 +51,18 @@ def test_sequences_that_decode_share_segments_where_rows_are_free() -> None:
     assert found.plain_seconds(8) == pytest.approx(0.02 / 8)
 
 
+def test_a_node_row_costs_all_stages_where_one_sequence_waits_and_the_slowest_where_many_do() -> (
+    None
+):
+    found = planner(free=False)
+    assert len(found.row_costs(1)) == 0, "nothing is planned yet"
+    found.replan(1, 16, NOW)
+    alone, crowded = (np.diff(found.row_costs(sequences))[:4] for sequences in (1, 16))
+    assert (alone > 0).all()
+    assert alone == pytest.approx(2 * crowded)
+    assert found.row_costs(1)[0] == pytest.approx(found.plain_seconds(1))
+
+
 def test_a_plan_keeps_to_the_rows_of_the_policy_and_is_made_now_and_then() -> None:
     found = planner(free=True)
     plan = found.replan(8, 3, NOW)

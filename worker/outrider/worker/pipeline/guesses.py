@@ -22,7 +22,7 @@ class Guesses(NamedTuple):
     drafted: int
     """of them, those of drafts."""
     accepted: tuple[int, ...]
-    """Tokens whose node had a row, by source."""
+    """Tokens whose node had a row, by what it was sent for."""
     first: int
     """Likeliest token after the root, of a draft's node that had a row; `NO_TOKEN`: none had."""
     surplus: float
@@ -46,8 +46,9 @@ def guesses(sequence: PipelinedSequence, done: Walk) -> Guesses:
     children = [node for node in first if row_of(node) is not None]
     likeliest = max(children, key=lambda node: float(mirror.logprob[node]), default=None)
     accepted = [0] * len(SOURCES)
-    for node in done.path:
-        accepted[mirror.proposer[node]] += row_of(node) is not None
+    for row in map(row_of, done.path):
+        if row is not None:
+            accepted[row.source] += 1
     return Guesses(
         nodes=count,
         drafted=int(np.count_nonzero(of_draft)),

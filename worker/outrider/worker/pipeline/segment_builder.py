@@ -15,7 +15,7 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sent_row import COMMITTED, SentRow
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.speculation.planner import sorted_candidates
-from outrider.worker.tree.mirror import SUFFIX
+from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import ROOT
 
 ROOT_REACH = 1.0
@@ -52,6 +52,10 @@ class Share:
         """True if all tokens before the root have left by then."""
         return self.prompt_rows == self.sequence.unsent_prompt
 
+    def has(self, node: int) -> bool:
+        """True if the row of the root or of a node has left, or leaves now."""
+        return self.sequence.kv.row_of(node) is not None or node in self.nodes
+
     @property
     def count(self) -> int:
         """Rows."""
@@ -79,20 +83,26 @@ def choose(
 ) -> list[Share]:
     """Choose the rows of the next segment; `sequences` by seniority.
 
-    Nodes that only the text has proposed leave where they pay by themselves.
+    Roots and nodes of drafts, as many as the plan of trees says; nodes of the text where they pay
+    by themselves, but no more than all that a segment may have. None leaves before its parent.
     """
     counts = share_prompts(sequences, plan.prompt_rows)
     shares = [Share(s, rows) for s, rows in zip(sequences, counts, strict=True)]
     found = (candidates(share, at) for at, share in enumerate(shares) if share.decodes)
-    taken = 0
+    most, trees, of_text = max(plan.rows, plan.most_rows), 0, 0
     for best in heapq.merge(*found):
-        of_text = is_of_text(shares[best.share].sequence, best.node)
-        if of_text and -best.unlikeliness < plan.pays:
-            continue  # so are all nodes behind it
-        if taken >= (plan.text_rows if of_text else plan.rows):
+        if trees + of_text == most:
             break
-        shares[best.share].nodes.append(best.node)
-        taken += 1
+        share = shares[best.share]
+        if best.node == ROOT:
+            fits, is_text = trees < plan.rows, False
+        else:
+            is_text = source_of(share.sequence, best.node) != DRAFT
+            fits = -best.unlikeliness >= plan.pays if is_text else trees < plan.rows
+            fits = fits and share.has(int(share.sequence.mirror.parent[best.node]))
+        if fits:
+            share.nodes.append(best.node)
+            of_text, trees = of_text + is_text, trees + (not is_text)
     return [share for share in shares if share.count]
 
 
@@ -120,9 +130,11 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
         yield Candidate(-float(reach[i]), int(depth[i]), sequence.served, at, i, int(order[i]))
 
 
-def is_of_text(sequence: PipelinedSequence, node: int) -> bool:
-    """Return True for a node that is the text's, and no draft's."""
-    return node != ROOT and bool(sequence.mirror.proposer[node] == SUFFIX)
+def source_of(sequence: PipelinedSequence, node: int) -> int:
+    """Return what a node gets a row for: the draft where it has named it and may run."""
+    nodes = sequence.mirror.tables.nodes
+    first = int(nodes.proposer[node])
+    return first if sequence.sources >> first & 1 else int(nodes.other[node])
 
 
 class SegmentBuilder:
@@ -172,10 +184,11 @@ class SegmentBuilder:
 
     def _add_node(self, sequence: PipelinedSequence, node: int) -> None:
         placed, mirror = sequence.kv, sequence.mirror
-        sequence.source_rows[mirror.proposer[node]] += 1
+        source = source_of(sequence, node)
+        sequence.source_rows[source] += 1
         slot = placed.slots.take()
         placed.rows += [None] * (node + 1 - len(placed.rows))
-        row = placed.rows[node] = SentRow(0, self.number, slot)
+        row = placed.rows[node] = SentRow(0, self.number, slot, source)
         in_pool = int(placed.slots.in_pool([slot])[0])
         token, position = int(mirror.token[node]), sequence.position + int(mirror.depth[node])
         row.number = self._append(

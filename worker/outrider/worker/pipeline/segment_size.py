@@ -16,6 +16,9 @@ BUSY = 0.9
 """Share of the time for which the slowest part is at work. To reach 1, one more segment would be
 under way, and what it queues for delays every choice (decision 0019: 7 to 19 % fewer tokens)."""
 
+FILLS = 0.05
+"""A row that is reached with this probability, on average, fills segments."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
@@ -27,10 +30,10 @@ class SegmentPlan:
     """Segments with live rows that are under way at once."""
     prompt_rows: int
     """Most rows of prompts beside them."""
-    text_rows: int = 0
-    """Most roots and node rows of a segment in which nodes of the text leave that pay;"""
+    most_rows: int = 0
+    """Most of all, with nodes of the text that pay; no fewer than `rows`."""
     pays: float = math.inf
-    """the least probability with which a walk reaches a node whose row pays by itself."""
+    """Least probability with which a walk reaches a node of the text whose row pays by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,12 @@ class PipelineTimes:
         total: Seconds = self.stages.sum(axis=0) + self.links.sum(axis=0) + self.delay
         return total
 
+    def seconds_each(self, segments: int) -> Seconds:
+        """float64[most rows] that each of so many segments takes of a round trip: what is under way
+        together is back together, or as soon as the slowest part lets it."""
+        each: Seconds = np.maximum(self.round_trip, segments * self.slowest) / segments
+        return each
+
 
 def plan_segments(
     times: PipelineTimes, reach: Seconds, prompt_rows: int | None = None
@@ -72,7 +81,8 @@ def plan_segments(
     likely reached. `prompt_rows`: None for as many as a measured segment may have.
 
     What trees are like on average says nothing of text, which is copied for a while and then is
-    not: its nodes leave where they are worth the time of their rows, up to the most measured.
+    not. A node of it pays where it is likelier than the tokens that the time of its row would bring
+    at the rate of the plan; never where that time is not known.
     """
     counts = np.arange(1, len(times.slowest) + 1)
     busy = np.ceil(BUSY * times.round_trip / times.slowest).astype(np.int64)
@@ -81,9 +91,11 @@ def plan_segments(
     seconds = np.maximum(times.round_trip, in_flight * times.slowest)
     fewer, best = np.unravel_index(int(np.argmax(tokens / seconds)), tokens.shape)
     most = len(counts) if prompt_rows is None else prompt_rows
-    rate, each = tokens[fewer, best] / seconds[fewer, best], 0.0
+    rows, segments = int(best) + 1, int(in_flight[fewer, best])
+    pays = math.inf
     if len(counts) > 1:
-        each = float(seconds[fewer, -1] - seconds[fewer, 0]) / (len(counts) - 1)
-    return SegmentPlan(
-        int(best) + 1, int(in_flight[fewer, best]), most, len(counts), float(rate) * each
-    )
+        filled = min(segments, math.ceil(np.count_nonzero(reach >= FILLS) / rows))
+        each = times.seconds_each(filled)
+        pays = float(tokens[fewer, best] / filled / each[best]) * float(each[-1] - each[0])
+        pays /= len(counts) - 1
+    return SegmentPlan(rows, segments, most, len(counts), pays)

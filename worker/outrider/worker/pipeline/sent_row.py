@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outrider.worker.messages import TokenLogprob
+from outrider.worker.tree.mirror import DRAFT
 
 COMMITTED = -1
 """Tree slot of a row that was committed when it left."""
@@ -27,5 +28,7 @@ class SentRow:
     """Number of the segment that carries it."""
     slot: int = COMMITTED
     """Its tree slot."""
+    source: int = DRAFT
+    """What its node was sent for, in the order of `SOURCES`; of no meaning for a root."""
     sampled: Sampled | None = None
     """None until its result is back."""

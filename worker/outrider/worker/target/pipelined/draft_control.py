@@ -32,7 +32,7 @@ class SourceStep(NamedTuple):
 
     rows: SourceRows
     costs: Seconds
-    """[k + 1] seconds of the slowest stage with 0, 1, … k node rows."""
+    """[k + 1] seconds of a segment with 0, 1, … k node rows."""
     each: float
     """Seconds of plain decoding of a token."""
 

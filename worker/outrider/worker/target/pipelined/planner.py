@@ -21,6 +21,7 @@ from outrider.worker.pipeline.segment_size import (
 )
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.target.prefill import Prompt, rows_alone, rows_beside, shares
+from outrider.worker.tree.mirror import DRAFT
 
 MOST_ROWS = 32
 """Roots and nodes of one segment, at most."""
@@ -53,13 +54,13 @@ class PipelinePlanner:
         self._measured.learn(results.arrived - sent_at, results.visits)
 
     def saw_tree(self, sequence: PipelinedSequence) -> None:
-        """Learn what trees are like, when a segment leaves with rows of one.
+        """Learn what drafts' trees are like, when a segment leaves with rows of one.
 
         After a commit many have just lost their nodes: then segments would be planned too small.
         """
-        reach = np.zeros(TREE)
-        if len(sequence.mirror) and sequence.sources:
-            found = sequence.calibration.reach(sequence.mirror, sequence.sources)
+        reach, of_draft = np.zeros(TREE), sequence.sources & 1 << DRAFT
+        if len(sequence.mirror) and of_draft:
+            found = sequence.calibration.reach(sequence.mirror, of_draft)
             found = np.sort(found)[::-1][:TREE]
             reach[: len(found)] = found
         self._tree = TREE_MEMORY * self._tree + (1 - TREE_MEMORY) * reach
@@ -85,17 +86,16 @@ class PipelinePlanner:
         before anything is measured."""
         if self._times is None or sequences == 0:
             return 0.0
-        rows = np.arange(1, min(sequences, self._capacity) + 1)
-        segments = -(-sequences // rows)
-        trips = self._times.round_trip[rows - 1]
-        busy = segments * self._times.slowest[rows - 1]
-        return float(np.maximum(trips, busy).min()) / sequences
+        rows, segments = _plain_segments(self._times, sequences)
+        return float(segments * self._times.seconds_each(segments)[rows - 1]) / sequences
 
-    @property
-    def row_costs(self) -> Seconds:
-        """[k + 1] seconds of the slowest stage with a root and 0, 1, … k node rows; empty before
-        anything is measured."""
-        return NOTHING_MEASURED if self._times is None else self._times.slowest
+    def row_costs(self, sequences: int) -> Seconds:
+        """Return [k + 1] seconds of a segment of plain decoding with 0, 1, … k node rows beside its
+        roots, where so many sequences decode; empty before anything is measured."""
+        if self._times is None or sequences == 0:
+            return NOTHING_MEASURED
+        rows, segments = _plain_segments(self._times, sequences)
+        return self._times.seconds_each(segments)[rows - 1 :]
 
     @property
     def round_trip(self) -> float:
@@ -118,10 +118,10 @@ class PipelinePlanner:
         if self._times is not None:
             self._times = self._measured.times(capacity)
         self.restart()
-        rows, of_text = (min(n, capacity - 1) for n in (self.plan.rows, self.plan.text_rows))
-        prompt_rows = min(self.plan.prompt_rows, capacity - max(rows, of_text))
+        rows, every = (min(n, capacity - 1) for n in (self.plan.rows, self.plan.most_rows))
+        prompt_rows = min(self.plan.prompt_rows, capacity - max(rows, every))
         self.plan = dataclasses.replace(
-            self.plan, rows=rows, text_rows=of_text, prompt_rows=prompt_rows
+            self.plan, rows=rows, most_rows=every, prompt_rows=prompt_rows
         )
         return self.plan
 
@@ -149,3 +149,11 @@ class PipelinePlanner:
         if streams:
             return rows_beside(slowest[self.plan.rows - 1 : self.plan.rows + most])
         return rows_alone(slowest[:most], longest)
+
+
+def _plain_segments(times: PipelineTimes, sequences: int) -> tuple[int, int]:
+    """Return rows of a segment and segments under way with which plain decoding is fastest."""
+    sizes = range(1, min(sequences, len(times.slowest)) + 1)
+    found = [(-(-sequences // rows), rows) for rows in sizes]
+    segments, rows = min(found, key=lambda one: one[0] * times.seconds_each(one[0])[one[1] - 1])
+    return rows, segments

@@ -110,7 +110,9 @@ class PipelinedScheduler:
                 request.timing.plain_seconds += decoded * plain * self.control.switch.scale
                 tokens += decoded
         if decoding and self.planner.round_trip:
-            sources = SourceStep(self.stats.take_step(), self.planner.row_costs, plain)
+            sources = SourceStep(
+                self.stats.take_step(), self.planner.row_costs(len(decoding)), plain
+            )
             spent = self.control.count(
                 tokens * plain,
                 drafted,
