@@ -172,6 +172,25 @@ def refused_here(uri: str, out: Path, **given: Any) -> str:
     return str(raised.value)
 
 
+@pytest.mark.slow
+def test_answers_of_another_run_are_trained_on(uri: str, tmp_path: Path) -> None:
+    quick = {"tokens": 3_000, "epochs": 0.5, "rounds": 0}
+    second, out = tmp_path / "second", tmp_path / "out"
+    wrote = finish(start(uri, second, **quick, seed=2, only_answers=True))["result"]
+    asked = {**quick, "seed": 1, "answers_from": [str(second)]}
+    kill_at(start(uri, out, **asked), "training, step 0")
+    found = finish(start(uri, out, **asked))["result"]
+    taken = found["data"]["of_other_runs"]
+    assert 0 < taken["chats"] <= wrote["chats"] - 4, "four are held out there"
+    assert 0 < taken["tokens"] < wrote["tokens"]
+    assert f"and {taken['tokens']:,} in {taken['chats']:,} in other runs" in (
+        (out / "README.md").read_text()
+    )
+    assert "templates (in second)" in (out / "README.md").read_text()
+    refused = finish(start(uri, out, **quick, seed=1))
+    assert "of another recipe" in refused["error"]
+
+
 def test_a_full_disk_leaves_a_folder_that_goes_on(uri: str, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

@@ -10,19 +10,21 @@ from outrider.distil.asked import Asked
 from outrider.distil.disk import answer_bytes, check_room
 from outrider.distil.engine import Engine, path_of
 from outrider.distil.origin import check_origin, write_origin
-from outrider.distil.other_answers import check_others, held_out_by, without
+from outrider.distil.other_answers import PROMPTS, check_others, held_out_by, without
 from outrider.distil.recipe import answers_of
 from outrider.distil.shards import (
     GIVEN,
     Chat,
     features_file,
     load_shard,
+    load_texts,
     save_shard,
     shard_files,
     written_tokens,
 )
 from outrider.distil.teacher import complete
 from outrider.distil.training import Corpus
+from outrider.distil.whole_files import read_json, write_json
 from outrider.distil.workshop import Workshop
 
 SHARD_CHATS = 128
@@ -39,7 +41,11 @@ def check_answers(shop: Workshop, asked: Asked) -> None:
     )
     missing = max(recipe.tokens - written_tokens(shard_files(folder)), 0)
     check_others(recipe, answers_origin(shop, asked))
-    check_room(recipe.work, answer_bytes(shop.target.config, missing), "answers")
+    needed = answer_bytes(shop.target.config, missing)
+    check_room(recipe.work, needed + _unmade(shop, folder), "answers")
+    for other in map(answers_of, recipe.answers_from):
+        if unmade := _unmade(shop, other):
+            check_room(other, unmade, "features of answers")
 
 
 def answers_origin(shop: Workshop, asked: Asked) -> dict[str, Any]:
@@ -65,6 +71,8 @@ def write_answers(shop: Workshop, asked: Asked) -> list[Path]:
     """
     recipe, folder = shop.recipe, shop.recipe.answers
     write_origin(folder, answers_origin(shop, asked))
+    if read_json(folder / PROMPTS) != asked.described:
+        write_json(folder / PROMPTS, asked.described)
     number, tokens = len(shard_files(folder)), written_tokens(shard_files(folder))
     chats: Iterator[Chat] | None = None
     while tokens < recipe.tokens or number * SHARD_CHATS < 2 * asked.held_out:
@@ -105,6 +113,13 @@ def read_chats(shop: Workshop, files: Sequence[Path]) -> list[Chat]:
     if teacher is not None:
         teacher.close()
     return [chat for file in files for chat in load_shard(file)]
+
+
+def _unmade(shop: Workshop, folder: Path) -> int:
+    """Return the bytes of features that are missing beside the chats of a folder."""
+    missing = [file for file in shard_files(folder) if not features_file(file).exists()]
+    tokens = sum(len(text) for file in missing for text, _ in load_texts(file))
+    return answer_bytes(shop.target.config, tokens)
 
 
 def _chats(shop: Workshop, asked: Asked, first: int) -> Iterator[Chat]:

@@ -4,7 +4,6 @@ Each stage looks for what it left before, and goes on there.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,11 +28,12 @@ from outrider.distil.guesses import (
 )
 from outrider.distil.network import Draft
 from outrider.distil.origin import write_origin
-from outrider.distil.own_folder import check_folder, lock
+from outrider.distil.other_answers import described_by, order_of
+from outrider.distil.own_folder import check_folder, lock, lock_to_read
 from outrider.distil.progress import Progress
-from outrider.distil.recipe import Recipe, answers_of
+from outrider.distil.recipe import Recipe
 from outrider.distil.report import report_fields, training_fields, write_report
-from outrider.distil.shards import load_texts, shard_files, written_tokens
+from outrider.distil.shards import GIVEN, Text, load_texts, shard_files
 from outrider.distil.start import Start, head_of
 from outrider.distil.training import Corpus, Training, TrainingRecipe
 from outrider.distil.vocabulary import choose_ids, coverage
@@ -65,24 +65,28 @@ class Distillation:
         lock(recipe.out)
         check_answers(shop, asked)
         for folder in recipe.answers_from:
-            lock(folder)
+            lock_to_read(folder)
         return cls(shop, asked, start)
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; return the report, or what answers there are."""
         recipe, files = self.shop.recipe, write_answers(self.shop, self.asked)
         if recipe.only_answers:
-            return {"answers": str(recipe.answers)} | counted(files)
-        others = [shard_files(answers_of(folder)) for folder in recipe.answers_from]
-        written = counted(files) | {"of_other_runs": counted(itertools.chain(*others))}
+            return {"answers": str(recipe.answers)} | counted(map(load_texts, files))
         corpus = read_corpus(self.shop, files, self.asked.held_out)
+        own = counted(map(load_texts, files))
+        others = corpus.chats[own["chats"] - self.asked.held_out :]
+        written = own | {"of_other_runs": counted([[(c.tokens, c.writers) for c in others]])}
         config, weights = load(self.shop.target.prepared)
         head = head_of(weights)
         words = self._vocabulary(corpus, head)
         draft = self.start.network(config, weights, words["ids"]).to(self.shop.device or "cpu")
         trainings = self._teach(draft, corpus, words["coverage"])
         write_draft(recipe.out, draft, self.shop.target, self.start.fields(), words["coverage"])
-        described = {"prompts": self.asked.described, "begun_as": self.start.words}
+        asked = [*self.asked.described]
+        for folder in recipe.answers_from:
+            asked += described_by(folder)
+        described = {"prompts": asked, "begun_as": self.start.words}
         work = {
             "data": written | described,
             "vocabulary": {name: words[name] for name in ("outputs", "coverage")},
@@ -96,11 +100,15 @@ class Distillation:
     def _vocabulary(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
         """Return ids, their number, and their share of answers held out; raises `BadRecipe`."""
         recipe, file = self.shop.recipe, self.shop.recipe.work / "vocabulary.json"
-        of = answers_origin(self.shop, self.asked) | {
-            "chats": len(corpus.chats),
-            "tokens": sum(len(chat.tokens) for chat in corpus.chats),
-            "asked_for": recipe.outputs,
-        }
+        of = (
+            answers_origin(self.shop, self.asked)
+            | {
+                "chats": len(corpus.chats),
+                "tokens": sum(len(chat.tokens) for chat in corpus.chats),
+                "asked_for": recipe.outputs,
+            }
+            | self._others()
+        )
         found: dict[str, Any] | None = read_json(file)
         if found is None or found["of"] != of:
             self.shop.progress.stage("vocabulary", 0, 1)
@@ -145,12 +153,17 @@ class Distillation:
             "outputs": draft.config.outputs,
             "chats": len(corpus.chats),
             "tokens": tokens,
-        }
+        } | self._others()
         name = f"round {number}" if number else "training"
         file = self.shop.recipe.training(number)
         training = Training(draft, corpus, planned, file, notes)
         training.run(lambda now: watch(self.shop.progress, name, now))
         return training_fields(planned, training.curve)
+
+    def _others(self) -> dict[str, Any]:
+        """Return what training follows from where answers of other runs take part."""
+        folders = self.shop.recipe.answers_from
+        return {"answers of": order_of(folders)} if folders else {}
 
     def _evaluate(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
         """Return what the draft in the folder is worth."""
@@ -168,13 +181,10 @@ class Distillation:
         return max(len(chat.tokens) for chat in corpus.held_out)
 
 
-def counted(files: Iterable[Path]) -> dict[str, int]:
-    """Return how many chats and tokens there are in shards."""
-    shards = list(files)
-    return {
-        "chats": sum(len(load_texts(file)) for file in shards),
-        "tokens": written_tokens(shards),
-    }
+def counted(shards: Iterable[Iterable[Text]]) -> dict[str, int]:
+    """Return how many chats there are in shards, and how many tokens a model wrote of them."""
+    writers = [writers for shard in shards for _, writers in shard]
+    return {"chats": len(writers), "tokens": sum(int((one != GIVEN).sum()) for one in writers)}
 
 
 def planned_training(recipe: Recipe, tokens: int, number: int) -> TrainingRecipe:

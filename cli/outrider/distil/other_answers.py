@@ -16,11 +16,18 @@ from outrider.distil.whole_files import read_json
 
 SAME = ("target", "layout", "longest")
 """What answers of another run must follow from, too."""
+CHATS = ("seed", "prompts")
+"""What its chats follow from besides: they must not be those of another run."""
+PROMPTS = "prompts.json"
+"""What was asked, in words, beside the answers."""
 
 
 def check_others(recipe: Recipe, now: dict[str, Any]) -> None:
     """Raise `BadRecipe` if a folder has no answers of this target; `now`: what ours follow from."""
+    if recipe.only_answers and recipe.answers_from:
+        raise BadRecipe("answers_from and only_answers: not both; nothing is trained on them")
     wanted, seen = {name: now[name] for name in SAME}, {recipe.out.resolve()}
+    asked = {_chats(now): str(recipe.out)}
     for folder in recipe.answers_from:
         if folder.resolve() in seen:
             raise BadRecipe(f"answers_from {folder}: it is named twice, or is --out")
@@ -31,6 +38,32 @@ def check_others(recipe: Recipe, now: dict[str, Any]) -> None:
         differences = changed({name: origin.get(name) for name in SAME}, wanted)
         if differences:
             raise BadRecipe(f"answers_from {folder}: answers of another target: {differences}")
+        if _chats(origin) in asked:
+            raise BadRecipe(
+                f"answers_from {folder}: the same chats as {asked[_chats(origin)]}, for seed and "
+                "prompts are the same; write them with another --seed"
+            )
+        asked[_chats(origin)] = str(folder)
+
+
+def _chats(origin: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(origin.get(name) for name in CHATS)
+
+
+def order_of(folders: Iterable[Path]) -> list[list[Any]]:
+    """Return what tells runs apart, and how many shards each has, in their order."""
+    return [
+        [*_chats(read_json(answers_of(folder) / ORIGIN)), len(shard_files(answers_of(folder)))]
+        for folder in folders
+    ]
+
+
+def described_by(folder: Path) -> list[dict[str, Any]]:
+    """Return what a run with answers asked, in words."""
+    found = read_json(answers_of(folder) / PROMPTS)
+    if found is None:
+        found = [{"name": "unknown", "prompts": "not told", "licence": "not told"}]
+    return [one | {"name": f"{one['name']} (in {folder.name})"} for one in found]
 
 
 def held_out_by(folder: Path) -> int:

@@ -34,14 +34,32 @@ def check_folder(recipe: Recipe) -> None:
 def lock(folder: Path) -> None:
     """Take a draft's folder for this process; the lock ends with it.
 
-    Raises `BadRecipe` if another process has it, and `NotWritten`.
+    Raises `BadRecipe` if another process has it or reads its answers, and `NotWritten`.
     """
     file = folder / "work" / LOCK
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BadRecipe(f"another outrider distil is at work in {folder}") from None
+        _lock(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), fcntl.LOCK_EX, folder)
     except OSError as error:
         raise NotWritten(file, error) from error
+
+
+def lock_to_read(folder: Path) -> None:
+    """Take a folder as one of several readers, so that no more answers come; the lock ends with
+    this process. One that was copied has none, and needs none.
+
+    Raises `BadRecipe` if a process writes answers there, and `NotWritten`.
+    """
+    file = folder / "work" / LOCK
+    try:
+        if file.exists():
+            _lock(os.open(file, os.O_RDONLY), fcntl.LOCK_SH, folder)
+    except OSError as error:
+        raise NotWritten(file, error) from error
+
+
+def _lock(opened: int, kind: int, folder: Path) -> None:
+    try:
+        fcntl.flock(opened, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadRecipe(f"another outrider distil is at work in {folder}") from None

@@ -19,6 +19,10 @@ GIVEN, ASKED, ANSWERED, GUESSED = range(4)
 assistant; the draft."""
 
 
+Text = tuple[NDArray[np.int32], NDArray[np.int8]]
+"""[tokens] of one chat, and who wrote each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chat:
     """One chat as it was written."""
@@ -72,7 +76,7 @@ def load_shard(file: Path) -> list[Chat]:
     return found
 
 
-def load_texts(file: Path) -> list[tuple[NDArray[np.int32], NDArray[np.int8]]]:
+def load_texts(file: Path) -> list[Text]:
     """Return tokens and writers of the chats of one file."""
     with np.load(file) as arrays:
         tokens, writers, lengths = (arrays[name] for name in ("tokens", "writers", "lengths"))

@@ -4,6 +4,7 @@ Where a question is begun or empty, the target writes it: chats as it expects th
 arXiv 2406.08464). Texts are this project's own, under its licence.
 """
 
+import math
 import random
 import re
 from pathlib import Path
@@ -14,7 +15,13 @@ FOLDER = Path(__file__).parent / "template_texts"
 """`openings.txt`; a file of templates by kind in `questions`, and what fills them by name in
 `slots`."""
 SHARES = {Opening.NOTHING: 0.15, Opening.WORDS: 0.20, Opening.ALL: 0.65}
-SLOT = re.compile(r"\{(\w+)\}")
+SLOT = re.compile(r"(?:\b([Aa]) )?\{(\w+)\}")
+"""A slot, and the article before it."""
+VOWEL = re.compile(r"(?!eu|on[ce]|uni|use)[aeiou]", re.IGNORECASE)
+"""How a word begins that takes "an"."""
+MOST_FILLINGS = 300
+"""A template is chosen as often as it can be filled, up to so many times: one without slots makes
+the same chat again and again."""
 
 
 class Templates:
@@ -25,8 +32,9 @@ class Templates:
         self._seed = seed
         self._shares = {Opening.ALL: 1.0} if whole else SHARES
         self._openings = _lines(FOLDER / "openings.txt")
-        self._kinds = [_lines(file) for file in sorted((FOLDER / "questions").glob("*.txt"))]
         self._slots = {file.stem: _lines(file) for file in (FOLDER / "slots").glob("*.txt")}
+        kinds = [_lines(file) for file in sorted((FOLDER / "questions").glob("*.txt"))]
+        self._kinds = [(kind, [self._fillings(one) for one in kind]) for kind in kinds]
 
     def question(self, number: int) -> Question:
         """Return the question of a number."""
@@ -38,13 +46,25 @@ class Templates:
             case Opening.WORDS:
                 return Question(opening, rng.choice(self._openings))
             case Opening.ALL:
-                return Question(opening, self._filled(rng.choice(rng.choice(self._kinds)), rng))
+                (template,) = rng.choices(*rng.choice(self._kinds))
+                return Question(opening, self._filled(template, rng))
+
+    def _fillings(self, template: str) -> int:
+        names = [name for _, name in SLOT.findall(template)]
+        return min(math.prod(len(self._slots[name]) for name in names), MOST_FILLINGS)
 
     def _filled(self, template: str, rng: random.Random) -> str:
         """Return a template with its slots filled, no two of a name alike."""
-        names = SLOT.findall(template)
+        names = [name for _, name in SLOT.findall(template)]
         fills = {name: rng.sample(self._slots[name], names.count(name)) for name in names}
-        text = SLOT.sub(lambda slot: fills[slot[1]].pop(), template)
+
+        def fill(slot: re.Match[str]) -> str:
+            article, text = slot[1], fills[slot[2]].pop()
+            if article is None:
+                return text
+            return f"{article}n {text}" if VOWEL.match(text) else f"{article} {text}"
+
+        text = SLOT.sub(fill, template)
         return text[0].upper() + text[1:]
 
 

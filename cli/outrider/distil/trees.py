@@ -2,8 +2,8 @@
 
 Each pass verifies the draft's likeliest nodes, best first, drafted anew behind what is committed:
 what the worker's own tree and the draft's own passes give if the draft has time. How sure the draft
-is follows from an error scale that learns from every pass, as in a service. Batches over all texts;
-their rows do not change each other.
+is follows from an error scale that learns from every pass of all texts, as in a service: so what a
+text gives depends a little on those beside it, though rows of a batch do not change each other.
 """
 
 import math

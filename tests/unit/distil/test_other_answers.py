@@ -1,5 +1,6 @@
 """Answers of other runs: which are taken, which are left out, which are refused."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,18 @@ import numpy as np
 import pytest
 
 from outrider.distil.errors import BadRecipe
-from outrider.distil.other_answers import check_others, held_out_by, without
+from outrider.distil.other_answers import (
+    check_others,
+    described_by,
+    held_out_by,
+    order_of,
+    without,
+)
 from outrider.distil.recipe import Recipe, answers_of
 from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat, save_shard
 from outrider.distil.whole_files import write_json
 
-OURS = {"target": "a", "layout": "b", "longest": 384, "seed": 1, "held_out": 2}
+OURS = {"target": "a", "layout": "b", "longest": 384, "seed": 1, "held_out": 2, "prompts": "p"}
 
 
 def chat(*tokens: int, writers: tuple[int, ...]) -> Chat:
@@ -36,9 +43,36 @@ def test_answers_of_another_seed_and_other_prompts_are_taken(tmp_path: Path) -> 
     assert held_out_by(other) == 7
 
 
+def test_the_same_chats_are_not_taken_twice(tmp_path: Path) -> None:
+    again, one, other = (
+        answers_in(tmp_path / name, seed=seed)
+        for name, seed in (("again", 1), ("one", 2), ("other", 2))
+    )
+    with pytest.raises(BadRecipe, match=r"again: the same chats as .*ours, for seed and prompts"):
+        check_others(recipe(tmp_path / "ours", again), OURS)
+    with pytest.raises(BadRecipe, match=r"other: the same chats as .*one, .* another --seed"):
+        check_others(recipe(tmp_path / "ours", one, other), OURS)
+    check_others(recipe(tmp_path / "ours", one, answers_in(tmp_path / "third", seed=3)), OURS)
+
+
+def test_answers_are_not_read_where_nothing_is_trained(tmp_path: Path) -> None:
+    other = answers_in(tmp_path / "other", seed=2)
+    asked = dataclasses.replace(recipe(tmp_path / "ours", other), only_answers=True)
+    with pytest.raises(BadRecipe, match="answers_from and only_answers: not both"):
+        check_others(asked, OURS)
+
+
+def test_the_order_of_runs_and_their_prompts_are_told(tmp_path: Path) -> None:
+    one, two = (answers_in(tmp_path / str(seed), seed=seed) for seed in (2, 3))
+    assert order_of([one, two]) == [[2, "p", 1], [3, "p", 1]]
+    assert described_by(one)[0]["licence"] == "not told"
+    write_json(answers_of(two) / "prompts.json", [{"name": "mine.txt", "licence": "MIT"}])
+    assert described_by(two) == [{"name": "mine.txt (in 3)", "licence": "MIT"}]
+
+
 @pytest.mark.parametrize(("name", "value"), [("target", "z"), ("layout", "z"), ("longest", 1)])
 def test_answers_of_another_target_are_refused(tmp_path: Path, name: str, value: Any) -> None:
-    other = answers_in(tmp_path / "other", **{name: value})
+    other = answers_in(tmp_path / "other", **{"seed": 2, name: value})
     with pytest.raises(BadRecipe, match=f"other: answers of another target: {name} {value}, not"):
         check_others(recipe(tmp_path / "ours", other), OURS)
 
@@ -52,7 +86,7 @@ def test_a_folder_without_answers_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_named_once_and_is_not_ours(tmp_path: Path) -> None:
-    ours, other = answers_in(tmp_path / "ours"), answers_in(tmp_path / "other")
+    ours, other = answers_in(tmp_path / "ours"), answers_in(tmp_path / "other", seed=2)
     for folders in ((ours,), (other, tmp_path / "ours" / ".." / "other")):
         with pytest.raises(BadRecipe, match="named twice, or is --out"):
             check_others(recipe(ours, *folders), OURS)

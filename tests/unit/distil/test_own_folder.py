@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.distil.errors import BadRecipe
-from outrider.distil.own_folder import check_folder, lock
+from outrider.distil.own_folder import check_folder, lock, lock_to_read
 from outrider.distil.recipe import Recipe
 from outrider.distil.whole_files import write_json
 
@@ -61,7 +61,26 @@ def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
+        for take in (lock, lock_to_read):
+            with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
+                take(tmp_path)
+        other.communicate()
+    lock(tmp_path)
+
+
+def test_several_read_a_folders_answers_at_a_time_while_none_is_written(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    lock_to_read(tmp_path)
+    assert not (tmp_path / "work" / ".lock").exists(), "one that was copied is left as it is"
+    (tmp_path / "work" / ".lock").touch()
+    code = LOCKED.replace("import lock", "import lock_to_read as lock")
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        lock_to_read(tmp_path)
         with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
             lock(tmp_path)
         other.communicate()
-    lock(tmp_path)
