@@ -25,7 +25,7 @@ def test_the_shipped_draft_loads_with_the_demo_target() -> None:
     config, tensors = load(prepare(settings, cache, lambda *_: None))
     assert (config.layers, config.hidden, config.outputs, config.vocab) == (3, 576, 8192, 49152)
     assert config.output_ids is not None
-    assert round(config.output_share, 3) == 0.963
+    assert round(config.output_share, 3) == 0.958
     rows = tensors["model.embed_tokens.weight"][list(config.output_ids)]
     assert np.array_equal(tensors["lm_head.weight"], rows)
     assert all(np.isfinite(value).all() for value in tensors.values())
