@@ -1,7 +1,9 @@
 """The folder of a distillation: not its target's, not another's, and one run at a time."""
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,19 @@ lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+
+@contextlib.contextmanager
+def held_by_another(code: str, folder: Path) -> Iterator[None]:
+    """Another process has a folder's lock."""
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        yield
+        other.communicate()
 
 
 def recipe(target: Path, out: Path) -> Recipe:
@@ -55,16 +70,10 @@ def test_files_of_others_are_not_written_over(tmp_path: Path, name: str) -> None
 
 
 def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LOCKED, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
+    with held_by_another(LOCKED, tmp_path):
         for take in (lock, lock_to_read):
             with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
                 take(tmp_path)
-        other.communicate()
     lock(tmp_path)
 
 
@@ -73,14 +82,7 @@ def test_several_read_a_folders_answers_at_a_time_while_none_is_written(tmp_path
     lock_to_read(tmp_path)
     assert not (tmp_path / "work" / ".lock").exists(), "one that was copied is left as it is"
     (tmp_path / "work" / ".lock").touch()
-    code = LOCKED.replace("import lock", "import lock_to_read as lock")
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
+    with held_by_another(LOCKED.replace("import lock", "import lock_to_read as lock"), tmp_path):
         lock_to_read(tmp_path)
         with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
             lock(tmp_path)
-        other.communicate()

@@ -86,15 +86,15 @@ class PipelinePlanner:
         before anything is measured."""
         if self._times is None or sequences == 0:
             return 0.0
-        rows, segments = _plain_segments(self._times, sequences)
-        return float(segments * self._times.seconds_each(segments)[rows - 1]) / sequences
+        _, _, seconds = _plain_decoding(self._times, sequences)
+        return seconds / sequences
 
     def row_costs(self, sequences: int) -> Seconds:
         """Return [k + 1] seconds of a segment of plain decoding with 0, 1, … k node rows beside its
         roots, where so many sequences decode; empty before anything is measured."""
         if self._times is None or sequences == 0:
             return NOTHING_MEASURED
-        rows, segments = _plain_segments(self._times, sequences)
+        rows, segments, _ = _plain_decoding(self._times, sequences)
         return self._times.seconds_each(segments)[rows - 1 :]
 
     @property
@@ -151,9 +151,11 @@ class PipelinePlanner:
         return rows_alone(slowest[:most], longest)
 
 
-def _plain_segments(times: PipelineTimes, sequences: int) -> tuple[int, int]:
-    """Return rows of a segment and segments under way with which plain decoding is fastest."""
-    sizes = range(1, min(sequences, len(times.slowest)) + 1)
-    found = [(-(-sequences // rows), rows) for rows in sizes]
-    segments, rows = min(found, key=lambda one: one[0] * times.seconds_each(one[0])[one[1] - 1])
-    return rows, segments
+def _plain_decoding(times: PipelineTimes, sequences: int) -> tuple[int, int, float]:
+    """Return rows of a segment, segments under way, and seconds of a token of every sequence, where
+    plain decoding is fastest."""
+    rows = np.arange(1, min(sequences, len(times.slowest)) + 1)
+    segments = -(-sequences // rows)
+    seconds = np.maximum(times.round_trip[rows - 1], segments * times.slowest[rows - 1])
+    best = int(seconds.argmin())
+    return int(rows[best]), int(segments[best]), float(seconds[best])

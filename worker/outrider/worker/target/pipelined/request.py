@@ -26,7 +26,6 @@ class PipelinedRequest(Answer):
     """Node rows that have been counted, by source."""
     traced_segments: int = 0
     """Segments with rows of it that are traced."""
-
     text: TextSearch | None = None
     """None where the text is no source of draft tokens."""
 

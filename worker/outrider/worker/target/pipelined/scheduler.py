@@ -110,16 +110,10 @@ class PipelinedScheduler:
                 request.timing.plain_seconds += decoded * plain * self.control.switch.scale
                 tokens += decoded
         if decoding and self.planner.round_trip:
-            sources = SourceStep(
-                self.stats.take_step(), self.planner.row_costs(len(decoding)), plain
-            )
-            spent = self.control.count(
-                tokens * plain,
-                drafted,
-                self.planner.round_trip,
-                now,
-                sources if self.control.local.wanted else None,
-            )
+            rows, step = self.stats.take_step(), None
+            if self.control.local.wanted:
+                step = SourceStep(rows, self.planner.row_costs(len(decoding)), plain)
+            spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now, step)
             self.stats.count_lent(self.control.local.lent, self.control.switch.scale)
             self.stats.count_time(spent, tokens * plain * self.control.switch.scale)
         else:
