@@ -12,8 +12,8 @@ from outrider.kernels.compiled import njit
 from outrider.kernels.handle import Handle, handle
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
-from outrider.worker.speculation.suffix_source import proposals
-from outrider.worker.tree.mirror_table import ROOT_POSITION, SUFFIX, MirrorTables, add_proposals
+from outrider.worker.speculation.suffix_source import add_from_text
+from outrider.worker.tree.mirror_table import MirrorTables
 
 
 class TextTables(NamedTuple):
@@ -66,10 +66,5 @@ def read_text(text: Handle[TextTables], length: int) -> None:
 
 @njit()
 def find(text: Handle[TextTables], nodes: int, depth: int) -> int:
-    """Read on, and add to the tree what followed the end of the text; return how many nodes are
-    new. A text of which too much is unread waits for the next root."""
-    mirror, suffix = text.value.mirror, text.value.suffix
-    if not read(suffix, mirror.tokens, mirror.numbers[ROOT_POSITION] + 1, MOST_READ):
-        return 0
-    parents, tokens, logprobs = proposals(suffix, nodes, depth)
-    return int(add_proposals(mirror, parents, tokens, logprobs, SUFFIX))
+    """Do `add_from_text` by the handle of a sequence's arrays."""
+    return int(add_from_text(text.value.mirror, text.value.suffix, nodes, depth))

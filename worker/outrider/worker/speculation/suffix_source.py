@@ -19,18 +19,31 @@ from outrider.worker.speculation.frontier import (
     remove,
 )
 from outrider.worker.speculation.suffix_automaton import (
+    MOST_READ,
     NONE,
     START,
     SuffixTables,
     longest_match,
+    read,
 )
 from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.mirror_table import ROOT_POSITION, SUFFIX, MirrorTables, add_proposals
 from outrider.worker.tree.walk import ROOT
 
 MAX_BRANCHES = 8
 """Continuations of one suffix that are weighed, the newest."""
 DOUBT = 2.0
 """A match of so many tokens is trusted by half; calibration knows better once it has seen some."""
+
+
+@njit()
+def add_from_text(mirror: MirrorTables, tables: SuffixTables, most: int, deepest: int) -> int:
+    """Read on, and add to the tree up to `most` nodes that followed the end of the text before;
+    return how many are new. A text of which too much is unread waits for the next root."""
+    if not read(tables, mirror.tokens, mirror.numbers[ROOT_POSITION] + 1, MOST_READ):
+        return 0
+    parents, tokens, logprobs = proposals(tables, most, deepest)
+    return int(add_proposals(mirror, parents, tokens, logprobs, SUFFIX))
 
 
 @njit()

@@ -23,8 +23,8 @@ from outrider.worker.speculation.answer_index import AnswerIndex
 from outrider.worker.speculation.answer_source import answered
 from outrider.worker.speculation.planner import best_count, sorted_candidates
 from outrider.worker.speculation.recycled_source import RecycledTable, note, recycled
-from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
-from outrider.worker.speculation.suffix_source import proposals
+from outrider.worker.speculation.suffix_automaton import SuffixTables, read
+from outrider.worker.speculation.suffix_source import add_from_text
 from outrider.worker.target.pass_arrays import PassArrays
 from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror_table import (
@@ -93,9 +93,8 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     if nodes <= 0 or depth <= 0:
         return 0
     root = mirror.numbers[ROOT_POSITION]
-    if sources >> SUFFIX & 1 and read(tree.value.suffix, mirror.tokens, root + 1, MOST_READ):
-        parents, tokens, logprobs = proposals(tree.value.suffix, nodes, depth)
-        added += add_proposals(mirror, parents, tokens, logprobs, SUFFIX)
+    if sources >> SUFFIX & 1:
+        added += add_from_text(mirror, tree.value.suffix, nodes, depth)
     if sources >> ANSWERS & 1:
         parents, tokens, logprobs = answered(
             tree.value.answers, mirror.tokens, root + 1, nodes, depth
