@@ -24,6 +24,7 @@ from outrider.cli.commands.simulate import simulate
 from outrider.cli.commands.validate import validate
 from outrider.cli.failures import INTERRUPTED, Failure, Interrupted, stop
 from outrider.cli.top.command import top
+from outrider.contract.version import version as own_version
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 UsageError: Any = typer.BadParameter.__base__
@@ -83,9 +84,7 @@ app.add_typer(bench, name="bench")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"outrider {version('outrider')}")
+        print(f"outrider {own_version()}")
         raise typer.Exit
 
 

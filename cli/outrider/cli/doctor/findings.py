@@ -21,6 +21,7 @@ from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.contract import process
 from outrider.contract.extras import missing_extra
+from outrider.contract.version import version
 
 WORKERS = "worker"
 """The extra of which a worker is made."""
@@ -74,7 +75,7 @@ async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Fi
             problem = str(error)
     facts = machine_info.machine()
     return Findings(
-        version=metadata.version("outrider"),
+        version=version(),
         machine=facts,
         missing=missing,
         processor=processor,

@@ -9,27 +9,28 @@ costs measuring again.
 
 import functools
 import hashlib
-import importlib.metadata
 import json
 import logging
 import platform
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from outrider import kernels
+from outrider.contract.version import version
 from outrider.contract.whole_file import write_whole
 from outrider.kernels import isa
 from outrider.worker.model.config import ModelConfig
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
+PACKAGES = ("numba", "llvmlite", "numpy")
 
 
 def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -> Path:
     """Return the file for facts about this machine, the packages, a model shape and `further`."""
-    versions = [importlib.metadata.version(package) for package in PACKAGES]
+    versions = [version(), *map(metadata.version, PACKAGES)]
     shape = json.dumps(asdict(config), default=str, sort_keys=True)
     identity = repr((_processor(), isa.current(), versions, _kernels(), shape, further))
     return folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"

@@ -4,7 +4,6 @@ A GGUF file is dequantised once, into the cache; folders of safetensors are used
 Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `load`.
 """
 
-import importlib.metadata
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.user_cache import user_cache
+from outrider.contract.version import version
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.model.checkpoint import WEIGHTS, weight_files
@@ -206,7 +206,7 @@ def _check_lender(draft: Path, lender: _Checkpoint, uri: str) -> None:
 
 
 def _revision(own: _Checkpoint, lender: _Checkpoint | None) -> str:
-    parts: list[str | bytes] = [importlib.metadata.version("outrider")]
+    parts: list[str | bytes] = [version()]
     for checkpoint in (own, *([lender] if lender else [])):
         config = (checkpoint.directory / "config.json").read_bytes()
         parts += [*checkpoint.hashes, config]

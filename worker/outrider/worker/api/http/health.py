@@ -6,12 +6,12 @@ its engine lives to `heartbeat`.
 
 import logging
 from collections.abc import Callable
-from importlib.metadata import version
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from outrider.contract.version import version
 from outrider.worker.api.inference import Inference
 
 logger = logging.getLogger(__name__)
@@ -66,4 +66,4 @@ def waiting_of(inference: Inference) -> str:
 
 async def outrider_version(request: Request) -> Response:
     """Report the version of the package, as vLLM does."""
-    return JSONResponse({"version": version("outrider")})
+    return JSONResponse({"version": version()})

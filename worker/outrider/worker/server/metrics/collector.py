@@ -7,7 +7,6 @@ others. Leaves histograms of requests to `latencies`, rejections and HTTP status
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.metadata import version
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -24,6 +23,7 @@ from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.planning import CHOICES, PlannerKind
 from outrider.contract.sources import SOURCES
+from outrider.contract.version import version
 from outrider.worker.messages import (
     MemoryReport,
     SegmentTotals,
@@ -113,7 +113,7 @@ def of_stages(value: Callable[[StageTotals], float]) -> Callable[[WorkerState], 
 
 
 def _build(state: WorkerState) -> Values:
-    return [((version("outrider"), state.revision, state.dtype), 1)]
+    return [((version(), state.revision, state.dtype), 1)]
 
 
 def _usage(state: WorkerState) -> float:
