@@ -10,15 +10,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.penalties import forbid
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import Paths
+
+if TYPE_CHECKING:  # needed by those requests alone that ask for a response format
+    from llguidance import LLMatcher, LLTokenizer
 
 REMEMBERED = 64
 """Compiled grammars that are kept for requests to come."""
@@ -29,7 +32,7 @@ class Grammar:
     """State of one sequence in the grammar of its response format."""
 
     compiled: "Future[LLMatcher]"
-    _state: LLMatcher | None = None
+    _state: "LLMatcher | None" = None
     _committed: list[int] = field(default_factory=list)
     """Before it was compiled."""
 
@@ -39,7 +42,7 @@ class Grammar:
         return self.compiled.done()
 
     @property
-    def state(self) -> LLMatcher:
+    def state(self) -> "LLMatcher":
         """State after the committed tokens; one that has failed allows nothing and stays failed.
 
         Raises what compiling it raised.
@@ -101,9 +104,9 @@ class Grammar:
 class Grammars:
     """Compiles the grammars of one model's requests; the tokenizer is built for the first."""
 
-    build: Callable[[], LLTokenizer]
+    build: "Callable[[], LLTokenizer]"
     _thread: ThreadPoolExecutor | None = None
-    _tokenizer: LLTokenizer | None = None
+    _tokenizer: "LLTokenizer | None" = None
     _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
 
     def ready(self, source: str) -> bool:
@@ -131,7 +134,9 @@ class Grammars:
             for source in done[:count]:
                 del self._compiled[source]
 
-    def _compile(self, source: str) -> LLMatcher:
+    def _compile(self, source: str) -> "LLMatcher":
+        from llguidance import LLMatcher
+
         if self._tokenizer is None:
             self._tokenizer = self.build()
         return LLMatcher(self._tokenizer, source, log_level=0)

@@ -5,12 +5,14 @@ Imports no numba, unlike `grammar`: the server, which checks response formats, i
 
 import json
 from collections.abc import Callable
-
-from llguidance import LLMatcher, LLTokenizer
+from typing import TYPE_CHECKING
 
 from outrider.worker.errors import ModelError
 from outrider.worker.model import vocabulary
 from outrider.worker.model.prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
 
 SHOWN_REASON = 300
 """Characters of llguidance's message."""
@@ -33,11 +35,13 @@ class GrammarTokenizer:
         return self.longest_first(text)
 
 
-def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> LLTokenizer:
+def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> "LLTokenizer":
     """Build llguidance's view of the ids below `size`; takes about 0.3 s for 49,152 of them.
 
     Needs at least one id of `end_ids`; raises `ModelError`.
     """
+    from llguidance import LLTokenizer
+
     path = model.tokenizer / "tokenizer.json"
     try:
         added = json.loads(path.read_bytes()).get("added_tokens", [])
@@ -50,6 +54,6 @@ def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> L
     return tokenizer
 
 
-def error_of(state: LLMatcher) -> str:
+def error_of(state: "LLMatcher") -> str:
     """Return llguidance's message on a failed state, without the dump that follows it."""
     return state.get_error().partition("<state>")[0][:SHOWN_REASON]
