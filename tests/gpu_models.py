@@ -93,3 +93,4 @@ def give_kv(cpu: Llama, gpu: GpuModel) -> None:
     """Copies all KV to the device: prompts cost the interpreter seconds."""
     gpu.kv_cache.k.copy_(torch.from_numpy(keys_by_slot(cpu.kv_cache.k_t)).transpose(2, 3))
     gpu.kv_cache.v.copy_(torch.from_numpy(cpu.kv_cache.v))
+    gpu.copies.synchronize()

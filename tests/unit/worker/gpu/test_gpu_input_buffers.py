@@ -32,10 +32,12 @@ def test_fields_lie_apart_and_where_kernels_read_quickly() -> None:
 def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> None:
     inputs = InputBuffers(24, 3, 2, 4, device)
     inputs.copies.static.fill_(77)
+    inputs.copies.synchronize()
     kv_cache = BlockPool(6, 128)
     tokens = np.arange(1, 7, dtype=np.int32)
     parts = [prompt_rows(tokens[:n], 60, block_table(kv_cache), True) for n in (6, 3)]
     shape = inputs.stage(joined(parts), (tokens, tokens), None)
+    inputs.copies.synchronize()
     assert dataclasses.astuple(shape) == (16, 4, 2, 64)
     d = inputs.device
     assert d.tokens[:16].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3] + [0] * 7

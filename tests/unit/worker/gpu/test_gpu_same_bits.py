@@ -46,6 +46,7 @@ def block_tables(model: GpuModel, count: int) -> list[BlockTable]:
             assert block_table is not None
             slots = block_table.slots(np.arange(START, dtype=np.int32))
             kept[:, :, torch.from_numpy(slots).long()] = noise.to(kept.device, kept.dtype)
+    model.copies.synchronize()
     return [block_table for block_table in found if block_table is not None]
 
 

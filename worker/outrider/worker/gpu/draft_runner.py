@@ -50,7 +50,7 @@ class GpuDraftRunner:
         """Steps that took a launch."""
         self.answered = 0
         """Steps that had been anticipated."""
-        model.copies.begin()
+        model.copies.synchronize()
 
     @lasting_errors()
     def run(self, step: DraftBatch) -> list[TopChildren]:

@@ -53,7 +53,7 @@ class GpuModel:
         self.forward_pass = Forward(config, weights, kv_cache, self.inputs, limits, share)
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
-        self.copies.begin()
+        self.copies.synchronize()
 
     @property
     def logits(self) -> Tensor:

@@ -39,7 +39,7 @@ class DeviceShare:
         self.tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._shard = VocabularyShard(group.rank, group.gather)
-        model.copies.begin()
+        model.copies.synchronize()
 
     @property
     def kv_cache(self) -> DeviceKVCache:
@@ -113,7 +113,7 @@ class LeadingGpuModel(Leader):
         copies, columns = own.model.copies, group.size * own.columns
         self._ids = copies.host(own.row_capacity, dtype=torch.int32)
         self._logits = copies.host(own.row_capacity, columns, dtype=torch.float32)
-        copies.begin()
+        copies.synchronize()
 
     @property
     def path(self) -> str:

@@ -61,7 +61,7 @@ class GpuTargetRunner(TargetRunner):
         self._top_logits = torch.zeros(shape, dtype=torch.float32, device=model.device)
         self._host_top_ids = model.copies.host(*shape, dtype=torch.int64)
         self._host_top_logits = model.copies.host(*shape, dtype=torch.float32)
-        model.copies.begin()
+        model.copies.synchronize()
 
     @lasting_errors()
     def run(self, step: SampleBatch) -> list[SampledTokens]:

@@ -22,7 +22,7 @@ class TokenMasks:
 
     def __init__(self, token_ids: NDArray[np.int32], copies: Transfers) -> None:
         """token_ids: [columns] the target's id of each column."""
-        self._ids, self._copies = token_ids, copies
+        self._ids, self.copies = token_ids, copies
         self._lines: list[Mask] = []
         self._seen: dict[int, tuple[Mask, int]] = {}
         self.allowed: Tensor = torch.ones(
@@ -49,7 +49,7 @@ class TokenMasks:
         for line, mask in enumerate(self._lines):
             if np.array_equal(mask, columns):
                 return line
-        with self._copies.computing():
+        with self.copies.computing():
             if len(self._lines) == len(self.allowed):
                 self.allowed = torch.cat([self.allowed, torch.ones_like(self.allowed)])
             self.allowed[len(self._lines)] = torch.from_numpy(columns).to(self.allowed.device)

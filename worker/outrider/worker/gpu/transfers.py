@@ -38,8 +38,8 @@ class Transfers:
         """Return a host tensor that copies can run to and from beside compute."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.device.startswith("cuda"))
 
-    def begin(self) -> None:
-        """Begin with passes: all static tensors are filled."""
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to, on any stream."""
 
     def next_host(self) -> int:
         """Return the index of the host buffer that may be written now."""
@@ -76,8 +76,8 @@ class StreamedTransfers(Transfers):
         self._read = [torch.cuda.Event() for _ in range(HOSTS)]
         self._done, self._back = torch.cuda.Event(), torch.cuda.Event()
 
-    def begin(self) -> None:
-        """Wait for the default stream, on which tensors were filled."""
+    def synchronize(self) -> None:
+        """Wait for every stream: for the default one too, on which tensors are filled."""
         torch.cuda.synchronize(self.device)
 
     def next_host(self) -> int:
