@@ -61,12 +61,15 @@ def main(arguments: list[str] | None = None) -> int:
     wanted.add_argument("--model", choices=names, action="append", help="only these")
     wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
     wanted.add_argument("--context", type=int, action="append", help=f"default: {CONTEXTS}")
+    wanted.add_argument(
+        "--rows", type=int, action="append", help=f"rows of a step, default: {ROWS}"
+    )
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
     load = os.getloadavg()
     facts = device()
-    contexts = tuple(options.context or CONTEXTS)
+    contexts, rows = options.context or CONTEXTS, options.rows or ROWS
 
     def save(entries: Sequence[Entry]) -> None:
         results = {"device": facts, "goal": GOAL, "steps": entries}
@@ -76,8 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
         )  # fmt: skip
 
     shapes = [shape for shape in MODELS if shape.name in (options.model or names)]
+    model, part = held(max(contexts), max(MAX_ROWS, *rows)), part_of(facts)
     outcome = sweep(
-        tasks(shapes, options.weights or WEIGHTS, contexts, held(max(contexts)), part_of(facts)),
+        tasks(shapes, options.weights or WEIGHTS, contexts, rows, model, part),
         earlier(options.report, facts, "steps") if options.resume else {},
         options.seconds, save, line,
     )  # fmt: skip
@@ -87,8 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
     return outcome.status
 
 
-def held(longest: int) -> Holding:
-    """Models one at a time, for contexts up to `longest`."""
+def held(longest: int, most_rows: int = MAX_ROWS) -> Holding:
+    """Models one at a time, for contexts up to `longest` and passes of `most_rows`."""
     from bench.random_model import random_model
 
     kept: dict[tuple[Shape, str], Any] = {}
@@ -99,7 +103,7 @@ def held(longest: int) -> Holding:
             gc.collect()
             torch.cuda.empty_cache()
             kept[shape, weights] = random_model(
-                shape, weights, longest + GROWTH, MAX_ROWS, Backing("cuda", torch.bfloat16)
+                shape, weights, longest + GROWTH, most_rows, Backing("cuda", torch.bfloat16)
             )
         return kept[shape, weights]
 
@@ -107,13 +111,13 @@ def held(longest: int) -> Holding:
 
 
 def tasks(
-    shapes: Sequence[Shape], kinds: Sequence[str], contexts: Sequence[int], holding: Holding,
-    part: Part,
+    shapes: Sequence[Shape], kinds: Sequence[str], contexts: Sequence[int],
+    row_counts: Sequence[int], holding: Holding, part: Part,
 ) -> Iterator[Task]:  # fmt: skip
     """Yield steps of every model, and growth of drafts, which all but the first are."""
     for shape, kind in itertools.product(shapes, kinds):
         for context in contexts:
-            for rows in ROWS:
+            for rows in row_counts:
                 name = f"{shape.name} {kind} step of {rows} at {context}"
                 yield Task(
                     name, partial(measured, shape, kind, Passes(rows, context), holding, part)

@@ -1,250 +1,488 @@
-"""All that needs a GPU, one after the other: `python -m bench.device`, or `make gpu`.
+"""All that needs a GPU, in stages: `python -m bench.device`, or `make gpu`.
 
-The tests of the kernels and the runner, compiled, then each benchmark of a device, each within a
-time of its own; what fails stops no other, and is said at the end. Results, with date and device,
-and a log of each step go to one folder. Runs on whatever torch and triton the machine brings, from
-the source tree; the first lines name what else is missing.
+Stages run in the order of their letters, each within a limit of its own; one that fails or is cut
+off stops no other, and is a line of the table at the end. Reports, logs and the state lie in one
+folder, and in one archive that is written anew after each stage. Runs from the source tree on
+whatever torch and triton the machine brings.
 
 examples:
-  python -m bench.device
-  python -m bench.device --seconds 570              # start nothing after so long
-  python -m bench.device --resume                   # what has not been done, and what has failed
-  python -m bench.device --only kernels --only decode_step
+  python -m bench.device --stages A,B,E --out device.tgz
+  python -m bench.device --seconds 540              # start nothing after so long
+  python -m bench.device --resume --seconds 540     # what is not done yet, then what has failed
 """
 
 import argparse
+import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+from xml.etree import ElementTree
+
+from bench.import_closure import imported
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "bench" / "results"
+RESULTS = ROOT / "bench" / "results" / "device"
 FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
-"""Of the source tree, that Python has to find."""
-GPU_TESTS = ("tests/unit/kernels/gpu", "tests/unit/worker/gpu")
-"""Folders whose tests have the marker `gpu` where kernels are compiled (`tests/gpu_device.py`)."""
+"""Folders of the source tree that Python has to find."""
 STATE = "device.json"
 GRACE = 20
-"""Seconds that a step has to end in, once it should start nothing more, and once it is told to."""
+"""Seconds that a command has to end in, once it should start nothing more, and once told to."""
 MIN_SECONDS_LEFT = 20
-"""Seconds that are worth starting a step for."""
+"""Seconds that are worth starting a stage for."""
 TIMED_OUT = 124
-BENCH = ("torch", "triton", "numpy", "numba")
-PACKAGES = {"grpc": "grpcio", "pytest_timeout": "pytest-timeout"}
-"""By module, where the package is called otherwise."""
-OF_DEVICE = (
-    "import json, torch, triton; print(json.dumps({'name': torch.cuda.get_device_name(),"
-    " 'torch': torch.__version__, 'triton': triton.__version__}))"
-)
+SHOWN = 60
+"""Lines of a log that are printed."""
+NAMED = 8
+"""Failed tests that the table names."""
+WIDTH = 200
+PACKAGES = {"grpc": "grpcio", "pytest_timeout": "pytest-timeout", "xdist": "pytest-xdist"}
+"""Package by module, where the names differ."""
+WANTED = ("matplotlib",)
+"""Modules without which only plots are left out."""
+LEFT = "left for --resume"
+"""What a benchmark says that has ended itself before all its cases were measured."""
+OF_DEVICE = """
+import json, torch, triton
+name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+print(json.dumps({"name": name, "torch": torch.__version__, "triton": triton.__version__}))
+"""
+say = partial(print, flush=True)
+
+
+class Ending(StrEnum):
+    """How a command or a stage has ended; of several commands, the first of these counts."""
+
+    CUT = "cut off"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+    DONE = "done"
+
+
+class Command(Protocol):
+    """One process of a stage."""
+
+    @property
+    def name(self) -> str:
+        """Name of its report and its log."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Files and folders of the source tree that it loads."""
+
+    def lacking(self) -> list[str]:
+        """Return packages that it needs and the machine lacks."""
+
+    def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
+        """Return the words that start it, to end by itself within `seconds`."""
+
+    def outcome(self, results: Path, code: int) -> tuple[Ending, str]:
+        """Return how it has ended with exit status `code`, and details for people."""
+
+    def shown(self, results: Path) -> list[str]:
+        """Return the lines of its log that people want to see."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do."""
+class Bench:
+    """A module that takes the options of `device_run.parser`."""
 
     name: str
     module: str
-    arguments: tuple[str, ...]
-    seconds: int
-    """Most that it may take."""
-    needs: tuple[str, ...]
-    """Modules without which nothing of it runs."""
-    resumes: bool = True
-    """Whether it takes `--seconds`, `--report` and `--resume`."""
-    wants: tuple[str, ...] = ("matplotlib",)
-    """Modules without which a part of it is left out."""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The module's file."""
+        return (f"{self.module.replace('.', '/')}.py",)
+
+    def lacking(self) -> list[str]:
+        """Of what the module imports, directly or not."""
+        return missing(self.roots)
+
+    def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
+        """With a report in `results`."""
+        words = [sys.executable, "-m", self.module, *self.arguments]
+        words += ["--report", str(results / f"{self.name}.json")]
+        words += ["--seconds", f"{max(1, seconds - GRACE):.0f}"]
+        return words + ["--resume"] * resume
+
+    def outcome(self, results: Path, code: int) -> tuple[Ending, str]:
+        """Details are the last line that it printed."""
+        last = next(iter(log_lines(results, self.name)[-1:]), "")
+        if code == TIMED_OUT or (code and LEFT in last):
+            return Ending.CUT, last
+        return (Ending.FAILED, f"exit status {code}: {last}") if code else (Ending.DONE, last)
+
+    def shown(self, results: Path) -> list[str]:
+        """Return the end of the log."""
+        return log_lines(results, self.name)[-SHOWN:]
 
 
-def _bench(name: str, seconds: int, *needs: str) -> Step:
-    return Step(name, f"bench.{name}", (), seconds, (*BENCH, *needs))
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Folders of tests with the marker `gpu` (`tests/gpu_device.py`)."""
+
+    name: str
+    folders: tuple[str, ...]
+    jobs: int = 8
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Its folders."""
+        return self.folders
+
+    def lacking(self) -> list[str]:
+        """Of what the tests import, directly or not, and pytest's plugins."""
+        return missing(self.roots, ("pytest", "pytest_timeout", "xdist"))
+
+    def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
+        """Return pytest with a limit per test, and a report in XML."""
+        report = results / f"{self.name}.xml"
+        report.unlink(missing_ok=True)
+        return [
+            sys.executable, "-m", "pytest", *self.folders, "-m", "gpu", "-n", str(self.jobs),
+            "--timeout=120", "-q", "-rfE", "--tb=short", "-o", "addopts=--import-mode=importlib",
+            "-p", "no:cacheprovider", "--continue-on-collection-errors", "-W", "default",
+            "--durations=10", f"--junitxml={report}",
+        ]  # fmt: skip
+
+    def outcome(self, results: Path, code: int) -> tuple[Ending, str]:
+        """Details are numbers, and names of the failed tests."""
+        counts = test_counts(results / f"{self.name}.xml")
+        if code == TIMED_OUT:
+            return Ending.CUT, counts
+        if code > 1:
+            last = next(iter(log_lines(results, self.name)[-1:]), "")
+            return Ending.FAILED, f"exit status {code}: {counts or last}"
+        return (Ending.FAILED if code else Ending.DONE), counts
+
+    def shown(self, results: Path) -> list[str]:
+        """Return pytest's summary of what failed, and its last line."""
+        lines = log_lines(results, self.name)
+        failed = [line for line in lines if re.match("(FAILED|ERROR) ", line)]
+        return (failed[: SHOWN - 1] + lines[-1:]) if failed else lines[-3:]
 
 
-STEPS = (
-    Step(
-        "tests",
-        "pytest",
-        (*GPU_TESTS, "-m", "gpu", "-q", "-o", "addopts=--import-mode=importlib",
-         "--continue-on-collection-errors", "-W", "default", "--durations=10"),
-        300,
-        (*BENCH, "pytest"),
-        resumes=False,
-        wants=("pytest_timeout", "hypothesis", "safetensors", "transformers", "grpc"),
-    ),
-    _bench("kernels", 390),
-    _bench("tuning", 210),
-    _bench("invariance", 210),
-    _bench("decode_step", 240, "grpc"),
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Some commands that answer one question."""
+
+    letter: str
+    title: str
+    limit: int
+    """Seconds that it may take; GRACE more to end in."""
+    commands: tuple[Command, ...]
+
+
+LLAMA_8B = ("--model", "Llama-3-8B")
+STAGES = (
+    Stage("A", "facts", 60, (Bench("facts", "bench.device_facts"),)),
+    Stage("B", "kernels", 180, (Tests("kernel_tests", ("tests/unit/kernels/gpu",)),)),
+    Stage("C", "runner", 180, (Tests("runner_tests", ("tests/unit/worker/gpu",)),)),
+    Stage("D", "shapes", 180, (Tests("shape_tests", ("tests/gpu",), 4),)),
+    Stage("E", "step", 150, (
+        Bench("decode_step", "bench.decode_step",
+              ("--context", "4096", "--rows", "1", "--rows", "8")),
+    )),
+    Stage("F", "kernels timed", 240, (
+        Bench("kernels", "bench.kernels",
+              (*LLAMA_8B, "--rows", "1", "--rows", "8", "--rows", "16",
+               "--context", "1024", "--context", "4096", "--context", "32768")),
+    )),
+    Stage("G", "sanitize", 240, (Bench("sanitize", "bench.sanitize"),)),
+    Stage("H", "tuning", 400, (Bench("tuning", "bench.tuning"),)),
+    Stage("I", "invariance and peers", 400, (
+        Bench("invariance", "bench.invariance", ("--peers",)),
+        Bench("kernels_peers", "bench.kernels", (*LLAMA_8B, "--kernel", "attention", "--peers")),
+    )),
+    Stage("J", "text", 300, (Bench("text", "bench.device_text"),)),
 )  # fmt: skip
-"""In order; together at most 25 minutes, with the grace of each."""
+"""All stages, the most valuable ones first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Result of a step."""
+    """Result of a stage."""
 
-    step: str
-    status: str
-    """`done`; else what is wrong: exit status, time, or what is missing."""
+    stage: str
+    ending: Ending
+    detail: str
     seconds: float
     date: str
 
     @property
-    def good(self) -> bool:
-        """True if nothing is left to do."""
-        return self.status == "done"
+    def status(self) -> str:
+        """Ending and details, for people."""
+        ending = f"{self.ending} after {self.seconds:.0f} s" if self.ending is Ending.CUT else None
+        return ": ".join(filter(None, (ending or self.ending.value, self.detail)))
 
 
 Runner = Callable[[Sequence[str], Path, float], int]
-"""Runs a command, its output to a log too; exit status, or `TIMED_OUT`."""
+"""Runs a command within so many seconds, its output to a log; exit status, or `TIMED_OUT`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the steps; 0 where all are done."""
+    """Run the stages; 0 where all are done, 2 where there is no device."""
     options = _options(arguments)
-    say = print
-    lacking = missing(STEPS)
-    say(f"missing: {', '.join(lacking) or 'nothing'}")
-    if lacking:
-        say(f"to install: {sys.executable} -m pip install {' '.join(lacking)}")
     facts = device()
-    say(f"device: {facts['name']}, torch {facts['torch']}, triton {facts['triton']}")
-    if facts["name"] == "none":
+    if facts is None:
         return 2
-    steps = [step for step in STEPS if step.name in (options.only or [s.name for s in STEPS])]
-    before = earlier(options.results / STATE, facts) if options.resume else {}
-    done = run(steps, before, Run(options.results, facts, options.resume, options.seconds, started))
-    for one in done:
-        say(f"{one.step:12} {one.seconds:6.0f} s  {one.status}")
-    return int(not all(one.good for one in done))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    say(f"device: {facts['name']}, torch {facts['torch']}, triton {facts['triton']}")
+    stages = [stage for stage in STAGES if stage.letter in options.stages]
+    settings = Run(options.results, facts, options.resume, options.seconds, started, options.out)
+    done = run(stages, settings)
+    say(*table(stages, done), sep="\n")
+    return int(any(one.ending is not Ending.DONE for one in done))
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.device", description=__doc__,
+        prog="python -m bench.device", description=f"{__doc__}\nstages:\n{_contents()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of all results")
+    every = [stage.letter for stage in STAGES]
+    parser.add_argument(
+        "--stages", type=letters, default=every, metavar="A,B", help="only these stages"
+    )
     parser.add_argument("--seconds", type=float, help="start nothing after so many")
     parser.add_argument("--resume", action="store_true", help="leave out what is done")
-    names = [step.name for step in STEPS]
-    parser.add_argument("--only", choices=names, action="append", help="only these steps")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of all results")
+    parser.add_argument("--out", type=Path, help="archive of all results, written after each stage")
     return parser.parse_args(arguments)
 
 
-def missing(steps: Sequence[Step]) -> list[str]:
-    """Return packages that some step needs or wants and the machine lacks."""
-    wanted = dict.fromkeys(name for step in steps for name in (*step.needs, *step.wants))
-    return [PACKAGES.get(name, name) for name in wanted if find_spec(name) is None]
+def _contents() -> str:
+    return "\n".join(f"  {one.letter}  {one.title}, at most {one.limit} s" for one in STAGES)
 
 
-def device() -> dict[str, str]:
-    """Name of the device and versions, from a process of its own; `none` where there is none."""
-    asked = subprocess.run([sys.executable, "-c", OF_DEVICE], capture_output=True, text=True)
-    if asked.returncode:
-        print(asked.stderr.strip().splitlines()[-1], file=sys.stderr)
-        return dict.fromkeys(("name", "torch", "triton"), "none")
-    found: dict[str, str] = json.loads(asked.stdout)
+def letters(text: str) -> list[str]:
+    """Parse letters of stages between commas; raises `ArgumentTypeError` at an unknown one."""
+    allowed = [stage.letter for stage in STAGES]
+    found = text.split(",")
+    for letter in found:
+        if letter not in allowed:
+            raise argparse.ArgumentTypeError(
+                f"there is no stage {letter!r}; stages are {', '.join(allowed)}"
+            )
     return found
 
 
-def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
-    """Return what was done before on the same device with the same versions."""
-    if not path.exists():
-        return {}
-    state = json.loads(path.read_text(encoding="utf-8"))
-    return {one["step"]: Done(**one) for one in state["steps"]} if state["device"] == facts else {}
+def device() -> dict[str, str] | None:
+    """Name of the device and versions, from a process of its own; says so if there is none."""
+    asked = subprocess.run([sys.executable, "-c", OF_DEVICE], capture_output=True, text=True)
+    if asked.returncode:
+        why = next(iter(asked.stderr.strip().splitlines()[-1:]), f"exit status {asked.returncode}")
+        print(f"no stage was run, since no CUDA device could be asked for: {why}", file=sys.stderr)
+        return None
+    found: dict[str, str] = json.loads(asked.stdout)
+    if not found["name"]:
+        print("no stage was run, since torch finds no CUDA device here", file=sys.stderr)
+        return None
+    return found
+
+
+def missing(roots: Iterable[str], modules: Iterable[str] = ()) -> list[str]:
+    """Return packages that `roots` import or `modules` name and the machine lacks.
+
+    A root that is not there is missing too.
+    """
+    there = {root: (ROOT / root).exists() for root in roots}
+    loaded = imported(*(Path(root) for root, found in there.items() if found))
+    names = [name for name in dict.fromkeys((*modules, *loaded)) if name not in WANTED]
+    packages = [PACKAGES.get(name, name) for name in names if find_spec(name) is None]
+    return [*(root for root, found in there.items() if not found), *packages]
 
 
 class Run(NamedTuple):
-    """Settings of one run of the steps."""
+    """Settings of one run of some stages."""
 
     results: Path
     facts: Mapping[str, str]
-    """Of the device."""
+    """Name of the device, and versions."""
     resume: bool
     seconds: float | None
     runner: Runner
+    out: Path | None = None
+    """Archive of the results."""
     clock: Callable[[], float] = time.monotonic
 
 
-def run(steps: Sequence[Step], before: Mapping[str, Done], settings: Run) -> list[Done]:
-    """Run every step that is not done yet; write the state after each."""
-    results, facts, resume, seconds, runner, clock = settings
+def run(stages: Sequence[Stage], settings: Run) -> list[Done]:
+    """Run the stages that are due; write state and archive after each."""
+    results, clock = settings.results, settings.clock
     results.mkdir(parents=True, exist_ok=True)
-    done = dict(before)
+    done = earlier(results / STATE, settings.facts)
+    if not settings.resume:
+        done = {key: one for key, one in done.items() if key not in {s.letter for s in stages}}
+    _save(results / STATE, settings.facts, done)
     begin = clock()
-    for step in steps:
-        if step.name in done and done[step.name].good:
+    for stage in due(stages, done):
+        left = float("inf") if settings.seconds is None else settings.seconds - (clock() - begin)
+        if left < MIN_SECONDS_LEFT:
+            none = Done(stage.letter, Ending.NOT_RUN, "no time left", 0.0, _now())
+            done.setdefault(stage.letter, none)  # an earlier result says more
             continue
-        left = float("inf") if seconds is None else seconds - (clock() - begin)
-        done[step.name] = one(step, results, resume, min(step.seconds, left), runner, clock)
-        state = {"device": facts, "steps": [asdict(each) for each in done.values()]}
-        (results / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    return [done[step.name] for step in steps]
+        done[stage.letter] = one_stage(stage, min(stage.limit, left), settings)
+        _save(results / STATE, settings.facts, done)
+        if settings.out:
+            archive(results, settings.out)
+    return [done[stage.letter] for stage in stages]
 
 
-def one(
-    step: Step, results: Path, resume: bool, seconds: float, runner: Runner,
-    clock: Callable[[], float],
-) -> Done:  # fmt: skip
-    """One step, unless it cannot run or there is no time."""
-    begin, date = clock(), datetime.now(UTC).isoformat(timespec="seconds")
-    lacking = [PACKAGES.get(name, name) for name in step.needs if find_spec(name) is None]
+def due(stages: Sequence[Stage], done: Mapping[str, Done]) -> list[Stage]:
+    """Return what is not done yet, then what has failed."""
+    endings = {stage.letter: done[stage.letter].ending for stage in stages if stage.letter in done}
+    fresh = [s for s in stages if endings.get(s.letter) not in (Ending.DONE, Ending.FAILED)]
+    return fresh + [s for s in stages if endings.get(s.letter) is Ending.FAILED]
+
+
+def one_stage(stage: Stage, seconds: float, settings: Run) -> Done:
+    """Run the commands of a stage, each with an equal part of the time that is left."""
+    begin, date = settings.clock(), _now()
+    say(f"\n== {stage.letter} {stage.title}, at most {seconds:.0f} s")
+    outcomes = []
+    for index, command in enumerate(stage.commands):
+        left = seconds - (settings.clock() - begin)
+        outcomes.append(_outcome(command, left / (len(stage.commands) - index), settings))
+    ending = min((ending for ending, _ in outcomes), key=list(Ending).index)
+    detail = "; ".join(detail for _, detail in outcomes if detail)
+    done = Done(stage.letter, ending, detail, round(settings.clock() - begin, 1), date)
+    say(f"-- {stage.letter} {stage.title}: {done.status}")
+    return done
+
+
+def _outcome(command: Command, seconds: float, settings: Run) -> tuple[Ending, str]:
+    lacking = command.lacking()
     if lacking:
-        return Done(step.name, f"not run: {', '.join(lacking)} missing", 0.0, date)
-    if seconds < MIN_SECONDS_LEFT:
-        return Done(step.name, "not run: no time left", 0.0, date)
-    code = runner(command(step, results, resume, seconds), results / f"{step.name}.log", seconds)
-    status = {0: "done", TIMED_OUT: f"ended after {seconds:.0f} s"}.get(code, f"exit status {code}")
-    return Done(step.name, status, round(clock() - begin, 1), date)
+        return Ending.NOT_RUN, f"{', '.join(lacking)} missing"
+    words = command.words(settings.results, seconds, settings.resume)
+    say(f"$ {' '.join(words)}")
+    code = settings.runner(words, settings.results / f"{command.name}.log", seconds)
+    for line in command.shown(settings.results):
+        say(line[:WIDTH])
+    return command.outcome(settings.results, code)
 
 
-def command(step: Step, results: Path, resume: bool, seconds: float) -> list[str]:
-    """Return the command that starts a step."""
-    words = [sys.executable, "-m", step.module, *step.arguments]
-    if step.resumes:
-        words += ["--report", str(results / f"{step.name}.json")]
-        words += ["--seconds", f"{max(1, seconds - GRACE):.0f}"]
-        words += ["--resume"] if resume else []
-    return words
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
+    """Return what was done before on the same device with the same versions, by letter."""
+    if not path.exists():
+        return {}
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state["device"] != facts:
+        return {}
+    ended = (Done(**one | {"ending": Ending(one["ending"])}) for one in state["stages"])
+    return {one.stage: one for one in ended}
+
+
+def _save(path: Path, facts: Mapping[str, str], done: Mapping[str, Done]) -> None:
+    state = {"date": _now(), "device": facts, "stages": [asdict(one) for one in done.values()]}
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def archive(results: Path, out: Path) -> None:
+    """Write all of `results` to `out`, which is whole at any time."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f"{out.name}.part")
+    own = {part.resolve(), out.resolve()}
+    with tarfile.open(part, "w:gz") as file:
+        for path in sorted(results.rglob("*")):
+            if path.is_file() and path.resolve() not in own:
+                file.add(path, f"{results.name}/{path.relative_to(results)}")
+    part.replace(out)
+
+
+def table(stages: Sequence[Stage], done: Sequence[Done]) -> list[str]:
+    """Return letter, title, seconds and status of each stage, a line each."""
+    rows = zip(stages, done, strict=True)
+    lines = (f"{s.letter}  {s.title:20} {one.seconds:5.0f} s  {one.status}" for s, one in rows)
+    return ["", "stage                  seconds  status", *lines]
+
+
+def log_lines(results: Path, name: str) -> list[str]:
+    """Return the lines of a command's log that are not empty."""
+    path = results / f"{name}.log"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def test_counts(report: Path) -> str:
+    """Count a JUnit report's tests by result, and name the failed ones; empty without a report."""
+    if not report.exists():
+        return ""
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except ElementTree.ParseError:  # cut off while it was written
+        return ""
+    kinds = {id(case): {child.tag for child in case} for case in cases}
+    failed = [case for case in cases if kinds[id(case)] & {"failure", "error"}]
+    skipped = sum("skipped" in found for found in kinds.values())
+    counts = {"passed": len(cases) - len(failed) - skipped, "failed": len(failed)}
+    counts["skipped"] = skipped
+    said = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n) or "no tests"
+    names = [f"{case.get('classname', '').split('.')[-1]}::{case.get('name')}" for case in failed]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return f"{said}: {', '.join(names[:NAMED] + more)}" if failed else said
 
 
 def started(words: Sequence[str], log: Path, seconds: float) -> int:
-    """Run from the source tree, kernels compiled; output goes to the log and to the screen."""
+    """Run from the source tree, kernels compiled, in a process group that does not outlive this."""
     here = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
-    print(f"$ {' '.join(words)}", flush=True)
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
-            words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
-        )
-        code = ended(process, seconds)
-    print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(True)[-15:]))
-    return code
+            words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
+            start_new_session=True, preexec_fn=_end_with_parent,
+        )  # fmt: skip
+        try:
+            return ended(process, seconds)
+        finally:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+
+def _end_with_parent() -> None:
+    """Have Linux kill this process once the one that started it is gone, even if that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """Wait; asks for an end once the time is up, so that what was done is said, then forces it."""
+    """Wait; asks the group for an end once the time is up, so that what was done is said."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    try:
+        _signal(process, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
     return TIMED_OUT
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Signal the whole group, which may outlive its first process."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 if __name__ == "__main__":

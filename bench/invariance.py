@@ -2,8 +2,8 @@
 
 A kernel whose rows must not depend on each other keeps one cut for any number of rows, and one
 size of splits for a context's length. This times Llama-3-8B's kernels cut that way, cut as is best
-for the rows at hand, and by whatever else does the same (cuBLAS, SDPA, flex attention and others),
-and adds up a step. Needs a CUDA device; writes `bench/results/invariance.json`.
+for the rows at hand, and by whatever else does the same (cuBLAS, SDPA; with --peers flex attention
+and others too), and adds up a step. Needs a CUDA device; writes `bench/results/invariance.json`.
 
 examples:
   python -m bench.invariance
@@ -12,13 +12,14 @@ examples:
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from bench import attention_cases, linear_cases
 from bench.device_run import Entry, Task, device, earlier, parser, reason, says_missing, sweep
 from bench.graph_timing import timed
 from bench.kernel_case import CONTEXTS, OURS, ROWS, Case, Timer
+from bench.kernels import PEERS_HELP, without_peers
 from bench.report import RESULTS, write_report
 from bench.roofline_work import LLAMA_8B, WEIGHTS, Shape, step
 
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, and write the report."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="default: bf16, fp8")
+    wanted.add_argument("--peers", action="store_true", help=PEERS_HELP)
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
@@ -48,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         )  # fmt: skip
 
     kept = earlier(options.report, facts, "kernels") if options.resume else {}
-    outcome = sweep(tasks(cases(), kinds), kept, options.seconds, save, line)
+    compared = cases() if options.peers else map(without_peers, cases())
+    outcome = sweep(tasks(compared, kinds), kept, options.seconds, save, line)
     for one in steps(outcome.entries, LLAMA_8B, kinds):
         print(step_line(one))
     print(outcome.said())
@@ -61,7 +64,7 @@ def cases() -> Iterator[Case]:
     yield from attention_cases.cases(LLAMA_8B, 1)
 
 
-def tasks(cases: Iterator[Case], kinds: Sequence[str]) -> Iterator[Task]:
+def tasks(cases: Iterable[Case], kinds: Sequence[str]) -> Iterator[Task]:
     """Of the cases that leave a choice; attention and the head are bfloat16 with any weights."""
     for case in cases:
         always = case.kernel in ("attention", "linear head")

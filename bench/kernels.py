@@ -3,18 +3,23 @@
 Needs a CUDA device; on a machine without one it says so and ends with status 2. Writes
 `bench/results/kernels.json` and a plot: microseconds of a launch, and the share of the device's
 memory bandwidth that its least traffic makes. Correctness is for `tests/unit/kernels/gpu`.
+
+examples:
+  python -m bench.kernels
+  python -m bench.kernels --model Llama-3-8B --rows 1 --rows 8 --context 4096
+  python -m bench.kernels --kernel attention --peers     # beside flex attention and others
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench import attention_cases, linear_cases
 from bench.attention_peers import PACKAGES
 from bench.device_run import (
     Entry,
@@ -28,22 +33,28 @@ from bench.device_run import (
     sweep,
 )
 from bench.graph_timing import timed
-from bench.kernel_case import OURS, SHAPES, Case, Timer
+from bench.kernel_case import CONTEXTS, OURS, ROWS, SHAPES, Case, Timer
 from bench.report import RESULTS, write_report
 
 REPORT = RESULTS / "kernels.json"
 COMMAND = "python -m bench.kernels"
+PEERS_HELP = "beside flex attention, FlashInfer and FlashAttention too, which compile for minutes"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write the report and the plot."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--kernel", action="append", help="only these, by name; can be repeated")
+    names = list(dict.fromkeys(shape.name for shape, _ in SHAPES))
+    wanted.add_argument("--model", choices=names, action="append", help="only these")
+    wanted.add_argument("--rows", choices=ROWS, type=int, action="append", help="only these")
+    wanted.add_argument("--context", choices=CONTEXTS, type=int, action="append", help="only these")
+    wanted.add_argument("--peers", action="store_true", help=PEERS_HELP)
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
     load = os.getloadavg()
-    facts = device() | {"absent": absent()}
+    facts = device() | {"absent": absent() if options.peers else []}
     if facts["absent"]:
         print(f"not installed, so not compared with: {', '.join(facts['absent'])}")
 
@@ -55,7 +66,10 @@ def main(arguments: list[str] | None = None) -> int:
         )  # fmt: skip
 
     outcome = sweep(
-        tasks(cases(), options.kernel, facts["bandwidth"]),
+        tasks(
+            chosen(cases(options.model or names), options.rows, options.context, options.peers),
+            options.kernel, facts["bandwidth"],
+        ),
         earlier(options.report, facts, "kernels") if options.resume else {},
         options.seconds, save, line,
     )  # fmt: skip
@@ -65,15 +79,34 @@ def main(arguments: list[str] | None = None) -> int:
     return outcome.status
 
 
-def cases() -> Iterator[Case]:
-    """Of all modules `*_cases.py` beside this one, a shape after the other."""
-    modules = [
-        importlib.import_module(f"bench.{file.stem}")
-        for file in sorted(Path(__file__).parent.glob("*_cases.py"))
-    ]
-    for shape in SHAPES:
-        for module in modules:
+def cases(models: Sequence[str]) -> Iterator[Case]:
+    """Linear layers of every shape, which are most of a step; then what is around attention."""
+    shapes = [shape for shape in SHAPES if shape[0].name in models]
+    for module in (linear_cases, attention_cases):
+        for shape in shapes:
             yield from module.cases(*shape)
+
+
+def chosen(
+    cases: Iterable[Case], rows: Sequence[int] | None, contexts: Sequence[int] | None, peers: bool
+) -> Iterator[Case]:
+    """Cases of some rows and contexts, or of all; with peers or only with sides of torch's own."""
+    for case in cases:
+        at = context(case)
+        if case.rows in (rows or ROWS) and (at is None or at in (contexts or CONTEXTS)):
+            yield case if peers else without_peers(case)
+
+
+def context(case: Case) -> int | None:
+    """Return the context of a case whose kernel sees one."""
+    _, _, at = case.shape.partition(" at ")
+    return int(at) if at else None
+
+
+def without_peers(case: Case) -> Case:
+    """A case with our side and torch's own, which need no package and no compiler."""
+    sides = {name: s for name, s in case.sides.items() if name.startswith((OURS, "torch"))}
+    return replace(case, sides=sides)
 
 
 def absent() -> list[str]:

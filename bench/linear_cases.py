@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 from torch.nn import functional
 
@@ -91,7 +92,7 @@ def _activations(rows: int, weights: Weights) -> Tensor:
     """Random rows in the dtype that the layer is multiplied in."""
     dtype = weights.values.dtype if weights.format is WeightFormat.PLAIN else torch.bfloat16
     device = weights.values.device
-    if device.type == "cpu" and weights.format is not WeightFormat.PLAIN:
+    if triton.knobs.runtime.interpret and weights.format is not WeightFormat.PLAIN:
         dtype = torch.float32  # bfloat16 is wrong in the interpreter
     return torch.randn(rows, weights.inputs, device=device, dtype=dtype)
 

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") != "0"
-DEVICE = "cpu" if INTERPRETED else pytest.param("cuda", marks=pytest.mark.gpu)
+COMPILED_ON = os.environ.get("GPU_TESTS_DEVICE", "cuda")
+"""`cpu` in a rehearsal (`tools.gpu_rehearsal`), which compiles kernels and launches none."""
+DEVICE = "cpu" if INTERPRETED else pytest.param(COMPILED_ON, marks=pytest.mark.gpu)
 DTYPES = ["float32", "float16"] if INTERPRETED else ["float32", "float16", "bfloat16"]
 """bfloat16 is wrong in the interpreter (triton-lang/triton issue 11584)."""
 

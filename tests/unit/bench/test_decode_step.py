@@ -58,9 +58,12 @@ def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:
         built.append((shape.name, weights))
         raise RuntimeError("out of memory")
 
-    tasks = list(decode_step.tasks([LLAMA_8B, LLAMA_1B], ["bf16"], [1024, 4096], holding, H100))
+    tasks = list(
+        decode_step.tasks([LLAMA_8B, LLAMA_1B], ["bf16"], [1024, 4096], [1, 64], holding, H100)
+    )
     names = [task.name for task in tasks]
-    assert "Llama-3-8B bf16 step of 16 at 4096" in names
+    assert "Llama-3-8B bf16 step of 64 at 4096" in names
+    assert not any("step of 16" in name for name in names)
     assert "Llama-3.2-1B bf16 growth by 8, 4 a launch, at 1024" in names
     assert not any("8B" in name and "growth" in name for name in names)
     assert len(set(names)) == len(names)

@@ -1,89 +1,291 @@
+import json
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
 
 from bench import device
-from bench.device import GRACE, MIN_SECONDS_LEFT, STEPS, TIMED_OUT, Step
+from bench.device import (
+    GRACE,
+    MIN_SECONDS_LEFT,
+    STAGES,
+    TIMED_OUT,
+    Bench,
+    Done,
+    Ending,
+    Run,
+    Stage,
+)
 
 FACTS = {"name": "H100", "torch": "2.11", "triton": "3.6"}
-NAMES = [step.name for step in STEPS]
-HERE = tuple(Step(name, f"bench.{name}", (), 100, ("json",)) for name in ("a", "b", "c"))
+CHECKED = """
+import pytest
+pytestmark = pytest.mark.gpu
+def test_good(): pass
+def test_skipped(): pytest.skip()
+@pytest.mark.parametrize("n", [1, 2])
+def test_some(n): assert n == 1
+"""
 
 
+@dataclass(frozen=True, slots=True)
+class Script(Bench):
+    """A benchmark that is a shell script, and is told its results' folder."""
+
+    def lacking(self) -> list[str]:
+        """Nothing."""
+        return []
+
+    def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
+        """Start a shell."""
+        return ["sh", "-c", self.module, "sh", str(results)]
+
+
+def scripts(*texts: str, limit: int = 100) -> list[Stage]:
+    """Stages A, B and so on, each of one script."""
+    return [
+        Stage(letter, f"stage {letter}", limit, (Script(letter.lower(), text),))
+        for letter, text in zip("ABCDEF", texts, strict=False)
+    ]
+
+
+@dataclass
 class Machine:
-    """Runs nothing, and takes 60 seconds for it; `codes` by step."""
+    """Runs nothing, and takes 60 seconds for it; `codes` by command."""
 
-    def __init__(self, **codes: int) -> None:
-        self.codes = codes
-        self.now = 0.0
-        self.ran: list[str] = []
-        self.words: list[Sequence[str]] = []
+    codes: dict[str, int] = field(default_factory=dict)
+    now: float = 0.0
+    ran: list[str] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
 
     def run(self, words: Sequence[str], log: Path, seconds: float) -> int:
         self.ran.append(log.stem)
-        self.words.append(words)
+        self.limits.append(seconds)
         self.now += 60
         return self.codes.get(log.stem, 0)
 
-    def steps(
-        self, results: Path, *, resume: bool = False, seconds: float | None = None
-    ) -> dict[str, str]:
-        before = device.earlier(results / device.STATE, FACTS) if resume else {}
-        settings = device.Run(results, FACTS, resume, seconds, self.run, lambda: self.now)
-        done = device.run(HERE, before, settings)
-        return {one.step: one.status for one in done}
+    def stages(
+        self, results: Path, stages: Sequence[Stage], *, resume: bool = True,
+        seconds: float | None = None,
+    ) -> dict[str, str]:  # fmt: skip
+        settings = Run(results, FACTS, resume, seconds, self.run, clock=lambda: self.now)
+        return {one.stage: one.status for one in device.run(stages, settings)}
 
 
-def test_what_fails_stops_no_other_and_only_that_is_run_again(tmp_path: Path) -> None:
-    first = Machine(a=1, b=TIMED_OUT)
-    assert first.steps(tmp_path) == {"a": "exit status 1", "b": "ended after 100 s", "c": "done"}
+@dataclass
+class Pipe:
+    """A named pipe, whose end is seen once every process that has opened it is gone."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        os.mkfifo(self.path)
+        self.reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(self.reader, True)
+        self.own = os.open(self.path, os.O_WRONLY)
+
+    def some(self) -> bytes:
+        """Wait for something."""
+        return os.read(self.reader, 100)
+
+    def rest(self) -> bytes:
+        """Wait for its end."""
+        os.close(self.own)
+        return b"".join(iter(self.some, b""))
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    """A pipe beside the results."""
+    made = Pipe(tmp_path / "pipe")
+    yield made
+    os.close(made.reader)
+
+
+def archived(out: Path) -> dict[str, str]:
+    """Return the files of an archive."""
+    with tarfile.open(out) as file:
+        return {one.name: file.extractfile(one).read().decode() for one in file}  # type: ignore[union-attr]
+
+
+def test_stages_succeed_fail_and_are_cut_off_with_their_children(
+    tmp_path: Path, pipe: Pipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hanging = f"exec 3> {pipe.path}; sleep 600 & echo child >&3; wait"
+    stages = scripts("echo '3 cases measured'", "echo broken; exit 3", hanging, "echo last")
+    stages[2] = Stage("C", "stage C", 3, stages[2].commands)
+    out = tmp_path / "there" / "all.tgz"
+    settings = Run(tmp_path / "results", FACTS, False, None, device.started, out)
+    done = device.run(stages, settings)
+    assert [(one.ending, one.detail) for one in done] == [
+        (Ending.DONE, "3 cases measured"),
+        (Ending.FAILED, "exit status 3: broken"),
+        (Ending.CUT, ""),
+        (Ending.DONE, "last"),
+    ]
+    assert pipe.rest() == b"child\n"  # there was one, and it is gone
+    table = device.table(stages, done)[-4:]
+    assert [line[0] for line in table] == ["A", "B", "C", "D"]
+    assert table[1].endswith("failed: exit status 3: broken")
+    assert "cut off after" in table[2]
+    printed = capsys.readouterr().out
+    assert printed.index("\n3 cases measured\n") < printed.index("\nbroken\n")
+    files = archived(out)
+    assert files["results/b.log"] == "broken\n"
+    state = json.loads(files["results/device.json"])
+    assert [one["ending"] for one in state["stages"]] == ["done", "failed", "cut off", "done"]
+    assert state["device"] == FACTS
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def interrupted(folder: str) -> None:
+    """Run three stages, of which the second hangs where `again` is not there yet."""
+    results, again = Path(folder) / "results", Path(folder) / "again"
+    hanging = f"exec 3> {folder}/pipe; echo begun >&3; exec sleep 600"
+    ran = f"echo {{}} >> {folder}/ran; "
+    stages = scripts(
+        ran.format("A") + "echo one",
+        ran.format("B") + f"[ -e {again} ] || {{ {hanging}; }}; echo two",
+        ran.format("C") + "echo three",
+    )
+    out = Path(folder) / "all.tgz"
+    device.run(stages, Run(results, FACTS, again.exists(), None, device.started, out))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a killed process leaves its own")
+def test_a_run_that_is_killed_goes_on_with_the_stage_that_it_was_in(
+    tmp_path: Path, pipe: Pipe
+) -> None:
+    code = f"from tests.unit.bench.test_device import interrupted; interrupted({str(tmp_path)!r})"
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, cwd=device.ROOT) as runner:
+        assert pipe.some() == b"begun\n"
+        runner.kill()
+    assert pipe.rest() == b""  # the command of the stage went with it
+    files = archived(tmp_path / "all.tgz")
+    assert files["results/a.log"] == "one\n"
+    assert [one["stage"] for one in json.loads(files["results/device.json"])["stages"]] == ["A"]
+    assert list(device.earlier(tmp_path / "results" / device.STATE, FACTS)) == ["A"]
+    (tmp_path / "again").touch()
+    assert subprocess.run(words, cwd=device.ROOT).returncode == 0
+    assert (tmp_path / "ran").read_text().split() == ["A", "B", "B", "C"]
+    assert {"results/a.log", "results/b.log", "results/c.log"} <= archived(
+        tmp_path / "all.tgz"
+    ).keys()
+
+
+def test_what_is_not_done_comes_before_what_has_failed(tmp_path: Path) -> None:
+    stages = scripts("", "", "", "", "")
+    first = Machine({"b": 1, "c": TIMED_OUT})
+    assert first.stages(tmp_path, stages[:4]) == {
+        "A": "done", "B": "failed: exit status 1: ", "C": "cut off after 60 s", "D": "done"
+    }  # fmt: skip
     second = Machine()
-    assert set(second.steps(tmp_path, resume=True).values()) == {"done"}
-    assert second.ran == ["a", "b"]
-    assert all(words[-1] == "--resume" for words in second.words)
+    assert set(second.stages(tmp_path, stages).values()) == {"done"}
+    assert second.ran == ["c", "e", "b"]
+    assert second.stages(tmp_path, stages, resume=False)
+    assert second.ran[3:] == ["a", "b", "c", "d", "e"]
 
 
-def test_nothing_is_kept_of_another_device(tmp_path: Path) -> None:
-    Machine().steps(tmp_path)
+def test_stages_that_are_not_asked_for_keep_their_results(tmp_path: Path) -> None:
+    stages = scripts("", "")
+    Machine().stages(tmp_path, stages)
+    Machine({"b": 1}).stages(tmp_path, stages[1:], resume=False)
+    kept = device.earlier(tmp_path / device.STATE, FACTS)
+    assert {letter: one.ending for letter, one in kept.items()} == {
+        "A": Ending.DONE, "B": Ending.FAILED
+    }  # fmt: skip
     assert device.earlier(tmp_path / device.STATE, FACTS | {"name": "H200"}) == {}
 
 
-def test_a_step_gets_what_is_left_of_the_time_and_none_starts_without(tmp_path: Path) -> None:
+def test_a_stage_gets_what_is_left_of_the_time_and_none_starts_without(tmp_path: Path) -> None:
+    machine, stages = Machine({"a": 1}), scripts("", "", "")
+    done = machine.stages(tmp_path, stages, seconds=60 + MIN_SECONDS_LEFT)
+    assert list(done.values())[1:] == ["done", "not run: no time left"]
+    assert machine.limits == [60 + MIN_SECONDS_LEFT, MIN_SECONDS_LEFT]
+    again = Machine().stages(tmp_path, stages, seconds=MIN_SECONDS_LEFT)
+    assert again["C"] == "done"
+    assert again["A"] == "failed: exit status 1: "  # still, since there was no time for it
+
+
+def test_commands_of_a_stage_share_its_time_and_the_worst_ending_counts(tmp_path: Path) -> None:
+    commands = (Script("a", ""), Script("b", ""))
+    machine = Machine({"a": TIMED_OUT})
+    done = machine.stages(tmp_path, [Stage("A", "two", 200, commands)])
+    assert machine.limits == [100, 140]
+    assert done == {"A": "cut off after 120 s"}
+
+
+def test_a_benchmark_that_leaves_cases_is_not_done_yet(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    from bench.device_run import Outcome
+
+    said = Outcome([], ["a case"]).said()
+    (tmp_path / "a.log").write_text(f"first\n{said}\n")
+    bench = Bench("a", "bench.a")
+    assert bench.outcome(tmp_path, 1) == (Ending.CUT, said)
+    assert bench.shown(tmp_path) == ["first", said]
+    words = bench.words(tmp_path, 100, True)
+    assert words[1:] == [
+        "-m", "bench.a", "--report", str(tmp_path / "a.json"), "--seconds", str(100 - GRACE),
+        "--resume",
+    ]  # fmt: skip
+
+
+def test_a_stage_whose_packages_or_files_are_missing_says_so(tmp_path: Path) -> None:
+    assert device.missing(["bench/no_such_file.py"], ["no_such_package", "json"]) == [
+        "bench/no_such_file.py", "no_such_package"
+    ]  # fmt: skip
+    stage = Stage("A", "one", 100, (Bench("a", "bench.no_such_file"),))
     machine = Machine()
-    done = machine.steps(tmp_path, seconds=60 + MIN_SECONDS_LEFT + GRACE)
-    assert done == {"a": "done", "b": "done", "c": "not run: no time left"}
-    limits = [words[words.index("--seconds") + 1] for words in machine.words]
-    assert limits == [str(100 - GRACE), str(MIN_SECONDS_LEFT)]
+    assert machine.stages(tmp_path, [stage]) == {"A": "not run: bench/no_such_file.py missing"}
+    assert machine.ran == []
 
 
-def test_a_step_whose_packages_are_missing_says_so(tmp_path: Path) -> None:
-    step = Step("a", "bench.a", (), 100, ("no_such_package", "json"))
-    (one,) = device.run([step], {}, device.Run(tmp_path, FACTS, False, None, Machine().run))
-    assert one.status == "not run: no_such_package missing"
-    assert device.missing([step])[0] == "no_such_package"
+def test_failed_tests_are_counted_and_named(tmp_path: Path) -> None:
+    folder, results = tmp_path / "checks", tmp_path / "results"
+    folder.mkdir()
+    results.mkdir()
+    (folder / "test_it.py").write_text(CHECKED)
+    tests = device.Tests("tests", (str(folder),), jobs=1)
+    code = device.started(tests.words(results, 100, False), results / "tests.log", 300)
+    ending, detail = tests.outcome(results, code)
+    assert (ending, detail) == (
+        Ending.FAILED, "2 passed, 1 failed, 1 skipped: test_it::test_some[2]"
+    )  # fmt: skip
+    shown = tests.shown(results)
+    assert len(shown) == 2
+    assert shown[0].startswith("FAILED")
+    assert tests.outcome(results, TIMED_OUT) == (Ending.CUT, detail)
+    tests.words(results, 100, True)  # nothing is left of a report once they run again
+    assert tests.outcome(results, TIMED_OUT) == (Ending.CUT, "")
 
 
-def test_a_command_that_does_not_end_is_ended_and_its_output_kept(tmp_path: Path) -> None:
-    script = "import os; print(os.environ['TRITON_INTERPRET'], flush=True); import time; time.sleep"
+def test_a_command_that_is_cut_off_can_say_what_it_has_done(tmp_path: Path) -> None:
+    script = "trap 'echo ended; exit' INT; echo $TRITON_INTERPRET; sleep 600 & wait"
     log = tmp_path / "a.log"
-    assert device.started([sys.executable, "-c", f"{script}(600)"], log, 5) == TIMED_OUT
-    first, *last = log.read_text().splitlines()
-    assert (first, last[-1]) == ("0", "KeyboardInterrupt")  # it could say what it had done
-    assert (
-        device.started(
-            [sys.executable, "-c", "import outrider.contract.settings, bench.report"], log, 300
-        )
-        == 0
-    )
+    assert device.started(["sh", "-c", script], log, 3) == TIMED_OUT
+    assert log.read_text() == "0\nended\n"
+
+
+def test_a_command_finds_the_source_tree(tmp_path: Path) -> None:
+    code = "import outrider.contract.settings, bench.report"
+    assert device.started([sys.executable, "-c", code], tmp_path / "a.log", 300) == 0
 
 
 def test_the_tests_that_need_a_gpu_are_found_where_kernels_are_compiled(tmp_path: Path) -> None:
-    (step,) = (step for step in STEPS if step.module == "pytest")
+    commands = [command for stage in STAGES for command in stage.commands]
+    folders = [one.folders for one in commands if isinstance(one, device.Tests)]
+    tests = device.Tests("tests", tuple(folder for some in folders for folder in some))
     log = tmp_path / "tests.log"
-    words = [sys.executable, "-m", "pytest", *step.arguments, "--collect-only"]
+    words = [*tests.words(tmp_path, 100, False), "--collect-only"]
     assert device.started(words, log, 300) == 0
     found = log.read_text()
     for name in ("test_tree_attention", "test_gpu_engine", "test_gpu_sampling", "bfloat16"):
@@ -91,13 +293,53 @@ def test_the_tests_that_need_a_gpu_are_found_where_kernels_are_compiled(tmp_path
     assert "interpret" not in found
 
 
-def test_all_steps_fit_in_twenty_five_minutes_and_have_a_module() -> None:
-    assert sum(step.seconds + GRACE for step in STEPS) <= 25 * 60
-    assert all((Path(device.__file__).parent / f"{name}.py").exists() for name in NAMES[1:])
+def test_stages_have_their_files_and_compile_peers_in_one_alone() -> None:
+    assert "".join(stage.letter for stage in STAGES) == "ABCDEFGHIJ"
+    commands = [(stage.letter, command) for stage in STAGES for command in stage.commands]
+    assert all((device.ROOT / root).exists() for _, command in commands for root in command.roots)
+    assert len({command.name for _, command in commands}) == len(commands)
+    benches = [(letter, one) for letter, one in commands if isinstance(one, Bench)]
+    assert {letter for letter, one in benches if "--peers" in one.arguments} == {"I"}
+
+
+def test_an_unknown_stage_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert device.letters("B,A") == ["B", "A"]
+    with pytest.raises(SystemExit):
+        device.main(["--stages", "A,X"])
+    assert "'X'; stages are A, B, C" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert device.main(["--results", str(tmp_path)]) == 2
-    assert "device: none" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
+def test_without_a_device_one_sentence_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    assert device.main(["--stages", "A,B,E", "--results", str(results)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert "CUDA device" in said.err
+    assert not results.exists()
+
+
+def test_a_result_says_how_it_ended() -> None:
+    def status(ending: Ending, detail: str) -> str:
+        return Done("A", ending, detail, 61.0, "2026-01-01").status
+
+    assert status(Ending.DONE, "301 passed") == "done: 301 passed"
+    assert status(Ending.CUT, "12 passed") == "cut off after 61 s: 12 passed"
+    assert status(Ending.NOT_RUN, "grpcio missing") == "not run: grpcio missing"
+
+
+def test_a_run_that_is_told_to_end_takes_its_command_along(tmp_path: Path, pipe: Pipe) -> None:
+    code = (
+        "import signal, sys; from pathlib import Path; from bench import device;"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3));"
+        f"device.started(['sh', '-c', 'exec 3> {pipe.path}; echo begun >&3; sleep 600 & wait'],"
+        f" Path({str(tmp_path / 'log')!r}), 600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=device.ROOT) as runner:
+        assert pipe.some() == b"begun\n"
+        runner.send_signal(signal.SIGTERM)
+    assert runner.returncode == 3
+    assert pipe.rest() == b""

@@ -7,8 +7,9 @@ import torch
 triton = pytest.importorskip("triton")
 
 from bench import kernels, linear_cases  # noqa: E402
+from bench.attention_peers import FLASH  # noqa: E402
 from bench.device_run import Entry  # noqa: E402
-from bench.kernel_case import OURS, Case, Launch  # noqa: E402
+from bench.kernel_case import OURS, SHAPES, Case, Launch  # noqa: E402
 from bench.report import Spread  # noqa: E402
 from bench.roofline_work import Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
@@ -78,6 +79,26 @@ def test_the_plot_has_a_panel_for_each_kernel(tmp_path: Path) -> None:
 
 
 def test_every_case_has_a_name_of_its_own() -> None:
-    names = [case.name for case in kernels.cases()]
+    names = [case.name for case in kernels.cases([shape.name for shape, _ in SHAPES])]
     assert len(names) > 200
     assert len(set(names)) == len(names)  # a run is resumed by them
+
+
+def test_linear_layers_come_before_attention_and_the_rest_is_not_chosen() -> None:
+    chosen = list(kernels.chosen(kernels.cases(["Llama-3-8B"]), [1, 8], [4096], False))
+    assert {case.rows for case in chosen} == {1, 8}
+    assert all(case.shape.startswith("Llama-3-8B TP 1") for case in chosen)
+    assert {kernels.context(case) for case in chosen} == {None, 4096}
+    names = [case.kernel for case in chosen]
+    assert names[-1] == "sample"
+    assert max(i for i, name in enumerate(names) if name.startswith("linear")) < names.index(
+        "attention"
+    )
+
+
+def test_peers_are_left_out_unless_they_are_asked_for() -> None:
+    sides = dict.fromkeys((OURS, "torch", "torch sdpa", "flex attention", *FLASH.values()))
+    case = Case(kernel="k", shape="s", weights="w", rows=1, bytes=1, sides=sides)  # type: ignore[arg-type]
+    (alone,), (beside,) = (kernels.chosen([case], None, None, peers) for peers in (False, True))
+    assert list(alone.sides) == [OURS, "torch", "torch sdpa"]
+    assert beside is case
