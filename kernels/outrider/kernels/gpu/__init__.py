@@ -13,3 +13,7 @@ import os
 
 # Triton 3.9 warns where this is unset, and 3.10 would change it: rows must not depend on either.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
+from outrider.kernels.gpu.compilation import read_cache_keys
+
+read_cache_keys()

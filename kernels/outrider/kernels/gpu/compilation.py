@@ -7,7 +7,10 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
+
+from triton.runtime.jit import JITFunction
 
 from outrider.kernels import gpu
 
@@ -26,7 +29,8 @@ class Compilation:
     signature: Mapping[str, str]
     """Triton type of every parameter that is no constant, by name: `*bf16`, `i32`, `fp32`."""
     constants: Mapping[str, Any]
-    """Value of every `tl.constexpr` parameter, by name; None for a pointer that is not given."""
+    """Value of every `tl.constexpr` parameter, by name; None for a pointer that is not given; False
+    for PDL, which is True where the device has dependent launches."""
     warps: int
     stages: int = 1
     multiples: tuple[str, ...] = ()
@@ -36,7 +40,25 @@ class Compilation:
 
 def registered() -> Iterator[tuple[str, Compilation]]:
     """Yield module name and compilation, over all modules of this package that list any."""
-    for module in sorted(module.name for module in pkgutil.iter_modules(gpu.__path__)):
-        found = importlib.import_module(f"{gpu.__name__}.{module}")
-        for compilation in getattr(found, "COMPILATIONS", ()):
-            yield module, compilation
+    for module in _modules():
+        for compilation in getattr(module, "COMPILATIONS", ()):
+            yield module.__name__.rpartition(".")[2], compilation
+
+
+def read_cache_keys() -> list[str]:
+    """Read the compile cache's key of every kernel of this package, and return them, in one order.
+
+    The key that triton 3.6 gives to a kernel depends on which others' keys were read before, so
+    that a worker would not find what another process has compiled. Importing this package reads
+    them all, in the order of their names. Triton 3.9 needs no order.
+    """
+    found: dict[str, JITFunction] = {}
+    for module in _modules():
+        kernels = (value for value in vars(module).values() if isinstance(value, JITFunction))
+        found |= {f"{kernel.__module__}.{kernel.__name__}": kernel for kernel in kernels}
+    return [found[name].cache_key for name in sorted(found)]
+
+
+def _modules() -> Iterator[ModuleType]:
+    for name in sorted(module.name for module in pkgutil.iter_modules(gpu.__path__)):
+        yield importlib.import_module(f"{gpu.__name__}.{name}")
