@@ -6,7 +6,7 @@ Leaves what to compile to `outrider.kernels.gpu`; works with triton 3.4 and late
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.dependent_launch import CAPABILITY
 
 ALIGNED = [["tt.divisibility", 16]]
 MATRIX = {"wgmma": r"wgmma\.mma_async", "tcgen05": r"tcgen05\.mma", "mma.sync": r"mma\.sync"}
@@ -43,11 +44,22 @@ def build(compilation: Compilation, architecture: int) -> Machine:
     options = {"num_warps": compilation.warps, "num_stages": compilation.stages}
     with triton.knobs.cache.scope(), tempfile.TemporaryDirectory() as folder:
         triton.knobs.cache.dir = folder
-        made: Any = triton.compile(source(compilation), target=target, options=options)
+        made: Any = triton.compile(
+            source(on(compilation, architecture)), target=target, options=options
+        )
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(made.asm["cubin"])
         registers, stack = usage(cubin)
     return Machine(registers, stack, int(made.metadata.shared), matrix(str(made.asm["ptx"])))
+
+
+def on(compilation: Compilation, architecture: int) -> Compilation:
+    """Return the configuration of launches on a device, which are dependent where it has such."""
+    if "PDL" not in compilation.constants:
+        return compilation
+    return replace(
+        compilation, constants={**compilation.constants, "PDL": architecture >= CAPABILITY}
+    )
 
 
 def source(compilation: Compilation) -> Any:

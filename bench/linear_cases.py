@@ -267,7 +267,7 @@ def _choices(
     widths: Sequence[int] = WIDTHS,
 ) -> dict[str, Side]:  # fmt: skip
     """Other tiles and splits than the plan's."""
-    shape = Weights(FORMATS[weights], outputs, inputs, torch.empty(0))
+    shape = Weights(FORMATS[weights], outputs, inputs, torch.empty(0, dtype=torch.bfloat16))
     cuts = {plan(shape, columns, splits) for columns in widths for splits in SPLITS}
     return {
         f"{cut.columns} columns, {cut.splits} splits": partial(ours, cut)

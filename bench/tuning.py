@@ -30,9 +30,9 @@ from outrider.kernels.gpu.weights import WeightFormat, Weights
 REPORT = RESULTS / "kernels_tuning.json"
 COMMAND = "python -m bench.tuning"
 ROWS = 8
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-COLUMNS = (16, 32, 64)
-BLOCKS = (64, 128, 256)
+SPLITS = (1, 2, 3, 4, 6, 8)
+COLUMNS = (32, 64)
+BLOCKS = (128, 256)
 STAGES = (3, 4, 6)
 WARPS = (4, 8)
 SHOWN = 3
@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, show and write the fastest cuts."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
+    names = list(dict.fromkeys(shape.name for shape, _ in SHAPES))
+    wanted.add_argument("--model", choices=names, action="append", help="only these")
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
@@ -56,14 +58,16 @@ def main(arguments: list[str] | None = None) -> int:
         write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
 
     kept = earlier(options.report, facts, "layers") if options.resume else {}
-    outcome = sweep(tasks(options.weights or WEIGHTS), kept, options.seconds, save, line)
+    outcome = sweep(
+        tasks(options.model or names, options.weights or WEIGHTS), kept, options.seconds, save, line
+    )
     print(outcome.said())
     return outcome.status
 
 
-def tasks(kinds: Sequence[str]) -> Iterator[Task]:
-    """Every layer with every kind of weights."""
-    for name, outputs, inputs in layers():
+def tasks(models: Sequence[str], kinds: Sequence[str]) -> Iterator[Task]:
+    """Every layer of some models with every kind of weights."""
+    for name, outputs, inputs in layers(models):
         for kind in kinds:
             yield Task(f"{name} {kind}", partial(measure, name, kind, outputs, inputs))
 
@@ -75,9 +79,11 @@ def measure(name: str, kind: str, outputs: int, inputs: int) -> Entry:
     return one | {"planned": ours, "fastest": best}
 
 
-def layers() -> Iterator[tuple[str, int, int]]:
-    """Name, outputs and inputs of the layers of every shape that `bench.kernels` times."""
+def layers(models: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Name, outputs and inputs of the layers of the shapes that `bench.kernels` times."""
     for model, ranks in SHAPES:
+        if model.name not in models:
+            continue
         for name, outputs, inputs in _of(model, ranks):
             yield f"{model.name} TP {ranks} {name}", outputs, inputs
 

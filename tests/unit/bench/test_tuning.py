@@ -50,4 +50,4 @@ def test_the_fastest_come_first_and_what_does_not_fit_is_left_out() -> None:
     assert {one["splits"] for one in best} == {1}
     shape = {"layer": "out", "weights": "bf16", "outputs": 50, "inputs": 100}
     one = {**shape, "planned": best[0], "fastest": best}
-    assert "planned 5 us (2 GB/s), fastest 5 us (2 GB/s): columns 16" in tuning.line(one)
+    assert "planned 5 us (2 GB/s), fastest 5 us (2 GB/s): columns 32" in tuning.line(one)

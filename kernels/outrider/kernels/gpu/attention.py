@@ -9,7 +9,7 @@ one load, where a mask would have to be searched for its k-th bit.
 A row's result is a function of its own logical context alone. Its length decides how that is cut:
 the last 64 to 127 positions are the row's tail, read by the row's own program through its
 ancestors; what is before them is committed, and is read in splits of whole blocks at absolute
-positions, by one program for all rows of a group. The splits' sums are added by split index.
+positions, by one program for all rows of a group. A second kernel adds the splits' sums, by index.
 """
 
 import math
@@ -28,20 +28,23 @@ from outrider.kernels.gpu.attention_inputs import (
     group_rows,
     splits_of,
 )
-from outrider.kernels.gpu.attention_parts import combine, fold, spans, splits_seen
+from outrider.kernels.gpu.attention_parts import fold, spans, splits_seen
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 
 DEEPEST = 64
 """Most ancestors of a row: with it all of them are in the row's tail."""
 WARPS = 4
 STAGES = 2
+COLUMNS = 64
+"""Most columns of a head that a program adds up."""
 
 
 @triton.jit
 def attend_group(  # type: ignore[no-untyped-def]
-    q, k, v, out, sequence, tables, prefix, depth, groups, sums, statistics, arrivals,
+    q, k, v, sequence, tables, prefix, depth, groups, sums, statistics,
     group, doubled, split, head, scale, window, q_row, head_size, slot_size, blocks,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_LINES: tl.constexpr,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_LINES: tl.constexpr,
     ROWS: tl.constexpr, WINDOWED: tl.constexpr, SPLITS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """One split of the committed context of a group's rows that have one size of splits."""
@@ -49,7 +52,7 @@ def attend_group(  # type: ignore[no-untyped-def]
     count = tl.load(groups + 2 * group + 1)
     i = tl.arange(0, ROWS)
     start, tail, size = spans(prefix, depth, first + i, i < count, window, SPLITS)
-    common = tl.min(tl.where(i < count, size, 1 << 30), 0) << doubled
+    common = tl.min(tl.where(i < count, size, 31), 0) + doubled
     mine = (i < count) & (size == common) & (start < tail)
     begin, parts = splits_seen(start, tail, size)
     index = tl.min(tl.where(mine, begin, 1 << 30), 0) + split
@@ -60,7 +63,8 @@ def attend_group(  # type: ignore[no-untyped-def]
         inside = (line // GROUP_LINES < count) & (of_head < GROUP)
         low, high, step = spans(prefix, depth, row, inside, window, SPLITS)
         since, seen = splits_seen(low, high, step)
-        inside &= (step == common) & (index >= since) & (index < since + seen)
+        nth = index - since
+        inside &= (step == common) & (nth >= 0) & (nth < seen)
         d, slot = tl.arange(0, D), tl.arange(0, 64)
         at = q + row.to(tl.int64)[:, None] * q_row + (head * GROUP + of_head)[:, None] * D
         queries = tl.load(at + d[None, :], inside[:, None], other=0.0)
@@ -71,8 +75,8 @@ def attend_group(  # type: ignore[no-untyped-def]
         total = tl.zeros((ROWS * GROUP_LINES, D), tl.float32)
         lowest = tl.min(tl.where(inside, low, 1 << 30), 0)
         highest = tl.max(tl.where(inside, high, 0), 0)
-        from_tile = tl.maximum(index * common, lowest) // 64
-        to_tile = tl.minimum((index + 1) * common, highest) // 64
+        from_tile = tl.maximum(index << common, lowest) >> 6
+        to_tile = tl.minimum((index + 1) << common, highest) >> 6
         for tile in range(from_tile, to_tile):
             block = tl.load(table + tile).to(tl.int64) * 64 * slot_size
             block += head.to(tl.int64) * head_size
@@ -83,32 +87,19 @@ def attend_group(  # type: ignore[no-untyped-def]
                 queries, tl.load(k + block + cells), tl.load(v + block + cells),
                 read, scale, peak, weight, total,
             )  # fmt: skip
-        part = ((row - first) * HEADS + of_head) * (SPLITS + 1) + index - since
+        part = (line // GROUP_LINES * HEADS + of_head) * (SPLITS + 1) + nth
         to = (first.to(tl.int64) * HEADS + head * GROUP) * (SPLITS + 1)
         tl.store(statistics + 2 * to + 2 * part, peak, inside)
         tl.store(statistics + 2 * to + 2 * part + 1, weight, inside)
         tl.store(sums + to * D + (part[:, None] * D + d[None, :]), total, inside[:, None])
-        tl.debug_barrier()
-        arrived = tl.atomic_add(arrivals + (first + i) * KV_HEADS + head, 1, mine)
-        tl.debug_barrier()
-        start, tail, size = spans(prefix, depth, first + i, i < count, window, SPLITS)
-        _, parts = splits_seen(start, tail, size)  # again: kept over the loop they would spill
-        last = (mine & (arrived == parts)).to(tl.int32)
-        for nth in range(count):
-            if tl.sum(tl.where(i == nth, last, 0), 0) > 0:
-                combine(
-                    out, sums, statistics, arrivals, first + nth, head,
-                    tl.sum(tl.where(i == nth, parts, 0), 0) + 1,
-                    HEADS, KV_HEADS, GROUP, GROUP_LINES, SPLITS + 1, D,
-                )  # fmt: skip
 
 
 @triton.jit
 def attend_tail(  # type: ignore[no-untyped-def]
-    q, k, v, out, sequence, tables, prefix, ancestors, depth, sums, statistics, arrivals,
+    q, k, v, sequence, tables, prefix, ancestors, depth, sums, statistics,
     row, head, scale, window, q_row, head_size, slot_size, blocks, deepest,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_LINES: tl.constexpr,
-    LINES: tl.constexpr, SPLITS: tl.constexpr, D: tl.constexpr,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, LINES: tl.constexpr,
+    SPLITS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """The last positions of one row, its ancestors among them."""
     start, tail, size = spans(prefix, depth, row, row >= 0, window, SPLITS)
@@ -124,13 +115,13 @@ def attend_tail(  # type: ignore[no-untyped-def]
     peak = tl.full((LINES,), float("-inf"), tl.float32)
     weight = tl.zeros((LINES,), tl.float32)
     total = tl.zeros((LINES, D), tl.float32)
-    for tile in range(tail // 64, (length + 63) // 64):
+    for tile in range(tail >> 6, (length + 63) >> 6):
         position = tile * 64 + nth
         seen = (position >= start) & (position < length)
         of_tree = seen & (position >= committed)
         found = tl.load(chain + position - committed, of_tree, other=0)
         offset = tl.where(of_tree, found, position)
-        slot = tl.load(table + offset // 64, seen, other=0).to(tl.int64) * 64 + offset % 64
+        slot = tl.load(table + (offset >> 6), seen, other=0).to(tl.int64) * 64 + (offset & 63)
         cells = head.to(tl.int64) * head_size + slot[:, None] * slot_size + d[None, :]
         peak, weight, total = fold(
             queries, tl.load(k + cells, seen[:, None], other=0.0),
@@ -141,43 +132,62 @@ def attend_tail(  # type: ignore[no-untyped-def]
     tl.store(statistics + 2 * part, peak, real)
     tl.store(statistics + 2 * part + 1, weight, real)
     tl.store(sums + part[:, None] * D + d[None, :], total, real[:, None])
-    tl.debug_barrier()
-    arrived = tl.atomic_add(arrivals + row * KV_HEADS + head, 1)
-    tl.debug_barrier()
-    if arrived == parts:
-        combine(
-            out, sums, statistics, arrivals, row, head, parts + 1,
-            HEADS, KV_HEADS, GROUP, GROUP_LINES, SPLITS + 1, D,
-        )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["groups_count", "window", "blocks", "deepest"])
+@triton.jit(do_not_specialize=["rows_count", "groups_count", "window", "blocks", "deepest"])
 def tree_attention_kernel(  # type: ignore[no-untyped-def]
-    q, k, v, out, sequence, tables, prefix, ancestors, depth, groups, sums, statistics, arrivals,
-    scale, window, groups_count, q_row, head_size, slot_size, blocks, deepest,
+    q, k, v, sequence, tables, prefix, ancestors, depth, groups, sums, statistics,
+    scale, window, rows_count, groups_count, q_row, head_size, slot_size, blocks, deepest,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_LINES: tl.constexpr,
     ROWS: tl.constexpr, WINDOWED: tl.constexpr, SPLITS: tl.constexpr, D: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Run splits first, tails last: they are the likeliest to combine a row."""
-    program = tl.program_id(0)
-    head = program % KV_HEADS
-    of_groups = groups_count * (2 * SPLITS * KV_HEADS)
-    if program < of_groups:
-        rest = program // KV_HEADS
-        attend_group(
-            q, k, v, out, sequence, tables, prefix, depth, groups, sums, statistics, arrivals,
-            rest % groups_count, rest // groups_count % 2, rest // groups_count // 2, head,
-            scale, window, q_row, head_size, slot_size, blocks,
-            HEADS, KV_HEADS, GROUP, GROUP_LINES, ROWS, WINDOWED, SPLITS, D,
-        )  # fmt: skip
-    else:
+    """Run tails first, whose reads wait for each other, and last the splits of a second size,
+    which few groups have."""
+    wait_for_inputs(PDL)
+    head, rest = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
+    if rest < rows_count:
         tail_lines: tl.constexpr = GROUP_LINES if GROUP_LINES > 16 else 16
         attend_tail(
-            q, k, v, out, sequence, tables, prefix, ancestors, depth, sums, statistics, arrivals,
-            (program - of_groups) // KV_HEADS, head, scale, window,
-            q_row, head_size, slot_size, blocks, deepest,
-            HEADS, KV_HEADS, GROUP, GROUP_LINES, tail_lines, SPLITS, D,
+            q, k, v, sequence, tables, prefix, ancestors, depth, sums, statistics,
+            rest, head, scale, window, q_row, head_size, slot_size, blocks, deepest,
+            HEADS, GROUP, tail_lines, SPLITS, D,
         )  # fmt: skip
+    else:
+        rest -= rows_count
+        attend_group(
+            q, k, v, sequence, tables, prefix, depth, groups, sums, statistics,
+            rest % groups_count, rest // groups_count // SPLITS, rest // groups_count % SPLITS,
+            head, scale, window, q_row, head_size, slot_size, blocks,
+            HEADS, GROUP, GROUP_LINES, ROWS, WINDOWED, SPLITS, D,
+        )  # fmt: skip
+    launch_next(PDL)
+
+
+@triton.jit(do_not_specialize=["window"])
+def combine_kernel(  # type: ignore[no-untyped-def]
+    out, prefix, depth, sums, statistics, window,
+    HEADS: tl.constexpr, SPLITS: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr,
+    D: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of one row and head, by index: its splits, then its tail."""
+    launch_next(PDL)
+    wait_for_inputs(PDL)
+    line = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0) // HEADS
+    start, tail, size = spans(prefix, depth, row, row >= 0, window, SPLITS)
+    _, parts = splits_seen(start, tail, size)
+    part = tl.arange(0, PARTS)
+    there = part <= parts
+    at = line * (SPLITS + 1) + part
+    peaks = tl.load(statistics + 2 * at, there, other=float("-inf"))
+    top = tl.max(peaks, 0)
+    factors = tl.exp2(peaks - tl.where(top == float("-inf"), 0.0, top))
+    weight = tl.sum(factors * tl.load(statistics + 2 * at + 1, there, other=0.0), 0)
+    d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    held = tl.load(sums + at[:, None] * D + d[None, :], there[:, None], other=0.0)
+    total = tl.sum(factors[:, None] * held, 0) / tl.where(weight > 0, weight, 1.0)
+    tl.store(out + line * D + d, total.to(out.dtype.element_ty))
 
 
 def tree_attention(
@@ -198,8 +208,8 @@ def tree_attention(
     `window`: latest positions seen, 0 for all. Every position seen must have been written.
     Scores and sums are float32; weights are rounded to v's dtype before they meet values.
 
-    Source: SwiftSpec's fused masked attention with its combine inside the launch (arXiv 2506.11309,
-    M7); online softmax of FlashAttention-2 (2307.08691) split over keys as in Flash-Decoding.
+    Source: SwiftSpec's fused masked attention (arXiv 2506.11309, M7); online softmax of
+    FlashAttention-2 (2307.08691), split over keys and combined as in Flash-Decoding.
     Traffic, with b bytes an element: 2 b kv_heads head_dim positions for each group of rows of a
     sequence (again, from L2, for each row's tail of at most 127 positions), 2 b heads head_dim for
     each row, and 8 (head_dim + 2) heads (splits + 1) of scratch for each row, which stays in L2.
@@ -207,15 +217,21 @@ def tree_attention(
     heads, kv_heads, head_dim = _checked(q, k, v, rows, out, scratch)
     group = heads // kv_heads
     splits, groups = scratch.splits, rows.groups.shape[0]
-    programs = kv_heads * (groups * 2 * splits + q.shape[0])
-    tree_attention_kernel[(programs,)](
-        q, k, v, out, rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth,
-        rows.groups, scratch.sums, scratch.statistics, scratch.arrivals,
-        scale * math.log2(math.e), window, groups,
+    count = q.shape[0]
+    tree_attention_kernel[(kv_heads * (count + groups * 2 * splits),)](
+        q, k, v, rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth,
+        rows.groups, scratch.sums, scratch.statistics,
+        scale * math.log2(math.e), window, count, groups,
         q.stride(0), k.stride(0), k.stride(1),
         rows.tables.shape[1], rows.ancestors.shape[1],
         heads, kv_heads, group, triton.next_power_of_2(group), group_rows(heads, kv_heads),
-        window > 0, splits, head_dim, num_warps=WARPS, num_stages=STAGES,
+        window > 0, splits, head_dim, num_warps=WARPS, num_stages=STAGES, **dependent(),
+    )  # fmt: skip
+    columns = min(head_dim, COLUMNS)
+    combine_kernel[(count * heads, head_dim // columns)](
+        out, rows.prefix, rows.depth, scratch.sums, scratch.statistics, window,
+        heads, splits, triton.next_power_of_2(splits + 1), columns, head_dim, num_warps=WARPS,
+        **dependent(),
     )  # fmt: skip
 
 
@@ -280,15 +296,21 @@ def _checked(
 
 def _compilation(heads: int, kv_heads: int, head_dim: int, windowed: bool = False) -> Compilation:
     group = heads // kv_heads
-    pointers = dict.fromkeys(("q", "k", "v", "out"), "*bf16")
+    pointers = dict.fromkeys(("q", "k", "v"), "*bf16")
     indices = ("sequence", "tables", "prefix", "ancestors", "depth", "groups")
     strides = ("q_row", "head_size", "slot_size")
-    signature = pointers | dict.fromkeys((*indices, "arrivals"), "*i32")
+    signature = pointers | dict.fromkeys(indices, "*i32")
     signature |= {"sums": "*fp32", "statistics": "*fp32", "scale": "fp32"}
-    signature |= dict.fromkeys(("window", "groups_count", "blocks", "deepest", *strides), "i32")
+    sizes = ("window", "rows_count", "groups_count", "blocks", "deepest")
+    signature |= dict.fromkeys((*sizes, *strides), "i32")
     constants: dict[str, Any] = {"HEADS": heads, "KV_HEADS": kv_heads, "GROUP": group}
     constants |= {"GROUP_LINES": triton.next_power_of_2(group), "SPLITS": splits_of(kv_heads)}
-    constants |= {"ROWS": group_rows(heads, kv_heads), "WINDOWED": windowed, "D": head_dim}
+    constants |= {
+        "ROWS": group_rows(heads, kv_heads),
+        "WINDOWED": windowed,
+        "D": head_dim,
+        "PDL": False,
+    }
     return Compilation(
         kernel=tree_attention_kernel,
         name=f"{heads} heads of {kv_heads} x {head_dim} bf16" + " windowed" * windowed,
@@ -300,6 +322,18 @@ def _compilation(heads: int, kv_heads: int, head_dim: int, windowed: bool = Fals
     )
 
 
+def _combination(heads: int, splits: int, head_dim: int) -> Compilation:
+    types = {"out": "*bf16", "prefix": "*i32", "depth": "*i32", "sums": "*fp32"}
+    constants = {"HEADS": heads, "SPLITS": splits, "PARTS": triton.next_power_of_2(splits + 1)}
+    return Compilation(
+        kernel=combine_kernel,
+        name=f"sum of {splits} splits, {heads} heads x {head_dim} bf16",
+        signature=types | {"statistics": "*fp32", "window": "i32"},
+        constants=constants | {"COLUMNS": min(head_dim, COLUMNS), "D": head_dim, "PDL": False},
+        warps=WARPS,
+    )
+
+
 COMPILATIONS = (
     _compilation(32, 8, 128),  # Llama-3-8B
     _compilation(32, 8, 128, windowed=True),  # Mistral-7B
@@ -308,4 +342,6 @@ COMPILATIONS = (
     _compilation(64, 8, 128),  # Llama-3-70B
     _compilation(8, 1, 128),  # at degree 8
     _compilation(32, 8, 64),  # Llama-3.2-1B, a draft
+    _combination(32, 32, 128),
+    _combination(8, 64, 128),
 )

@@ -32,11 +32,10 @@ class ContextRows:
 
 @dataclass(frozen=True, slots=True)
 class AttentionScratch:
-    """Sums of splits until the last one of a row arrives; `make_scratch` sizes it."""
+    """Sums of splits until they are combined; `make_scratch` sizes it."""
 
     sums: Tensor  # float32 [rows, heads, splits + 1, head_dim]
     statistics: Tensor  # float32 [rows, heads, splits + 1, 2]: largest score in bits, and weight
-    arrivals: Tensor  # int32 [rows, kv_heads], zeros between launches
 
     @property
     def splits(self) -> int:
@@ -57,7 +56,6 @@ def make_scratch(
     return AttentionScratch(
         torch.empty((rows, heads, parts, head_dim), dtype=torch.float32, device=device),
         torch.empty((rows, heads, parts, 2), dtype=torch.float32, device=device),
-        torch.zeros((rows, kv_heads), dtype=torch.int32, device=device),
     )
 
 

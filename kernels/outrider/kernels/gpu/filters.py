@@ -29,6 +29,8 @@ from outrider.kernels.gpu.sampling_inputs import (
 )
 
 DIGITS = 8
+LEADING: tl.constexpr = tl.constexpr(DIGITS - 1)
+"""The first digit that is found."""
 NO_CUT = 1 << 62
 """A key beyond every key."""
 PIVOTS: tl.constexpr = tl.constexpr(16)
@@ -38,14 +40,13 @@ INFINITE: tl.constexpr = tl.constexpr(0x7F800000)
 
 @triton.jit
 def narrowed(  # type: ignore[no-untyped-def]
-    before, tallies, goals, row, rows, ranks, chunks,
-    DIGIT: tl.constexpr, MASS: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
+    before, tallies, goals, row, rows, ranks, chunks, digit, MASS: tl.constexpr, PARTS: tl.constexpr
+):
     """Return the key so far with one digit more, the tally of the keys below it, and the goal."""
     at, real = parts_of(row, rows, ranks, chunks, PARTS)
     cells = tallies + (at * PIVOTS)[:, None] + tl.arange(0, PIVOTS)[None, :]
     tally = tl.sum(tl.load(cells, real[:, None], other=0), 0)
-    if DIGIT == 7:
+    if digit == LEADING:
         key, below = (row * 0).to(tl.int64), (row * 0).to(tl.int64)
         goal = tl.max(tally, 0)
         asked = tl.load(goals + row)
@@ -57,22 +58,22 @@ def narrowed(  # type: ignore[no-untyped-def]
         key, below = tl.load(before + 3 * row), tl.load(before + 3 * row + 1)
         goal = tl.load(before + 3 * row + 2)
     short = tally < goal
-    key += tl.sum(short.to(tl.int64), 0) << (4 * DIGIT)
+    key += tl.sum(short.to(tl.int64), 0) << (4 * digit)
     return key, tl.maximum(below, tl.max(tl.where(short, tally, 0), 0)), goal
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ranks", "chunks", "digit"])
 def tally_kernel(  # type: ignore[no-untyped-def]
     logits, survey, temperature, goals, cuts_k, before, found, tallies, out,
-    row_size, columns, rows, ranks, chunks,
-    DIGIT: tl.constexpr, MASS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr,
+    row_size, columns, rows, ranks, chunks, digit,
+    MASS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """One program a chunk and row: narrows by the last digit's tallies, then tallies the next."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     key = (row * 0).to(tl.int64)
-    if DIGIT < 7:
+    if digit < LEADING:
         key, below, goal = narrowed(
-            before, tallies, goals, row, rows, ranks, chunks, DIGIT + 1, MASS, PARTS
+            before, tallies, goals, row, rows, ranks, chunks, digit + 1, MASS, PARTS
         )
         if chunk == 0:
             tl.store(found + 3 * row, key)
@@ -90,13 +91,14 @@ def tally_kernel(  # type: ignore[no-untyped-def]
     else:
         weight = (column < columns).to(tl.int32)
     at = out + (row * chunks + chunk) * PIVOTS
-    for digit in tl.static_range(PIVOTS):
-        pivot = key + ((digit + 1) << (4 * DIGIT)) - 1
+    step = tl.full((), 1, tl.int64) << (4 * digit)
+    for nth in tl.static_range(PIVOTS):
+        pivot = key + (nth + 1) * step - 1
         held = tl.sum(tl.where(keys <= pivot.to(tl.uint32), weight, 0), 0)
-        tl.store(at + digit, held.to(tl.int64))
+        tl.store(at + nth, held.to(tl.int64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ranks", "chunks"])
 def cut_kernel(  # type: ignore[no-untyped-def]
     before, tallies, goals, cuts, rows, ranks, chunks, MASS: tl.constexpr, PARTS: tl.constexpr
 ):
@@ -108,7 +110,7 @@ def cut_kernel(  # type: ignore[no-untyped-def]
     tl.store(cuts + 3 * row + 2, goal)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ranks", "chunks"])
 def equals_kernel(  # type: ignore[no-untyped-def]
     logits, survey, temperature, cuts, out, row_size, columns, rows, ranks, chunks,
     PARTS: tl.constexpr, CHUNK: tl.constexpr,
@@ -210,8 +212,8 @@ def find_cuts(
         tally_kernel[(chunks, rows)](
             logits, survey, inputs.temperature, goals, goal.cuts_k,
             found[min(digit + 1, DIGITS - 1)], found[digit], tallies, out,
-            logits.stride(0), columns, rows, ranks, chunks,
-            digit, mass, parts, chunk_of(columns), num_warps=WARPS,
+            logits.stride(0), columns, rows, ranks, chunks, digit,
+            mass, parts, chunk_of(columns), num_warps=WARPS,
         )  # fmt: skip
         tallies = shard.gather(out)
     cut_kernel[(rows,)](found[0], tallies, goals, cuts, rows, ranks, chunks, mass, parts)
@@ -232,17 +234,17 @@ def count_equals(
     return out
 
 
-def _tally(digit: int, mass: bool, after_k: bool) -> Compilation:
+def _tally(mass: bool, after_k: bool) -> Compilation:
     types = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32", "cuts_k": "*i64"}
     types |= {"goals": "*fp64" if mass else "*i32"}
     types |= dict.fromkeys(("before", "found", "tallies", "out"), "*i64")
-    types |= dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks"), "i32")
-    constants: dict[str, Any] = {"DIGIT": digit, "MASS": mass, "PARTS": 32, "CHUNK": CHUNK}
+    types |= dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks", "digit"), "i32")
+    constants: dict[str, Any] = {"MASS": mass, "PARTS": 32, "CHUNK": CHUNK}
     if not after_k:
         constants["cuts_k"] = None
     return Compilation(
         kernel=tally_kernel,
-        name=f"{'weights' if mass else 'counts'}{' after top-k' * after_k}, digit {digit}",
+        name=f"{'weights' if mass else 'counts'}{' after top-k' * after_k}",
         signature={name: kind for name, kind in types.items() if name not in constants},
         constants=constants,
         warps=WARPS,
@@ -251,11 +253,9 @@ def _tally(digit: int, mass: bool, after_k: bool) -> Compilation:
 
 
 COMPILATIONS = (
-    _tally(7, False, False),
-    _tally(6, False, False),
-    _tally(6, True, False),
-    _tally(7, True, True),
-    _tally(6, True, True),
+    _tally(False, False),
+    _tally(True, False),
+    _tally(True, True),
     Compilation(
         kernel=cut_kernel,
         name="cut",

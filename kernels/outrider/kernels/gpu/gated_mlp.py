@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 from outrider.kernels.gpu.linear_shapes import compilations
 from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
 from outrider.kernels.gpu.tiling import LINES, Tiling, plan
@@ -21,7 +22,7 @@ def gated_kernel(  # type: ignore[no-untyped-def]
     rows, inputs, outputs, splits, share,
     out,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr,
+    NATIVE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A program: 16 rows, one tile of both halves, one split."""
     row = tl.program_id(0) * LINES
@@ -31,11 +32,13 @@ def gated_kernel(  # type: ignore[no-untyped-def]
     first = tile.to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     inside = first < width
     begin = split * share
+    wait_for_inputs(PDL)
     gate, up = products(
         x, weights, scales, zeros, row, rows, inputs, outputs, first, first + width,
         inside, inside, begin, tl.minimum(begin + share, inputs),
         FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
     )  # fmt: skip
+    launch_next(PDL)
     place = tile * tl.num_programs(0) + tl.program_id(0)
     gate, up, last = gathered(gate, up, sums, arrivals, place, row, rows, split, splits, COLUMNS)
     if last:
@@ -60,7 +63,7 @@ def gated(
     if out.shape != (len(x), weights.outputs // 2) or not out.is_contiguous():
         wanted = (len(x), weights.outputs // 2)
         raise ValueError(f"out: {tuple(out.shape)}, wanted {wanted}, contiguous")
-    launch(gated_kernel, cut or plan(weights), x, weights, scratch, out)
+    launch(gated_kernel, cut or plan(weights), x, weights, scratch, out, **dependent())
 
 
 def gated_reference(

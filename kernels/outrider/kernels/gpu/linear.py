@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 from outrider.kernels.gpu.linear_shapes import compilations
 from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
 from outrider.kernels.gpu.tiling import LINES, Tiling, plan
@@ -19,7 +20,7 @@ def linear_kernel(  # type: ignore[no-untyped-def]
     rows, inputs, outputs, splits, share,
     out,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr,
+    NATIVE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A program: 16 rows, two neighbouring tiles of outputs, one split."""
     row = tl.program_id(0) * LINES
@@ -28,11 +29,13 @@ def linear_kernel(  # type: ignore[no-untyped-def]
     first = tile.to(tl.int64) * (2 * COLUMNS) + tl.arange(0, COLUMNS)
     second = first + COLUMNS
     begin = split * share
+    wait_for_inputs(PDL)
     one, other = products(
         x, weights, scales, zeros, row, rows, inputs, outputs, first, second,
         first < outputs, second < outputs, begin, tl.minimum(begin + share, inputs),
         FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
     )  # fmt: skip
+    launch_next(PDL)
     place = tile * tl.num_programs(0) + tl.program_id(0)
     one, other, last = gathered(
         one, other, sums, arrivals, place, row, rows, split, splits, COLUMNS
@@ -59,7 +62,7 @@ def linear(
     if out.shape != (len(x), weights.outputs) or not out.is_contiguous():
         wanted = (len(x), weights.outputs)
         raise ValueError(f"out: {tuple(out.shape)}, wanted {wanted}, contiguous")
-    launch(linear_kernel, cut or plan(weights), x, weights, scratch, out)
+    launch(linear_kernel, cut or plan(weights), x, weights, scratch, out, **dependent())
 
 
 def linear_reference(

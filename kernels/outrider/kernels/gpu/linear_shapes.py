@@ -7,6 +7,8 @@ same few kernels, as long as inputs and outputs are multiples of 128.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
@@ -30,17 +32,22 @@ def compilations(
     """Return one kernel with every format; `others` and `constants` are its own parameters."""
 
     def one(kind: WeightFormat, native: bool) -> Compilation:
-        cut = plan(Weights(kind, 4096, 4096, None), columns)  # type: ignore[arg-type]
+        cut = plan(Weights(kind, 4096, 4096, torch.empty(0, dtype=torch.bfloat16)), columns)
         pointers = POINTERS[kind]
         signature = {"x": "*bf16"} | pointers | {"sums": "*fp32", "arrivals": "*i32"}
         shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block}
         absent: dict[str, Any] = {key: None for key in ("scales", "zeros") if key not in pointers}
         emulated = " emulated" * (kind is WeightFormat.FP8 and not native)
+        early = {"PDL": False} if "PDL" in kernel.arg_names else {}
         return Compilation(
             kernel=kernel,
             name=f"{name}{kind.name.lower()}{emulated}",
             signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
-            constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants or {}),
+            constants=absent
+            | shape
+            | {"EVEN": True, "NATIVE": native}
+            | early
+            | dict(constants or {}),
             warps=cut.warps,
             stages=cut.stages,
             multiples=("inputs", "outputs", "share", *multiples),

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 
 WARPS = 8
 INT8_LARGEST = 127
@@ -60,8 +61,11 @@ def add_norm_kernel(  # type: ignore[no-untyped-def]
     hidden,
     QUANTISED: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """One program a row."""
+    launch_next(PDL)
+    wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < hidden
@@ -105,8 +109,9 @@ def add_norm(
     held = out.view(torch.uint8) if kind is Quantised.FP8 else out
     block = triton.next_power_of_2(hidden)
     add_norm_kernel[(rows,)](
-        residual, update, weight, epsilon, held, scales, hidden, kind.value, block, num_warps=WARPS
-    )
+        residual, update, weight, epsilon, held, scales, hidden, kind.value, block,
+        num_warps=WARPS, **dependent(),
+    )  # fmt: skip
 
 
 def add_norm_reference(
@@ -149,7 +154,7 @@ def _checked(
 
 
 def _compilation(hidden: int, kind: Quantised, out: str) -> Compilation:
-    constants: dict[str, Any] = {"QUANTISED": kind.value, "BLOCK": hidden}
+    constants: dict[str, Any] = {"QUANTISED": kind.value, "BLOCK": hidden, "PDL": False}
     types = {"residual": "*bf16", "update": "*bf16", "weight": "*bf16", "epsilon": "fp32"}
     types |= {"out": out, "scales": "*fp32", "hidden": "i32"}
     if kind is Quantised.NO:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 from outrider.kernels.gpu.linear_shapes import compilations
 from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
 from outrider.kernels.gpu.tiling import LINES, Tiling, plan
@@ -62,7 +63,7 @@ def projection_kernel(  # type: ignore[no-untyped-def]
     bias, q_norm, k_norm, epsilon, table, positions, slots,
     q, k, v, k_head, k_slot, v_head, v_slot, heads, kv_heads,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr,
+    NATIVE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A program: 16 rows, one head, one split."""
     row = tl.program_id(0) * LINES
@@ -72,11 +73,13 @@ def projection_kernel(  # type: ignore[no-untyped-def]
     first = head.to(tl.int64) * (2 * COLUMNS) + columns
     second = first + COLUMNS
     begin = split * share
+    wait_for_inputs(PDL)
     one, other = products(
         x, weights, scales, zeros, row, rows, inputs, outputs, first, second,
         first < outputs, second < outputs, begin, tl.minimum(begin + share, inputs),
         FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
     )  # fmt: skip
+    launch_next(PDL)
     place = head * tl.num_programs(0) + tl.program_id(0)
     one, other, last = gathered(
         one, other, sums, arrivals, place, row, rows, split, splits, COLUMNS
@@ -138,6 +141,7 @@ def project(
         projection_kernel, cut or plan(weights, q.shape[2] // 2), x, weights, scratch,
         parts.bias, parts.q_norm, parts.k_norm, parts.epsilon, table, places.positions,
         places.slots, q, k, v, k.stride(0), k.stride(1), v.stride(0), v.stride(1), heads, kv_heads,
+        **dependent(),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ NEGLIGIBLE: tl.constexpr = tl.constexpr(1e-3)
 """More than the rounding of an fp32 bound on a perturbed logit."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_id", "chunks"])
 def survey_kernel(  # type: ignore[no-untyped-def]
     logits, out, row_size, columns, first_id, chunks, CHUNK: tl.constexpr
 ):
@@ -64,7 +64,7 @@ def survey_kernel(  # type: ignore[no-untyped-def]
     tl.store(at + 2, (first_id + tl.min(tl.where(x == top, column, 1 << 30), 0)).to(tl.float32))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_id", "rank", "rows", "ranks", "chunks"])
 def sample_kernel(  # type: ignore[no-untyped-def]
     logits, survey, temperature, log_min_p, seed, choice, position, cuts_k, cuts_p,
     equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
@@ -104,7 +104,7 @@ def sample_kernel(  # type: ignore[no-untyped-def]
     tl.store(at + 2, logit.to(tl.float64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ranks", "chunks"])
 def settle_kernel(  # type: ignore[no-untyped-def]
     survey, best, temperature, tokens, logprobs, rows, ranks, chunks, PARTS: tl.constexpr
 ):

@@ -88,7 +88,8 @@ def _native(weights: Weights, x: Tensor) -> bool:
 def from_e4m3(bits, DTYPE: tl.constexpr, NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the values of e4m3 bits, exactly; NaN becomes a number."""
     if NATIVE:
-        values = bits.to(tl.float8e4nv, bitcast=True).to(DTYPE)
+        # Through float32: the direct way to bfloat16 takes a conversion a number, at a low rate.
+        values = bits.to(tl.float8e4nv, bitcast=True).to(tl.float32).to(DTYPE)
     else:
         wide = bits.to(tl.int16)
         half = ((wide & 0x80) << 8) | ((wide & 0x7F) << 7)  # float16, but for its exponent's bias

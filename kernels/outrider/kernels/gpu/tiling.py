@@ -6,6 +6,7 @@ running it to `tiles`.
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import triton.language as tl
 
@@ -16,18 +17,28 @@ LINES: tl.constexpr = tl.constexpr(16)
 MAX_SPLITS: tl.constexpr = tl.constexpr(16)
 """Most splits of the inputs."""
 WARPS = 4
-STAGES = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 4, WeightFormat.INT4: 6}
-"""Tiles under way in a program, and one: about 40 KB of weights. `bench.tuning` measures others."""
-MIN_BLOCKS = 2
-"""Tiles of inputs of a split, at least."""
-SLOTS = 3 * 132
-"""Programs that an H100 or H200 runs at once: 60 KB of shared memory each."""
-ENOUGH = 200
-"""Programs that keep its memory busy: 8 MB under way, twice what its latency asks for."""
+COLUMNS = {WeightFormat.PLAIN: 32, WeightFormat.FP8: 32, WeightFormat.INT4: 64}
+"""Outputs of each of a program's two tiles, where nothing else asks for a width."""
+STAGES = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 3, WeightFormat.INT4: 3}
+"""Tiles under way in a program, and one."""
+PLAIN_TILE = 32768
+"""Bytes of both tiles of plain weights: long rows, of few programs, are read fastest."""
+PROCESSORS, SHARED = 132, 232448
+"""Processors of an H100 or H200, and bytes of shared memory of one."""
+RESIDENT = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 4, WeightFormat.INT4: 2}
+"""Most programs that a processor's registers hold."""
+UNDER_WAY = {WeightFormat.PLAIN: 7e6, WeightFormat.FP8: 6.2e6, WeightFormat.INT4: 4.4e6}
+"""Bytes under way that keep the memory busy; of int4, the instructions of its conversion."""
 BANDWIDTH = 3.35e12
-"""Its bytes a second."""
+"""Bytes that an H100 reads in a second."""
 MEETING = 2e-6
 """Seconds from a split's last product to the sum of all: a store, then an atomic, then a load."""
+MIN_BLOCKS = 2
+"""Tiles of inputs of a split, at least."""
+PACKED = {WeightFormat.FP8: 1.0, WeightFormat.INT4: 0.52}
+"""Bytes of a weight that is not plain, its part of scales and zeros included."""
+# Measured by `bench.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against 60 KB
+# of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18 less.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +65,61 @@ class Tiling:
 
 def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Tiling:
     """Cut a layer as `seconds` finds fastest; `splits` overrides that."""
-    columns = columns or (32 if weights.format is WeightFormat.PLAIN else 64)
-    return _plan(weights.format, weights.outputs, weights.inputs, columns, splits)
+    kind = weights.format
+    each = PACKED[kind] if kind in PACKED else float(weights.values.element_size())
+    layer = Layer(kind, weights.outputs, weights.inputs, each)
+    return _plan(layer, columns or COLUMNS[kind], splits)
+
+
+class Layer(NamedTuple):
+    """What a plan follows from."""
+
+    kind: WeightFormat
+    outputs: int
+    inputs: int
+    each: float
+    """Bytes of a weight."""
 
 
 @cache
-def _plan(
-    kind: WeightFormat, outputs: int, inputs: int, columns: int, splits: int | None
-) -> Tiling:
-    block = 64 if kind is WeightFormat.PLAIN and columns > 32 else GROUP
+def _plan(layer: Layer, columns: int, splits: int | None) -> Tiling:
+    kind, outputs, inputs, each = layer
+    block = GROUP
+    if kind is WeightFormat.PLAIN:
+        block = min(256, PLAIN_TILE // int(2 * columns * each))
     tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
-    most = max(1, min(MAX_SPLITS.value, blocks // MIN_BLOCKS)) if tiles < SLOTS else 1
-    size = (
-        outputs
-        * inputs
-        * {WeightFormat.PLAIN: 2, WeightFormat.FP8: 1, WeightFormat.INT4: 0.52}[kind]
-    )
-    wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size))
+    load = _load(kind, 2 * columns * block * each, block)
+    most = max(1, min(MAX_SPLITS.value, blocks // MIN_BLOCKS)) if tiles < load.slots else 1
+    size = outputs * inputs * each
+    wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size, load))
     share = -(-blocks // wanted) * block
     return Tiling(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
 
 
-def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:
+class Load(NamedTuple):
+    """What a layer's programs make of the device."""
+
+    slots: int
+    """Programs that run at once."""
+    enough: float
+    """Programs that keep the memory busy."""
+
+
+def _load(kind: WeightFormat, tile: float, block: int) -> Load:
+    """Return the load of programs with two tiles of weights, `tile` bytes, of `block` inputs."""
+    buffers = STAGES[kind] - 1
+    resident = min(RESIDENT[kind], SHARED // int(buffers * (tile + LINES.value * block * 2)))
+    return Load(PROCESSORS * max(1, resident), UNDER_WAY[kind] / (buffers * tile))
+
+
+def seconds(tiles: int, splits: int, outputs: int, size: float, load: Load) -> float:
     """Estimate the time of a layer of `size` bytes: reading, slowed by few programs, and meeting.
 
     Programs that do not fit beside the others come after them. Eight rows are taken for the sums,
     whatever runs: a plan must not depend on it.
     """
     programs = tiles * splits
-    left = programs % SLOTS
-    reading = size / BANDWIDTH * (programs - left + max(left, ENOUGH * (left > 0))) / programs
+    left = programs % load.slots
+    reading = size / BANDWIDTH * (programs - left + max(left, load.enough * (left > 0))) / programs
     meeting = MEETING + 8 * 8 * splits * outputs / BANDWIDTH
     return reading + meeting * (splits > 1)

@@ -61,7 +61,7 @@ def insert(found, ids, score, token, K: tl.constexpr):  # type: ignore[no-untype
     return tl.where(here, score, found), tl.where(here, token, ids), better
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_id", "rank", "rows", "ranks", "chunks"])
 def top_children_kernel(  # type: ignore[no-untyped-def]
     logits, survey, temperature, log_min_p, seed, choice, position, scale, token_ids,
     cuts_k, cuts_p, equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
@@ -127,7 +127,7 @@ def top_children_kernel(  # type: ignore[no-untyped-def]
     tl.store(at + 2 * K + 1, peak)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ranks", "chunks", "children"])
 def merge_kernel(  # type: ignore[no-untyped-def]
     best, tokens, logprobs, log_share, rows, ranks, chunks, children,
     K: tl.constexpr, PARTS: tl.constexpr,

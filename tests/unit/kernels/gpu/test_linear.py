@@ -68,13 +68,28 @@ def test_a_launch_leaves_the_scratch_as_it_was(device: str) -> None:
 
 def test_a_layer_is_split_until_it_keeps_the_memory_busy() -> None:
     def cut(outputs: int, inputs: int) -> Tiling:
-        return plan(Weights(WeightFormat.PLAIN, outputs, inputs, torch.empty(0)))
+        nothing = torch.empty(0, dtype=torch.bfloat16)
+        return plan(Weights(WeightFormat.PLAIN, outputs, inputs, nothing))
 
     assert cut(28672, 4096).splits == 1  # 448 programs are more than run at once
-    assert (cut(4096, 4096).tiles, cut(4096, 4096).splits) == (64, 4)
-    assert cut(4096, 512).splits == 1  # reading takes less than meeting would
+    assert (cut(1024, 4096).tiles, cut(1024, 4096).splits) == (16, 4)
+    assert cut(1024, 512).splits == 1  # reading takes less than meeting would
     whole = [cut(outputs, 8192) for outputs in range(64, 16384, 64)]
     assert all(one.splits * one.share >= 8192 > (one.splits - 1) * one.share for one in whole)
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype_name", ["bfloat16", "float32"])
+@pytest.mark.parametrize("columns", [None, 16, 32, 64, 128])
+def test_a_programs_tiles_fit_the_shared_memory_of_a_processor(
+    kind: WeightFormat, dtype_name: str, columns: int | None
+) -> None:
+    values = torch.empty(0, dtype=getattr(torch, dtype_name))
+    cut = plan(Weights(kind, 4096, 4096, values), columns)
+    width = values.element_size()
+    weight = width if kind is WeightFormat.PLAIN else {WeightFormat.FP8: 1}.get(kind, 0.5)
+    tiles = 2 * cut.columns * cut.block * weight + 16 * cut.block * width
+    assert (cut.stages - 1) * tiles <= 232_448
 
 
 def test_results_may_be_wider_than_inputs(device: str) -> None:
