@@ -44,6 +44,8 @@ GRACE = 20
 MIN_SECONDS_LEFT = 20
 """Seconds that are worth starting a stage for."""
 TIMED_OUT = 124
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Signals that tell this process to end."""
 SHOWN = 60
 """Lines of a log that are printed."""
 NAMED = 8
@@ -450,20 +452,27 @@ def started(words: Sequence[str], log: Path, seconds: float) -> int:
     here = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=_end_with_parent,
-        )  # fmt: skip
-        try:
-            return ended(process, seconds)
-        finally:
+    # Told to end while the command starts, this process would leave it behind.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    process = None
+    try:
+        with log.open("w", encoding="utf-8") as file:
+            process = subprocess.Popen(
+                words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=_end_with_parent,
+            )  # fmt: skip
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        return ended(process, seconds)
+    finally:
+        if process is not None:
             _signal(process, signal.SIGKILL)
             process.wait()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _end_with_parent() -> None:
     """Have Linux kill this process once the one that started it is gone, even if that is killed."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
