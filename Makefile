@@ -59,7 +59,7 @@ proto: sync ## write the stubs beside their .proto files
 bench: sync ## measure speculation; writes bench/results/
 	$(BIN)/python -m bench.speculation
 
-gpu: ## on a machine with a GPU: its tests and benchmarks with PYTHON's torch; up to 40 minutes
+gpu: ## on a machine with a GPU: its tests and benchmarks with PYTHON's torch; up to 45 minutes
 	$(PYTHON) -m bench.device
 
 images: ## build both images, with docker or podman; REGISTRY=host/team/ DEVICE=cpu or cuda

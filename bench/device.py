@@ -14,6 +14,7 @@ examples:
 import argparse
 import ctypes
 import json
+import math
 import os
 import re
 import signal
@@ -35,7 +36,8 @@ from xml.etree import ElementTree
 from bench.import_closure import imported
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "bench" / "results" / "device"
+RESULTS = ROOT / "gpu-results"
+"""Folder of this machine's results, which git ignores; `bench/results/device` has the project's."""
 FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
 """Folders of the source tree that Python has to find."""
 STATE = "device.json"
@@ -241,7 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the stages; 0 where all are done, 2 where there is no device."""
     options = _options(arguments)
     facts = device()
-    if facts is None:
+    if facts is None or not _can_write(options.results, options.out):
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say(f"device: {facts['name']}, torch {facts['torch']}, triton {facts['triton']}")
@@ -250,6 +252,19 @@ def main(arguments: list[str] | None = None) -> int:
     done = run(stages, settings)
     say(*table(stages, done), sep="\n")
     return int(any(one.ending is not Ending.DONE for one in done))
+
+
+def _can_write(results: Path, out: Path | None) -> bool:
+    """True if the folder of results and the archive can be written; says so if not."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        (results / f"{STATE}.part").touch()
+        if out:
+            archive(results, out)
+    except OSError as error:
+        print(f"no stage was run: --results or --out cannot be written: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -261,15 +276,34 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--stages", type=letters, default=every, metavar="A,B", help="only these stages"
     )
-    parser.add_argument("--seconds", type=float, help="start nothing after so many")
+    parser.add_argument(
+        "--seconds", type=seconds_of, metavar="N",
+        help=f"end after so many and {GRACE} more; a stage starts with {MIN_SECONDS_LEFT} left",
+    )  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="leave out what is done")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of all results")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        help=f"folder of all results, default {RESULTS.name}",
+    )
     parser.add_argument("--out", type=Path, help="archive of all results, written after each stage")
     return parser.parse_args(arguments)
 
 
 def _contents() -> str:
     return "\n".join(f"  {one.letter}  {one.title}, at most {one.limit} s" for one in STAGES)
+
+
+def seconds_of(text: str) -> float:
+    """Parse a number of seconds; raises `ArgumentTypeError` for one in which no stage starts."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not MIN_SECONDS_LEFT <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; at least {MIN_SECONDS_LEFT}")
+    return found
 
 
 def letters(text: str) -> list[str]:
@@ -289,11 +323,14 @@ def device() -> dict[str, str] | None:
     asked = subprocess.run([sys.executable, "-c", OF_DEVICE], capture_output=True, text=True)
     if asked.returncode:
         why = next(iter(asked.stderr.strip().splitlines()[-1:]), f"exit status {asked.returncode}")
-        print(f"no stage was run, since no CUDA device could be asked for: {why}", file=sys.stderr)
+        print(f"no stage was run, since torch and triton cannot be loaded: {why}", file=sys.stderr)
         return None
     found: dict[str, str] = json.loads(asked.stdout)
     if not found["name"]:
-        print("no stage was run, since torch finds no CUDA device here", file=sys.stderr)
+        print(
+            f"no stage was run, since torch {found['torch']} finds no CUDA device here",
+            file=sys.stderr,
+        )
         return None
     return found
 
@@ -342,7 +379,10 @@ def run(stages: Sequence[Stage], settings: Run) -> list[Done]:
         done[stage.letter] = one_stage(stage, min(stage.limit, left), settings)
         _save(results / STATE, settings.facts, done)
         if settings.out:
-            archive(results, settings.out)
+            try:
+                archive(results, settings.out)
+            except OSError as error:
+                say(f"{settings.out} could not be written: {error}")
     return [done[stage.letter] for stage in stages]
 
 
@@ -388,10 +428,14 @@ def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
     """Return what was done before on the same device with the same versions, by letter."""
     if not path.exists():
         return {}
-    state = json.loads(path.read_text(encoding="utf-8"))
-    if state["device"] != facts:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["device"] != facts:
+            return {}
+        ended = [Done(**one | {"ending": Ending(one["ending"])}) for one in state["stages"]]
+    except (ValueError, KeyError, TypeError) as error:
+        say(f"{path} cannot be read, so nothing counts as done: {error}")
         return {}
-    ended = (Done(**one | {"ending": Ending(one["ending"])}) for one in state["stages"])
     return {one.stage: one for one in ended}
 
 

@@ -4,10 +4,13 @@ Needs torch and triton 3.6 or newer, and no GPU; a plain GPU environment
 (`bench/gpu_environment.txt`) is enough. Each stage runs in processes of its own. Ends with status 1
 where a test cannot be collected, or a kernel does not compile or does not fit.
 
+The folder of compiled kernels serves any checkout at the same commit, with the same triton, where
+commands run in the checkout's root and TRITON_CACHE_DIR is its relative path.
+
 examples:
-  python -m tools.gpu_rehearsal --cache kernels       # then on the device: TRITON_CACHE_DIR=kernels
+  python -m tools.gpu_rehearsal           # then on the device: TRITON_CACHE_DIR=.gpu-kernels
+  python -m tools.gpu_rehearsal           # again: every kernel is found, none compiled
   python -m tools.gpu_rehearsal --stages B,E --jobs 1
-  python -m tools.gpu_rehearsal --cache kernels       # again: every kernel is found, none compiled
 """
 
 import argparse
@@ -19,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,15 +78,30 @@ class Rehearsed:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rehearse, and print a table; 1 where anything would fail on a device."""
     options = _parser().parse_args(arguments)
+    if problem := _problem(options.cache):
+        print(f"nothing was rehearsed: {problem}", file=sys.stderr)
+        return 2
     done = []
     for stage in options.stages:
-        done.append(rehearse(stage, options.cache.resolve(), options.jobs, options.capability))
-        print(done[-1].line(), flush=True)
-        print(*(f"   {failure}" for failure in done[-1].failures), sep="\n", end="")
+        done.append(rehearse(stage, options.cache, options.jobs, options.capability))
+        print(done[-1].line(), *(f"   {one}" for one in done[-1].failures), sep="\n", flush=True)
     spilling = spills(done)
     print(f"{len({key for one in done for key in one.kernels})} kernels in all;", end=" ")
     print(f"{len(spilling)} spill: {', '.join(spilling) or 'none'}")
     return int(any(one.failures or one.collection_errors for one in done))
+
+
+def _problem(cache: Path) -> str:
+    """Return what is missing here; empty if nothing."""
+    absent = [name for name in ("torch", "triton", "pytest") if find_spec(name) is None]
+    if absent:
+        return f"{', '.join(absent)} missing; pip install -r bench/gpu_environment.txt"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / ".written").touch()
+    except OSError as error:
+        return f"--cache cannot be written: {error}"
+    return ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,10 +113,17 @@ def _parser() -> argparse.ArgumentParser:
         "--stages", type=_stages, default=list(STAGES), metavar="B,C", help="only these stages"
     )
     parser.add_argument(
-        "--cache", type=Path, default=ROOT / ".gpu-kernels", help="folder of compiled kernels"
-    )
-    parser.add_argument("--jobs", type=int, default=2, help="processes of tests, default 2")
-    parser.add_argument("--capability", type=int, default=90, help="times ten; default 90 (H100)")
+        "--cache", type=Path, default=ROOT / ".gpu-kernels",
+        help="folder of compiled kernels, default .gpu-kernels",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", type=int, choices=range(1, 65), default=2, metavar="N",
+        help="processes of tests, default 2",
+    )  # fmt: skip
+    parser.add_argument(
+        "--capability", type=int, choices=(80, 90, 100), default=90,
+        help="compute capability times ten: 80 A100, 90 H100 and H200 (default), 100 B200",
+    )  # fmt: skip
     return parser
 
 
@@ -107,7 +133,7 @@ def _stages(text: str) -> list[str]:
         raise argparse.ArgumentTypeError(
             f"{unknown[0]!r} cannot be rehearsed; allowed: {', '.join(STAGES)}"
         )
-    return found
+    return list(dict.fromkeys(found))
 
 
 def rehearse(stage: str, cache: Path, jobs: int, capability: int) -> Rehearsed:
@@ -147,12 +173,19 @@ def _environment(cache: Path, log: Path, failures: Path, capability: int) -> dic
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONOPTIMIZE": "1",
         "TRITON_INTERPRET": "0",
-        "TRITON_CACHE_DIR": str(cache),
+        "TRITON_CACHE_DIR": _relative(cache),
         "GPU_TESTS_DEVICE": "cpu",
         "GPU_REHEARSAL_LOG": str(log),
         "GPU_REHEARSAL_FAILURES": str(failures),
         "GPU_REHEARSAL_CAPABILITY": str(capability),
     }
+
+
+def _relative(cache: Path) -> str:
+    """Return the path from the root if the folder is in the checkout: the cache holds paths, which
+    are then right in any other checkout."""
+    path = cache.resolve()
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _lines(log: Path) -> Iterator[Mapping[str, Any]]:
@@ -169,7 +202,7 @@ def spills(done: Sequence[Rehearsed]) -> list[str]:
     found: dict[str, int] = {}
     for one in {key: each for stage in done for key, each in stage.kernels.items()}.values():
         words = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", one["cubin"]]
-        text = subprocess.run(words, capture_output=True, text=True).stdout
+        text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
         sizes = re.search(r"STACK:(\d+) .*LOCAL:(\d+)", text)
         if sizes and (stack := int(sizes[1]) + int(sizes[2])):
             found[one["name"]] = max(stack, found.get(one["name"], 0))

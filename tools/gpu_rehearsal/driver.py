@@ -19,14 +19,17 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
 from outrider.kernels.gpu import tiles
-from outrider.kernels.gpu.weights import WeightFormat, Weights
+from outrider.kernels.gpu.weights import WeightFormat
 
 CAPABILITY = "GPU_REHEARSAL_CAPABILITY"
-"""Environment variable: compute capability times ten; 90 if not set."""
+"""Environment variable: compute capability times ten, one of `SHARED`; 90 if not set."""
 LOG = "GPU_REHEARSAL_LOG"
 """Environment variable: file to which every process appends a line for each kernel."""
+SHARED = {80: 166912, 90: 232448, 100: 232448}
+"""Bytes of shared memory of a block, by capability: A100, H100 and H200, B200."""
+FP8 = 89
+"""Least capability that converts e4m3 itself."""
 PROPERTIES = {
-    "max_shared_mem": 232448,
     "max_num_regs": 65536,
     "multiprocessor_count": 132,
     "warpSize": 32,
@@ -34,7 +37,7 @@ PROPERTIES = {
     "mem_clock_rate": 2619000,
     "mem_bus_width": 5120,
 }
-"""Those of an H100."""
+"""Those of an H100, which no kernel depends on."""
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
@@ -68,8 +71,11 @@ class Launcher:
 class Utilities:
     """The device's properties, and machine code that nothing loads."""
 
+    def __init__(self, capability: int) -> None:
+        self.properties = {**PROPERTIES, "max_shared_mem": SHARED[capability]}
+
     def get_device_properties(self, device: int) -> Mapping[str, int]:
-        return PROPERTIES
+        return self.properties
 
     def load_binary(self, *code: Any) -> tuple[int, int, int, int, int]:
         """Return module, function, registers, spills and the most threads of a block."""
@@ -84,7 +90,7 @@ class AbsentDevice(DriverBase):  # type: ignore[misc]
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
-        self.utils = Utilities()
+        self.utils = Utilities(capability)
         self.launcher_cls = Launcher
 
     @classmethod
@@ -122,14 +128,15 @@ def install() -> None:
         raise RuntimeError("TRITON_INTERPRET is set: nothing can be compiled in this process")
     capability = int(os.environ.get(CAPABILITY, "90"))
     driver.set_active(AbsentDevice(capability))
-    tiles._native = _native
+    tiles._native = lambda weights, x: weights.format is WeightFormat.FP8 and capability >= FP8
     if log := os.environ.get(LOG):
         triton.knobs.compilation.listener = Listener(Path(log))
 
 
-def _native(weights: Weights, x: torch.Tensor) -> bool:
-    """Answer for the absent device what `tiles` asks a tensor's."""
-    return weights.format is WeightFormat.FP8
+def said(error: Exception) -> str:
+    """Return type, first and last line of what was raised: where, and why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return f"{type(error).__name__}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"
 
 
 class Listener:

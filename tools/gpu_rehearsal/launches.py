@@ -112,7 +112,7 @@ def main(stage: str) -> int:
                 launch()
             except Exception as error:  # of the compiler, or of a launch: what is looked for
                 failed += 1
-                print(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+                print(f"{name}: {driver.said(error)}")
     return int(failed > 0)
 
 

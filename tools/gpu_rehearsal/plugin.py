@@ -28,5 +28,4 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     in_launch = any("triton" in str(entry.path) for entry in call.excinfo.traceback)
     if type(error).__module__.startswith("triton") or in_launch:
         with open(os.environ[FAILURES], "a", encoding="utf-8") as file:
-            first = next(iter(str(error).splitlines()), "")
-            file.write(f"{item.nodeid}: {type(error).__name__}: {first}\n")
+            file.write(f"{item.nodeid}: {driver.said(error)}\n")

@@ -309,6 +309,38 @@ def test_an_unknown_stage_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "'X'; stages are A, B, C" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["0", "-5", "19", "nan", "inf", "ten"])
+def test_a_time_in_which_nothing_starts_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        device.main(["--seconds", text])
+    assert f"'{text}' is not allowed; at least {MIN_SECONDS_LEFT}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--results", "--out"])
+def test_a_path_that_cannot_be_written_is_named_before_the_first_stage(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(device, "device", lambda: FACTS)
+    (tmp_path / "file").touch()
+    words = {"--results": str(tmp_path / "results")} | {option: str(tmp_path / "file" / "below")}
+    assert device.main([word for pair in words.items() for word in pair]) == 2
+    said = capsys.readouterr()
+    assert "no stage was run: --results or --out cannot be written" in said.err
+    assert said.out == ""
+
+
+def test_a_damaged_state_counts_as_nothing_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("{", "[]", '{"device": {}}'):
+        (tmp_path / device.STATE).write_text(text, encoding="utf-8")
+        assert device.earlier(tmp_path / device.STATE, {}) == {}
+        assert "cannot be read" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_without_a_device_one_sentence_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -32,9 +32,9 @@ def required(name: str, extra: str) -> list[Requirement]:
 
 def packages(lines: list[str]) -> set[str]:
     """Return the packages of the list and what they require, but none that it calls absent."""
-    absent = {str(canonicalize_name(line[1:])) for line in lines if line.startswith("!")}
+    absent = {str(canonicalize_name(line[3:])) for line in lines if line.startswith("#! ")}
     seen = {(name, "") for name in absent}
-    waiting = [Requirement(line) for line in lines if not line.startswith("!")]
+    waiting = [Requirement(line) for line in lines if not line.startswith("#")]
     while waiting:
         requirement = waiting.pop()
         name = str(canonicalize_name(requirement.name))
@@ -48,7 +48,7 @@ def packages(lines: list[str]) -> set[str]:
 def modules() -> set[str]:
     """Top-level modules of the plain GPU environment."""
     lines = LIST.read_text(encoding="utf-8").splitlines()
-    there = packages([line for line in lines if line and not line.startswith("#")])
+    there = packages(lines)
     found = {
         module
         for module, names in packages_distributions().items()

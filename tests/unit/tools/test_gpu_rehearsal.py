@@ -86,6 +86,25 @@ def test_what_does_not_compile_fit_or_launch_is_named(
     assert "test_good" not in said
 
 
+def test_a_folder_in_the_checkout_serves_any_checkout(tmp_path: Path) -> None:
+    """The cache of Triton holds the paths of its files, as the environment names their folder."""
+    inside, outside = rehearsal.ROOT / "some" / "kernels", tmp_path / "kernels"
+    assert [rehearsal._relative(path) for path in (inside, outside)] == [
+        "some/kernels",
+        str(outside.resolve()),
+    ]
+
+
+def test_what_is_missing_or_cannot_be_written_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert rehearsal.main(["--cache", str(tmp_path / "file")]) == 2
+    said = capsys.readouterr()
+    assert "--cache cannot be written" in said.err
+    assert said.out == ""
+
+
 def test_a_stage_that_launches_nothing_of_ours_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
