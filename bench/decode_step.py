@@ -32,6 +32,7 @@ from bench.device_run import (
     sweep,
 )
 from bench.kernel_case import CONTEXTS, ROWS, Backing
+from bench.random_model import random_model
 from bench.report import RESULTS, write_report
 from bench.roofline import PARTS, Part, total
 from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
@@ -93,8 +94,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def held(longest: int, most_rows: int = MAX_ROWS) -> Holding:
     """Models one at a time, for contexts up to `longest` and passes of `most_rows`."""
-    from bench.random_model import random_model
-
     kept: dict[tuple[Shape, str], Any] = {}
 
     def holding(shape: Shape, weights: str) -> Any:

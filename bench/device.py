@@ -13,6 +13,7 @@ examples:
 
 import argparse
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -40,6 +41,8 @@ RESULTS = ROOT / "gpu-results"
 """Folder of this machine's results, which git ignores; `bench/results/device` has the project's."""
 FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
 """Folders of the source tree that Python has to find."""
+MEASURED = ("kernels/outrider/kernels/gpu", "worker/outrider/worker/gpu")
+"""Folders whose results are not kept over a change."""
 STATE = "device.json"
 GRACE = 20
 """Seconds that a command has to end in, once it should start nothing more, and once told to."""
@@ -107,18 +110,20 @@ class Bench:
     name: str
     module: str
     arguments: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    """Folders of tests that the module runs."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The module's file."""
-        return (f"{self.module.replace('.', '/')}.py",)
+        """The module's file, and the folders of tests."""
+        return (f"{self.module.replace('.', '/')}.py", *self.tests)
 
     def lacking(self) -> list[str]:
-        """Of what the module imports, directly or not."""
-        return missing(self.roots)
+        """Return packages that the module or its tests import, directly or not."""
+        return missing(self.roots, ("pytest",) if self.tests else ())
 
     def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
-        """With a report in `results`."""
+        """Return the module with a report in `results`."""
         words = [sys.executable, "-m", self.module, *self.arguments]
         words += ["--report", str(results / f"{self.name}.json")]
         words += ["--seconds", f"{max(1, seconds - GRACE):.0f}"]
@@ -150,7 +155,7 @@ class Tests:
         return self.folders
 
     def lacking(self) -> list[str]:
-        """Of what the tests import, directly or not, and pytest's plugins."""
+        """Return packages that the tests import, directly or not, and pytest's plugins."""
         return missing(self.roots, ("pytest", "pytest_timeout", "xdist"))
 
     def words(self, results: Path, seconds: float, resume: bool) -> list[str]:
@@ -207,8 +212,10 @@ STAGES = (
               (*LLAMA_8B, "--rows", "1", "--rows", "8", "--rows", "16",
                "--context", "1024", "--context", "4096", "--context", "32768")),
     )),
-    Stage("G", "sanitize", 240, (Bench("sanitize", "bench.sanitize"),)),
-    Stage("H", "tuning", 400, (Bench("tuning", "bench.tuning"),)),
+    Stage("G", "sanitize", 240, (
+        Bench("sanitize", "bench.sanitize", tests=("tests/unit/kernels/gpu", "tests/gpu")),
+    )),
+    Stage("H", "tuning", 400, (Bench("tuning", "bench.tuning", LLAMA_8B),)),
     Stage("I", "invariance and peers", 400, (
         Bench("invariance", "bench.invariance", ("--peers",)),
         Bench("kernels_peers", "bench.kernels", (*LLAMA_8B, "--kernel", "attention", "--peers")),
@@ -248,6 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say(f"device: {facts['name']}, torch {facts['torch']}, triton {facts['triton']}")
     stages = [stage for stage in STAGES if stage.letter in options.stages]
+    facts["source"] = source()
     settings = Run(options.results, facts, options.resume, options.seconds, started, options.out)
     done = run(stages, settings)
     say(*table(stages, done), sep="\n")
@@ -258,9 +266,15 @@ def _can_write(results: Path, out: Path | None) -> bool:
     """True if the folder of results and the archive can be written; says so if not."""
     try:
         results.mkdir(parents=True, exist_ok=True)
-        (results / f"{STATE}.part").touch()
+        paths = [results / f"{STATE}.part"]
         if out:
-            archive(results, out)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if out.is_dir():
+                raise IsADirectoryError(f"{out} is a folder")
+            paths.append(_part_of(out))
+        for path in paths:
+            path.touch()
+            path.unlink()
     except OSError as error:
         print(f"no stage was run: --results or --out cannot be written: {error}", file=sys.stderr)
         return False
@@ -335,6 +349,12 @@ def device() -> dict[str, str] | None:
     return found
 
 
+def source() -> str:
+    """Return a digest of the code that the stages test and measure."""
+    files = (file for folder in MEASURED for file in sorted((ROOT / folder).rglob("*.py")))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
 def missing(roots: Iterable[str], modules: Iterable[str] = ()) -> list[str]:
     """Return packages that `roots` import or `modules` name and the machine lacks.
 
@@ -376,7 +396,8 @@ def run(stages: Sequence[Stage], settings: Run) -> list[Done]:
             none = Done(stage.letter, Ending.NOT_RUN, "no time left", 0.0, _now())
             done.setdefault(stage.letter, none)  # an earlier result says more
             continue
-        done[stage.letter] = one_stage(stage, min(stage.limit, left), settings)
+        begun = settings._replace(resume=settings.resume and stage.letter in done)
+        done[stage.letter] = one_stage(stage, min(stage.limit, left), begun)
         _save(results / STATE, settings.facts, done)
         if settings.out:
             try:
@@ -425,7 +446,7 @@ def _now() -> str:
 
 
 def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
-    """Return what was done before on the same device with the same versions, by letter."""
+    """Return what was done before by the same code, on the same device, by letter."""
     if not path.exists():
         return {}
     try:
@@ -441,15 +462,20 @@ def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
 
 def _save(path: Path, facts: Mapping[str, str], done: Mapping[str, Done]) -> None:
     state = {"date": _now(), "device": facts, "stages": [asdict(one) for one in done.values()]}
-    part = path.with_name(f"{path.name}.part")
+    part = _part_of(path)
     part.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def _part_of(path: Path) -> Path:
+    """Return the file that becomes `path` when it is whole."""
+    return path.with_name(f"{path.name}.part")
 
 
 def archive(results: Path, out: Path) -> None:
     """Write all of `results` to `out`, which is whole at any time."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f"{out.name}.part")
+    part = _part_of(out)
     own = {part.resolve(), out.resolve()}
     with tarfile.open(part, "w:gz") as file:
         for path in sorted(results.rglob("*")):

@@ -103,8 +103,9 @@ def main(arguments: list[str] | None = None) -> int:
     found = sweep(
         tasks(options.weights or WEIGHTS, options.tokens), kept, options.seconds, save, line
     )
-    print(found.said())
-    return int(bool(found.status) or any(one["differing"] for one in found.measured))
+    wrong = [one["case"] for one in found.measured if one["differing"]]
+    print("; ".join([found.said(), *(f"TEXTS DIFFER: {case}" for case in wrong)]))
+    return int(bool(found.status) or bool(wrong))
 
 
 def tasks(kinds: Sequence[str], tokens: int) -> Iterator[Task]:

@@ -50,6 +50,10 @@ def build(compilation: Compilation, architecture: int) -> Machine:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(made.asm["cubin"])
         registers, stack = usage(cubin)
+    if on(compilation, architecture).constants.get("PDL") and not waits_first(str(made.asm["ptx"])):
+        raise RuntimeError(
+            f"{compilation.name}: touches memory before the kernels before have ended"
+        )
     return Machine(registers, stack, int(made.metadata.shared), matrix(str(made.asm["ptx"])))
 
 
@@ -72,6 +76,13 @@ def source(compilation: Compilation) -> Any:
     divisible = {n for n, kind in types.items() if kind.startswith("*")} | {*compilation.multiples}
     attributes = {(i,): ALIGNED for i, name in enumerate(names) if name in divisible}
     return ASTSource(compilation.kernel, types, dict(compilation.constants), attributes)
+
+
+def waits_first(ptx: str) -> bool:
+    """True if a dependent launch waits before its first access to the device's memory."""
+    wait = ptx.find("griddepcontrol.wait")
+    access = re.search(r"\b(?:ld|st|red|atom)\.global|\bcp\.async", ptx)
+    return wait >= 0 and (access is None or wait < access.start())
 
 
 def usage(cubin: Path) -> tuple[int, int]:

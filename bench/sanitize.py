@@ -66,7 +66,12 @@ SMALL_TESTS = (
     "test_all_reduce.py::test_numbers_of_calls_may_run_over[cuda]",
     "test_linear_sum.py::test_numbers_of_launches_may_run_over[cuda]",
 )
-"""A test of each kernel, small but split and with tails."""
+"""A test of each kernel at a small shape."""
+GROWTH_TEST = (
+    "tests/unit/worker/gpu/test_gpu_tree_growth.py"
+    "::test_limits_hold_on_the_device[cuda-change1-rows1]"
+)
+"""The test of the one kernel whose reference is the worker's own tree."""
 PRODUCTION = "tests/gpu"
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 """The last line of a tool."""
@@ -126,7 +131,11 @@ def check(sanitizer: Sanitizer, tool: str, sharing: int) -> Entry:
     """Return what a tool finds, in its part of the time, which `sharing` tools have together."""
     if sanitizer.program is None:
         return {"failed": f"not run: there is no {PROGRAM} here"}
-    ids = [*(f"{SMALL}/{name}" for name in SMALL_TESTS), *production_tests(sanitizer.logs)]
+    ids = [
+        *(f"{SMALL}/{name}" for name in SMALL_TESTS),
+        GROWTH_TEST,
+        *production_tests(sanitizer.logs),
+    ]
     uncached = [UNCACHED] if tool == "memcheck" else []
     words = ["env", *uncached, sanitizer.program, "--tool", tool, *OPTIONS, *PYTEST, "-v", *ids]
     seconds = max(1.0, (sanitizer.deadline - time.monotonic()) / sharing)

@@ -1,7 +1,7 @@
 """Other cuts of linear layers timed on a GPU: `python -m bench.tuning`.
 
 What `outrider.kernels.gpu.tiling` chooses is arithmetic; this shows what it leaves out. Needs a
-CUDA device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no
+CUDA device, takes about four minutes, and writes `bench/results/kernels_tuning.json`. Changes no
 plan.
 """
 

@@ -8,6 +8,7 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from bench.compiled import MOST_STACK, PAGE, page, read, wanted  # noqa: E402
+from bench.kernel_compiler import waits_first  # noqa: E402
 from bench.kernel_source import digest  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -38,3 +39,11 @@ def test_a_kernel_compiled_afresh_takes_what_the_report_says() -> None:
     run = subprocess.run(command, cwd=ROOT, env=native, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr.count("sm_90") == 6
+
+
+def test_a_dependent_launch_has_to_wait_before_it_reads_or_writes() -> None:
+    wait, load = "griddepcontrol.wait;\n", "ld.global.b32 %r1, [%rd1];\n"
+    assert waits_first(f"mov.u32 %r2, 0;\n{wait}{load}")
+    assert waits_first(wait)
+    for early in (f"{load}{wait}", load, f"cp.async.cg.shared.global [%r3], [%rd1];\n{wait}"):
+        assert not waits_first(early)

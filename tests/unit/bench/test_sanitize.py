@@ -68,7 +68,7 @@ def test_without_the_program_every_tool_says_so(tmp_path: Path) -> None:
 
 
 def test_its_tests_are_there(tmp_path: Path) -> None:
-    ids = [f"{sanitize.SMALL}/{name}" for name in sanitize.SMALL_TESTS]
+    ids = [*(f"{sanitize.SMALL}/{name}" for name in sanitize.SMALL_TESTS), sanitize.GROWTH_TEST]
     words = [*sanitize.PYTEST, "--collect-only", "-q", *ids]
     assert started(words, tmp_path / "small.log", 300) == 0
     assert set(ids) <= set(log_lines(tmp_path, "small"))

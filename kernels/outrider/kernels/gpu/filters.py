@@ -62,7 +62,10 @@ def narrowed(  # type: ignore[no-untyped-def]
     return key, tl.maximum(below, tl.max(tl.where(short, tally, 0), 0)), goal
 
 
-@triton.jit(do_not_specialize=["rows", "ranks", "chunks", "digit"])
+@triton.jit(
+    do_not_specialize=["rows", "ranks", "chunks", "digit"],
+    do_not_specialize_on_alignment=["before", "found"],  # rows of 24 bytes
+)
 def tally_kernel(  # type: ignore[no-untyped-def]
     logits, survey, temperature, goals, cuts_k, before, found, tallies, out,
     row_size, columns, rows, ranks, chunks, digit,

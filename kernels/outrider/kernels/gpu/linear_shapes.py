@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
-from outrider.kernels.gpu.tiling import plan
+from outrider.kernels.gpu.tiling import SHARED, plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
 
 POINTERS = {
@@ -32,7 +32,9 @@ def compilations(
     """Return one kernel with every format; `others` and `constants` are its own parameters."""
 
     def one(kind: WeightFormat, native: bool) -> Compilation:
-        cut = plan(Weights(kind, 4096, 4096, torch.empty(0, dtype=torch.bfloat16)), columns)
+        cut = plan(
+            Weights(kind, 4096, 4096, torch.empty(0, dtype=torch.bfloat16)), columns, shared=SHARED
+        )
         pointers = POINTERS[kind]
         signature = {"x": "*bf16"} | pointers | {"sums": "*fp32", "arrivals": "*i32"}
         shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block}

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+import torch
 import triton.language as tl
+from triton.runtime import driver
 
+from outrider.kernels.gpu.dot import INTERPRETED
 from outrider.kernels.gpu.weights import GROUP, WeightFormat, Weights
 
 LINES: tl.constexpr = tl.constexpr(16)
@@ -22,9 +25,14 @@ COLUMNS = {WeightFormat.PLAIN: 32, WeightFormat.FP8: 32, WeightFormat.INT4: 64}
 STAGES = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 3, WeightFormat.INT4: 3}
 """Tiles under way in a program, and one."""
 PLAIN_TILE = 32768
-"""Bytes of both tiles of plain weights: long rows, of few programs, are read fastest."""
-PROCESSORS, SHARED = 132, 232448
-"""Processors of an H100 or H200, and bytes of shared memory of one."""
+"""Bytes of both tiles of plain weights, in a program: reading long rows is fastest."""
+SMALL_TILE = 16384
+"""The same on a device whose programs have less than `LARGE` bytes of shared memory."""
+LARGE = 160 << 10
+PROCESSORS = 132
+"""Processors of an H100 or H200."""
+SHARED = 232448
+"""Most bytes of shared memory of a program on an H100 or H200."""
 RESIDENT = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 4, WeightFormat.INT4: 2}
 """Most programs that a processor's registers hold."""
 UNDER_WAY = {WeightFormat.PLAIN: 7e6, WeightFormat.FP8: 6.2e6, WeightFormat.INT4: 4.4e6}
@@ -63,12 +71,33 @@ class Tiling:
         return self.tiles * self.splits * of_split if self.splits > 1 else 0
 
 
-def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Tiling:
-    """Cut a layer as `seconds` finds fastest; `splits` overrides that."""
+def plan(
+    weights: Weights,
+    columns: int | None = None,
+    splits: int | None = None,
+    shared: int | None = None,
+) -> Tiling:
+    """Cut a layer as `seconds` finds fastest; `splits` overrides that.
+
+    `shared`: bytes of shared memory of a program; None: those of the device that is here.
+    """
     kind = weights.format
     each = PACKED[kind] if kind in PACKED else float(weights.values.element_size())
     layer = Layer(kind, weights.outputs, weights.inputs, each)
-    return _plan(layer, columns or COLUMNS[kind], splits)
+    return _plan(layer, columns or COLUMNS[kind], splits, shared or shared_memory())
+
+
+def shared_memory() -> int:
+    """Return the bytes of shared memory that a program may have on the device that is here; an
+    H100's where there is none."""
+    if INTERPRETED.value or not torch.cuda.is_available():
+        return SHARED
+    return _shared_memory(torch.cuda.current_device())
+
+
+@cache
+def _shared_memory(device: int) -> int:
+    return int(driver.active.utils.get_device_properties(device)["max_shared_mem"])
 
 
 class Layer(NamedTuple):
@@ -82,13 +111,14 @@ class Layer(NamedTuple):
 
 
 @cache
-def _plan(layer: Layer, columns: int, splits: int | None) -> Tiling:
+def _plan(layer: Layer, columns: int, splits: int | None, shared: int) -> Tiling:
     kind, outputs, inputs, each = layer
     block = GROUP
     if kind is WeightFormat.PLAIN:
-        block = min(256, PLAIN_TILE // int(2 * columns * each))
+        tile = PLAIN_TILE if shared >= LARGE else SMALL_TILE
+        block = min(256, tile // int(2 * columns * each))
     tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
-    load = _load(kind, 2 * columns * block * each, block)
+    load = _load(kind, 2 * columns * block * each, LINES.value * block * max(2, int(each)), shared)
     most = max(1, min(MAX_SPLITS.value, blocks // MIN_BLOCKS)) if tiles < load.slots else 1
     size = outputs * inputs * each
     wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size, load))
@@ -102,13 +132,13 @@ class Load(NamedTuple):
     slots: int
     """Programs that run at once."""
     enough: float
-    """Programs that keep the memory busy."""
+    """Programs whose bytes under way keep the memory busy."""
 
 
-def _load(kind: WeightFormat, tile: float, block: int) -> Load:
-    """Return the load of programs with two tiles of weights, `tile` bytes, of `block` inputs."""
+def _load(kind: WeightFormat, tile: float, rows: int, shared: int) -> Load:
+    """Return the load of programs with `tile` bytes of weights and `rows` bytes of x at a time."""
     buffers = STAGES[kind] - 1
-    resident = min(RESIDENT[kind], SHARED // int(buffers * (tile + LINES.value * block * 2)))
+    resident = min(RESIDENT[kind], shared // int(buffers * (tile + rows)))
     return Load(PROCESSORS * max(1, resident), UNDER_WAY[kind] / (buffers * tile))
 
 

@@ -12,7 +12,10 @@ from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
 def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
     out = unwritten(len(x), weights.outputs // 2, dtype=x.dtype, device=str(x.device))
     cut = plan(weights, splits=splits)
-    gated(x, weights, out, scratch_for(len(x), cut, str(x.device)), cut)
+    assert cut.splits == splits
+    scratch = scratch_for(len(x), cut, str(x.device))
+    gated(x, weights, out, scratch, cut)
+    assert not scratch.arrivals.any()
     return out
 
 
@@ -21,8 +24,8 @@ def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
 def test_the_product_is_that_of_the_dense_halves(
     kind: WeightFormat, rows: int, width: int, splits: int, dtype: torch.dtype, device: str
 ) -> None:
-    weights = layer(kind, 2 * width, 384, dtype, device)
-    x = normal(rows, 384, dtype=dtype, device=device)
+    weights = layer(kind, 2 * width, 768, dtype, device)
+    x = normal(rows, 768, dtype=dtype, device=device)
     out = unwritten(rows, width, dtype=dtype, device=device)
     gated_reference(x, weights, out, scratch_for(rows, plan(weights), device))
     assert_close(run(x, weights, splits), out)
@@ -32,8 +35,8 @@ def test_the_product_is_that_of_the_dense_halves(
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
     kind: WeightFormat, dtype: torch.dtype, device: str
 ) -> None:
-    weights = layer(kind, 144, 256, dtype, device)
-    x = normal(16, 256, dtype=dtype, device=device) / 8
+    weights = layer(kind, 144, 512, dtype, device)
+    x = normal(16, 512, dtype=dtype, device=device) / 16
     assert_rows_are_independent(lambda rows: run(rows, weights, 2), x)
 
 

@@ -46,10 +46,11 @@ class Layer:
         dtype: torch.dtype,
         device: str,
     ) -> "Layer":
-        shares = [layer(kind, outputs, 256, dtype, device) for _ in range(ranks)]
+        shares = [layer(kind, outputs, 512, dtype, device) for _ in range(ranks)]
         for rank, share in enumerate(shares):
             share.values.copy_(share.values.roll(rank, 1))
         cut = plan(shares[0], splits=2)
+        assert cut.splits == 2
         scratch = make_scratch(ranks * 16 * -(-rows // 16), [cut], device)
         scratch.sums.fill_(torch.nan)
         where = meeting(emulated(ranks, words(rows, cut, dtype), device))
@@ -83,7 +84,7 @@ class Layer:
 
 
 def inputs(ranks: int, rows: int, outputs: int, dtype: torch.dtype, device: str, seed: int = 0):  # type: ignore[no-untyped-def]
-    x = normal(ranks, rows, 256, dtype=dtype, device=device, seed=seed)
+    x = normal(ranks, rows, 512, dtype=dtype, device=device, seed=seed)
     residual = normal(rows, outputs, dtype=dtype, device=device, seed=9)
     return x, residual.expand(ranks, -1, -1).contiguous()
 

@@ -54,9 +54,11 @@ def run(
     k = unwritten(SLOTS, KV_HEADS, head_dim, dtype=dtype, device=device).transpose(0, 1)
     v = unwritten(KV_HEADS, SLOTS, head_dim, dtype=dtype, device=device)
     cut = plan(weights, head_dim // 2, splits)
+    assert splits in (None, cut.splits)
     scratch = scratch_for(len(x), cut, device)
     turns = table(head_dim, device)
     kernel(x, weights, of_heads, turns, where, q, k, v, scratch, cut)  # type: ignore[operator]
+    assert not scratch.arrivals.any()
     return q, k, v
 
 
@@ -75,8 +77,8 @@ def test_heads_are_turned_and_written_to_their_slots(
     dtype: torch.dtype,
     device: str,
 ) -> None:
-    weights = layer(kind, (HEADS + 2 * KV_HEADS) * head_dim, 256, dtype, device)
-    x = normal(rows, 256, dtype=dtype, device=device)
+    weights = layer(kind, (HEADS + 2 * KV_HEADS) * head_dim, 512, dtype, device)
+    x = normal(rows, 512, dtype=dtype, device=device)
     of_heads = parts(head_dim, bias=bias, norms=norms, dtype=dtype, device=device)
     where = places(rows, device)
     results = run(project, x, weights, of_heads, where, head_dim, splits)
@@ -90,7 +92,7 @@ def test_heads_are_turned_and_written_to_their_slots(
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
     kind: WeightFormat, dtype: torch.dtype, device: str
 ) -> None:
-    weights = layer(kind, (HEADS + 2 * KV_HEADS) * 32, 256, dtype, device)
+    weights = layer(kind, (HEADS + 2 * KV_HEADS) * 32, 512, dtype, device)
     of_heads = parts(32, bias=False, norms=True, dtype=dtype, device=device)
     one = torch.full((16,), 5, dtype=torch.int32, device=device)
     slots = torch.arange(16, dtype=torch.int32, device=device)
@@ -101,7 +103,7 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(
         written = torch.cat((k[:, : len(x)], v[:, : len(x)])).transpose(0, 1)
         return torch.cat((q, written), 1)
 
-    x = normal(16, 256, dtype=dtype, device=device) / 8
+    x = normal(16, 512, dtype=dtype, device=device) / 8
     assert_rows_are_independent(rows, x)
 
 
