@@ -34,13 +34,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from xml.etree import ElementTree
 
-from bench.import_closure import imported
+from bench.import_closure import ROOT, imported, search_path
 
-ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "gpu-results"
 """Folder of this machine's results, which git ignores; `bench/results/device` has the project's."""
-FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
-"""Folders of the source tree that Python has to find."""
 MEASURED = ("kernels/outrider/kernels/gpu", "worker/outrider/worker/gpu")
 """Folders whose results are not kept over a change."""
 STATE = "device.json"
@@ -519,9 +516,7 @@ def test_counts(report: Path) -> str:
 
 def started(words: Sequence[str], log: Path, seconds: float) -> int:
     """Run from the source tree, kernels compiled, in a process group that does not outlive this."""
-    here = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
-    paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
+    environment = {**os.environ, "PYTHONPATH": search_path(), "TRITON_INTERPRET": "0"}
     # Told to end while the command starts, this process would leave it behind.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     process = None

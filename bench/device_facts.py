@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bench.device_run import Entry, Task, parser, says_missing, sweep
+from bench.device_run import Entry, Task, named, parser, says_missing, sweep
 from bench.graph_timing import copy_bandwidth
 from bench.report import RESULTS, write_report
 
@@ -49,11 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     if says_missing(COMMAND):
         return 2
     load = os.getloadavg()
-    facts = {
-        "name": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
+    facts = named()
 
     def save(entries: Sequence[Entry]) -> None:
         results = {"device": facts, "facts": entries}

@@ -44,13 +44,19 @@ def device() -> dict[str, Any]:
     name = torch.cuda.get_device_name()
     copied = copy_bandwidth()
     sheet = next((part.bandwidth for part in PARTS if part.name in name), None)
-    return {
-        "name": name,
+    return named() | {
         "capability": list(torch.cuda.get_device_capability()),
         "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size,
         "bandwidth": sheet or copied,
         "bandwidth_from": "data sheet" if sheet else "copy",
         "copy_bandwidth": copied,
+    }
+
+
+def named() -> dict[str, Any]:
+    """Return the device's name and versions, by which `earlier` tells its reports."""
+    return {
+        "name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "triton": triton.__version__,
     }

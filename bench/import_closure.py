@@ -6,6 +6,7 @@ library alone, and does not look into third-party modules.
 """
 
 import ast
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,12 @@ FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
 """Folders of the source tree that Python has to find, relative to its root."""
 OPTIONAL = {"ImportError", "ModuleNotFoundError"}
 """Exceptions that a `try` around optional imports catches."""
+
+
+def search_path() -> str:
+    """Return a PYTHONPATH that finds the source tree before all that this process's finds."""
+    folders = [str(ROOT / folder) for folder in FOLDERS]
+    return os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
 
 
 def imported(*roots: Path, checkout: Path = ROOT) -> dict[str, tuple[str, ...]]:

@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-import torch
-import triton
-
 from bench.device import TIMED_OUT, log_lines, started
-from bench.device_run import Entry, Task, earlier, parser, says_missing, sweep
+from bench.device_run import Entry, Task, earlier, named, parser, says_missing, sweep
 from bench.report import RESULTS, write_report
 
 REPORT = RESULTS / "sanitize.json"
@@ -85,11 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     if says_missing(COMMAND):
         return 2
     begin, load = time.monotonic(), os.getloadavg()
-    facts = {
-        "name": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
+    facts = named()
 
     def save(entries: Sequence[Entry]) -> None:
         results = {"device": facts, "tools": entries}

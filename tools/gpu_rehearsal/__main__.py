@@ -27,16 +27,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
+from bench import device
+from bench.import_closure import ROOT, search_path
+
 TESTS = {
-    "B": ("tests/unit/kernels/gpu",),
-    "C": ("tests/unit/worker/gpu",),
-    "D": ("tests/gpu",),
+    stage.letter: command.folders
+    for stage in device.STAGES
+    for command in stage.commands
+    if isinstance(command, device.Tests)
 }
 """Folders by stage; stage G runs tests of B and D."""
 LAUNCHES = ("E", "F", "H")
-STAGES = ("B", "C", "D", "E", "F", "H")
+STAGES = (*TESTS, *LAUNCHES)
 PYTEST = (
     "-m", "pytest", "-p", "tools.gpu_rehearsal.plugin", "-m", "gpu", "--assert=plain", "-q",
     "--tb=line", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore",
@@ -167,10 +169,9 @@ def rehearse(stage: str, cache: Path, jobs: int, capability: int) -> Rehearsed:
 
 def _environment(cache: Path, log: Path, failures: Path, capability: int) -> dict[str, str]:
     """Return the environment of a stage; asserts are off: results mean nothing."""
-    paths = (*(str(ROOT / folder) for folder in FOLDERS), os.environ.get("PYTHONPATH", ""))
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONPATH": search_path(),
         "PYTHONOPTIMIZE": "1",
         "TRITON_INTERPRET": "0",
         "TRITON_CACHE_DIR": _relative(cache),
@@ -197,14 +198,12 @@ def _lines(log: Path) -> Iterator[Mapping[str, Any]]:
 
 def spills(done: Sequence[Rehearsed]) -> list[str]:
     """Return names of kernels with bytes on the stack, and how many bytes, most first."""
-    import triton
+    from bench.kernel_compiler import usage  # loads triton
 
     found: dict[str, int] = {}
     for one in {key: each for stage in done for key, each in stage.kernels.items()}.values():
-        words = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", one["cubin"]]
-        text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
-        sizes = re.search(r"STACK:(\d+) .*LOCAL:(\d+)", text)
-        if sizes and (stack := int(sizes[1]) + int(sizes[2])):
+        _, stack = usage(ROOT / one["cubin"])
+        if stack:
             found[one["name"]] = max(stack, found.get(one["name"], 0))
     ordered = sorted(found.items(), key=lambda item: -item[1])
     return [f"{name} ({stack} bytes)" for name, stack in ordered]
