@@ -1,37 +1,24 @@
 """Sampling and a draft's children over whole vocabularies: the CPU's tokens, in every launch."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.sampling import sample, sample_reference
 from outrider.kernels.gpu.sampling_inputs import sampling_inputs_of
+from outrider.worker.sampling.params import SamplingParams
 from tests.gpu.shapes import differing, random
 from tests.kernel_outputs import unwritten
 
 VOCABULARIES = (49_152, 128_256, 151_936)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSettings:
-    """A request's settings."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 7
-    choice: int = 0
-
-
 REQUESTS = (
-    RequestSettings(),
-    RequestSettings(0.8),
-    RequestSettings(1.3, top_k=40, seed=2**63 + 1),
-    RequestSettings(1.0, top_p=0.9),
-    RequestSettings(0.7, top_k=200, top_p=0.95, min_p=0.02, choice=3),
+    SamplingParams(),
+    SamplingParams(0.8, seed=7),
+    SamplingParams(1.3, top_k=40, seed=2**63 + 1),
+    SamplingParams(1.0, top_p=0.9, seed=7),
+    SamplingParams(0.7, top_k=200, top_p=0.95, min_p=0.02, seed=7, choice=3),
 )
 
 
