@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -117,7 +118,7 @@ def test_a_stopped_rank_is_given_up_after_a_while(shared: Worker) -> None:
         answer(shared, LONG, {20: lambda: os.kill(follower, signal.SIGSTOP)})
     assert shared.process.wait(workers.END_SECONDS) == 1
     wait_until(lambda: not alive(follower), SOON, "it was killed")
-    assert f"a pass has not ended within {MIN_SECONDS:.0f} s" in shared.log.read_text()
+    assert re.search(r"a pass has not ended within \d+ s", shared.log.read_text())
 
 
 def test_a_group_comes_back_as_one(models: Path, tmp_path: Path) -> None:
