@@ -37,11 +37,14 @@ check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 
 		if [ -n "$$tests" ]; then $(BIN)/pytest -q -n auto --dist worksteal $$tests; \
 		else echo "no unit test is concerned by what has changed; all of them: make check ALL=1"; fi
 
-test: sync ## the tests of every change (tests/everyday.txt), without Kubernetes; 10 minutes on two cores
-	$(BIN)/pytest @tests/everyday.txt
+test: sync ## run the tests of every change, without Kubernetes; 10 minutes on two cores
+	$(BIN)/python -m tests.parts everyday
 
-test-full: sync ## run every test; the first time, this makes Kubernetes' servers beside them
-	$(BIN)/pytest
+test-full: sync ## run every test; the first time, this makes Kubernetes' servers
+	$(BIN)/python -m tests.parts all
+
+test-%: sync # one part of tests/parts.toml, such as test-cluster or test-processes
+	$(BIN)/python -m tests.parts $*
 
 e2e: sync ## run everything on a real node and record it; as root, 15 minutes or more
 	$(BIN)/python -m tests.e2e --recording docs/recordings/e2e.md

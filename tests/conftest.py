@@ -1,12 +1,13 @@
-"""Settings that must be in force before anything heavy is imported, and tests beside each other."""
+"""Settings that must be in force before anything heavy is imported, and groups of tests."""
 
 import os
+from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests import bytecode
-from tests.lanes import OpenLanes
 
 bytecode.keep()
 # Tests start several processes on few cores: one thread each, unless a test says otherwise.
@@ -29,29 +30,30 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
-LANES = pytest.StashKey[OpenLanes]()
+TESTS = Path(__file__).parent
+KUBE = TESTS / "kube"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of lanes come last, and have no time limit of their own: the one inside counts."""
-    xdist_worker = hasattr(config, "workerinput")  # one of several that hold all tests each
-    lanes = config.stash[LANES] = OpenLanes([] if xdist_worker else items)
-    items.sort(key=lanes.place)
+def group(item: pytest.Item) -> str:
+    """Return the tests that one pytest process runs, for their fixtures: by default a file's."""
+    if marker := item.get_closest_marker("xdist_group"):
+        return str(marker.args[0])
+    return "kube" if KUBE in item.path.parents else str(item.path.relative_to(TESTS))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tell `pytest --dist loadgroup` each test's group."""
     for item in items:
-        if lanes.place(item) >= 0:
-            item.add_marker(pytest.mark.timeout(0), append=False)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group(item)))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Lanes start before the first test of any folder."""
-    lanes = session.config.stash.get(LANES, None)  # xdist's controller collects no tests
-    if lanes and not session.testsfailed and not session.config.option.collectonly:
-        lanes.start(session)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """True for a test that has run in a lane."""
-    return item.config.stash[LANES].run(item) or None
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name a test as the command line does, without the group that xdist adds."""
+    report = yield
+    report.nodeid = report.nodeid.removesuffix(f"@{group(item)}")
+    return report

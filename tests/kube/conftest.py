@@ -1,9 +1,10 @@
 """A control plane for all tests of this folder, which run inside a pod network.
 
-Outside one, `tests.lanes` runs them in a second pytest inside one.
+`python -m tests.parts cluster` starts their pytest there.
 """
 
 import contextlib
+import os
 import secrets
 import sys
 from collections.abc import Generator, Iterator
@@ -17,8 +18,9 @@ from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Space
-from tests.lanes import ELSEWHERE
 
+ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
+"""Whether this is a machine that cannot have network namespaces, and need not."""
 CONTROL_PLANE = pytest.StashKey[ControlPlane]()
 OPERATORS = pytest.StashKey[Operators]()
 LOG_LINES, MAX_COLUMNS = 5, 400

@@ -1,0 +1,126 @@
+"""Parts of the suite, by name or by what has changed, run by pytest on several processors.
+
+    python -m tests.parts everyday                     # as `make test` does
+    python -m tests.parts processes -- -k drain        # what follows -- is for pytest
+    python -m tests.parts changed                      # as `.ci/run` does; FULL=1: all of them
+
+`parts.toml` says which file of tests belongs to which part, and which parts a change runs. A change
+is what differs from the newest commit that is at least 24 hours older than HEAD.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+EVERYDAY, CLUSTER, DEVICE = "everyday", "cluster", "device"
+MOST_WORKERS = 4
+"""The most processors that are used: each test of processes starts several of its own."""
+
+
+def table(name: str) -> dict[str, Any]:
+    """Return one table of `parts.toml`, in its order."""
+    found: dict[str, Any] = tomllib.loads(Path(__file__).with_name("parts.toml").read_text())[name]
+    return found
+
+
+def first(path: str, rows: Mapping[str, Any]) -> Any:
+    """Return the row of the first pattern that a path fits; None: there is none."""
+    return next((row for pattern, row in rows.items() if fnmatchcase(path, pattern)), None)
+
+
+def test_files() -> dict[str, list[str]]:
+    """Return the files of each part, sorted; a file of no part is a `LookupError`."""
+    rows: dict[str, str] = table("tests")
+    parts: dict[str, list[str]] = {part: [] for part in rows.values()}
+    for file in sorted(ROOT.glob("tests/**/test_*.py")):
+        path = file.relative_to(ROOT).as_posix()
+        part = first(path, rows)
+        if part is None:
+            raise LookupError(f"{path} belongs to no part: name it in tests/parts.toml")
+        parts[part].append(path)
+    return parts
+
+
+def all_parts() -> frozenset[str]:
+    """Return those that any machine can run."""
+    return frozenset(test_files()) - {DEVICE}
+
+
+def touched(paths: Iterable[str]) -> frozenset[str]:
+    """Return the parts that a change of these files runs."""
+    rows: dict[str, list[str]] = table("changes")
+    found = [first(path, rows) for path in paths]
+    if None in found:
+        return all_parts()
+    return frozenset({EVERYDAY}.union(*(row for row in found if row is not None)))
+
+
+def git(*arguments: str) -> list[str]:
+    """Return the lines of a git command; raises `subprocess.CalledProcessError`."""
+    command = ("git", "-C", str(ROOT), *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def changed_paths() -> list[str] | None:
+    """Return the files that differ from a day before HEAD; None: there is no commit so old."""
+    (committed,) = git("show", "--no-patch", "--format=%cI", "HEAD")
+    day_before = datetime.fromisoformat(committed) - timedelta(hours=24)
+    base = git("rev-list", "--max-count=1", f"--before={day_before.isoformat()}", "HEAD")
+    if not base:
+        return None
+    new = git("ls-files", "--others", "--exclude-standard")
+    return [*git("diff", "--no-renames", "--name-only", *base), *new]
+
+
+def chosen(names: Iterable[str]) -> frozenset[str]:
+    """Return the parts of a command line; raises `SystemExit` for a name that is none."""
+    found: set[str] = set()
+    for name in names:
+        if name == "all" or (name == "changed" and os.environ.get("FULL")):
+            found |= all_parts()
+        elif name == "changed":
+            paths = changed_paths()
+            found |= all_parts() if paths is None else touched(paths)
+        elif name in all_parts():
+            found.add(name)
+        else:
+            known = ", ".join(sorted(all_parts()))
+            raise SystemExit(
+                f"tests.parts: {name} is no part: take all, changed, or some of {known}"
+            )
+    return frozenset(found)
+
+
+def command(parts: Iterable[str], *options: str) -> list[str]:
+    """Return what runs these parts.
+
+    The tests of the cluster share their servers, so one pytest process runs all of them; it mostly
+    waits, and is one more than there are processors.
+    """
+    parts = frozenset(parts)
+    processes = min(os.cpu_count() or 1, MOST_WORKERS) + (CLUSTER in parts and len(parts) > 1)
+    network = ("-m", "tests.kube.pod_network", sys.executable) if CLUSTER in parts else ()
+    spread = (f"--numprocesses={processes}", "--dist=loadgroup", "--no-loadscope-reorder")
+    files = [file for part, files in test_files().items() if part in parts for file in files]
+    return [sys.executable, *network, "-m", "pytest", *spread, *options, *sorted(files)]
+
+
+def main() -> None:
+    """Become the pytest of the parts that are asked for."""
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    parts = chosen(words[:end] or ["all"])
+    print("parts:", *sorted(parts), flush=True)
+    os.chdir(ROOT)
+    os.execv(sys.executable, command(parts, *words[end + 1 :]))
+
+
+if __name__ == "__main__":
+    main()
