@@ -250,6 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
     if facts is None or not _can_write(options.results, options.out):
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
     say(f"device: {facts['name']}, torch {facts['torch']}, triton {facts['triton']}")
     stages = [stage for stage in STAGES if stage.letter in options.stages]
     facts["source"] = source()

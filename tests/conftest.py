@@ -1,6 +1,7 @@
 """Settings that must be in force before anything heavy is imported, and groups of tests."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from tests import bytecode
 
 bytecode.keep()
+# A job in the background is born deaf to SIGINT, and so would be all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start several processes on few cores: one thread each, unless a test says otherwise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tokenizers library warns when a process that used its threads is forked.
