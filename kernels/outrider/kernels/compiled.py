@@ -26,6 +26,7 @@ from numba.core import caching, dispatcher, event, sigutils
 from numba.core.types.misc import unliteral
 
 import outrider
+from outrider.contract.user_cache import user_cache
 from outrider.kernels import isa
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def folder() -> Path:
                     name = source.relative_to(portion).as_posix()
                     digest.update(name.encode() + b"\0" + text + b"\0")
     given = os.environ.get("NUMBA_CACHE_DIR")
-    parent = Path(given) if given else Path.home() / ".cache" / "outrider" / "compiled"
+    parent = Path(given) if given else user_cache() / "compiled"
     return parent / digest.hexdigest()[:16]
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,24 @@ import numba
 import pytest
 from numba.core import caching, dispatcher, errors
 
+from outrider.contract.user_cache import temporary_cache
 from outrider.kernels import compiled, isa
 from outrider.kernels.compiled import Locator, SharedCache, njit
 from outrider.kernels.cpu import linear
 from tests.unit.kernels import shared_work
 
 PROCESSES = 3
+
+
+def test_without_a_home_compiled_code_lies_among_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.touch()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert compiled.folder().parent.parent == temporary_cache()
 
 
 def test_copies_that_start_together_compile_a_function_once(tmp_path: Path) -> None:
