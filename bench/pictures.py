@@ -2,8 +2,7 @@
 
 What is shown, on which machine, with which instruction sets and when stands in a band above each
 plot, written from the report beside it, so that a picture that is shown elsewhere still says it. A
-title that is there already is replaced; a test compares. Benchmarks call `put_title` after
-plotting.
+title that is there already is replaced. Benchmarks call `put_title` after plotting.
 """
 
 import json

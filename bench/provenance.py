@@ -1,7 +1,7 @@
 """The line below figures that says what they were measured on: `python -m bench.provenance`.
 
 Pages of docs/ name a report of bench/results/ in a pair of comments, `<!-- measured: NAME -->` and
-`<!-- /measured -->`; what stands between them is written here from the report. A test compares.
+`<!-- /measured -->`; what stands between them is written here from the report.
 """
 
 import json

@@ -5,33 +5,27 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PORTIONS = ("operator", "worker", "kernels", "protos", "cli")
-STUBS = ("_pb2.py", "_pb2.pyi")
-SERVICE_STUBS = ("_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
-@pytest.mark.parametrize("portion", PORTIONS)
-def test_no_portion_makes_the_namespace_a_package(portion: str) -> None:
-    assert (ROOT / portion / "outrider").is_dir()
-    assert not (ROOT / portion / "__init__.py").exists()
-    assert not (ROOT / portion / "outrider" / "__init__.py").exists()
+def test_no_portion_makes_the_namespace_a_package() -> None:
+    for portion in PORTIONS:
+        assert (ROOT / portion / "outrider").is_dir()
+        assert not (ROOT / portion / "__init__.py").exists()
+        assert not (ROOT / portion / "outrider" / "__init__.py").exists()
 
 
 def test_no_folder_of_tests_is_a_package() -> None:
     assert [str(p) for p in (ROOT / "tests").rglob("__init__.py")] == []
 
 
-@pytest.mark.parametrize("safe_path", [["-P"], []])
-def test_operator_is_the_standard_library_seen_from_the_root(safe_path: list[str]) -> None:
-    code = "import operator, sys; print(operator.itemgetter(0)('ab'), operator.__file__)"
-    command = [sys.executable, *safe_path, "-c", code]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    letter, path = run.stdout.split(maxsplit=1)
-    assert letter == "a"
-    assert not Path(path.strip()).is_relative_to(ROOT / "operator")
+def test_operator_is_the_standard_library_seen_from_the_root() -> None:
+    code = "import operator; print(operator.__file__)"
+    for safe_path in (["-P"], []):
+        command = [sys.executable, *safe_path, "-c", code]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert not Path(run.stdout.strip()).is_relative_to(ROOT / "operator")
 
 
 def test_every_portion_is_built_checked_and_linted() -> None:
@@ -48,12 +42,3 @@ def test_every_portion_is_built_checked_and_linted() -> None:
     }
     assert set(tool["mypy"]["packages"]) == modules
     assert set(tool["importlinter"]["root_packages"]) == modules
-
-
-def test_every_proto_file_has_its_stubs() -> None:
-    protos = sorted((ROOT / "protos").rglob("*.proto"))
-    assert protos
-    for proto in protos:
-        suffixes = STUBS + SERVICE_STUBS * ("\nservice " in proto.read_text())
-        missing = [s for s in suffixes if not proto.with_name(proto.stem + s).exists()]
-        assert missing == [], f"{proto.name}: run `make proto`"

@@ -1,5 +1,7 @@
 """Addresses of drafts: what a policy may name."""
 
+import re
+
 import pytest
 
 from outrider.contract.addresses import MAX_DRAFTS, address_problem, is_address, is_host
@@ -36,7 +38,7 @@ def test_an_address_is_there_once_and_there_are_not_too_many() -> None:
     assert address_problem(["a:1", "b:1", "a:1"]) == "'a:1' is there twice"
     many = [f"h{number}:1" for number in range(MAX_DRAFTS + 1)]
     assert address_problem(many[1:]) is None
-    assert address_problem(many) == f"{MAX_DRAFTS + 1} addresses are not allowed; at most 1024"
+    assert re.search(f"{MAX_DRAFTS + 1} addresses .* at most 1024", address_problem(many) or "")
 
 
 @pytest.mark.parametrize("text", ["a", "chat.example.com", "10.0.0.1", "::1", "a_b-c", "*", "X"])

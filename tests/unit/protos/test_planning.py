@@ -67,7 +67,7 @@ def test_a_policy_names_what_is_wrong_with_its_table() -> None:
 
 
 def test_a_table_goes_with_the_static_planner_alone() -> None:
-    with pytest.raises(SettingsError, match="goes with planner static, and planner is bandit"):
+    with pytest.raises(SettingsError, match=r"static_table.* static.* bandit"):
         PolicySettings(planner=PlannerKind.BANDIT, static_table=tuple(entries([(1, 0)]))).check(
             "policy"
         )
@@ -77,10 +77,10 @@ def test_a_table_goes_with_the_static_planner_alone() -> None:
 
 def test_a_table_has_so_many_entries_and_tokens_at_most() -> None:
     many = [(number, number) for number in range(1, MAX_TABLE_ROWS + 1)] + [(MAX_TABLE_ROWS + 1, 0)]
-    with pytest.raises(SettingsError, match="33 entries are not allowed; at most 32"):
+    with pytest.raises(SettingsError, match=r"33 entries .*at most 32"):
         PolicySettings(planner=PlannerKind.STATIC, static_table=tuple(entries(many))).check("p")
     deep = (TableEntry(first=1, draft_tokens=65),)
-    with pytest.raises(SettingsError, match="draft_tokens: 65 is not allowed; it must be 0 to 64"):
+    with pytest.raises(SettingsError, match=r"draft_tokens: 65 .* 0 to 64"):
         PolicySettings(planner=PlannerKind.STATIC, static_table=deep).check("p")
 
 

@@ -92,24 +92,19 @@ def test_what_is_left_out_takes_its_default() -> None:
             {"all_reduce": "ring", "tensor_parallel": 2},
             "settings.all_reduce: 'ring' is not one of gather, one_shot, fused",
         ),
-        (
-            {"all_reduce": "fused"},
-            "settings.all_reduce: fused is not allowed where settings.tensor_parallel is 1: one "
-            "rank has nothing to add up; allowed: gather",
-        ),
+        ({"all_reduce": "fused"}, "settings.all_reduce: fused .*tensor_parallel.* allowed: gather"),
         (
             {"all_reduce": "one_shot", "tensor_parallel": 2, "device": "cpu"},
-            "settings.all_reduce: one_shot is not allowed where settings.device is cpu: flag "
-            "words travel between GPUs; allowed: gather",
+            "settings.all_reduce: one_shot .*settings.device.* allowed: gather",
         ),
-        ({"pipeline": {"stages": 2}}, "settings.pipeline.stages: only a target is cut over stages"),
+        ({"pipeline": {"stages": 2}}, "settings.pipeline.stages: only a target"),
         (
             {"role": "target", "pipeline": {"stages": 3, "cut": [14, 16]}},
-            "settings.pipeline.cut: 2 numbers are not allowed; settings.pipeline.stages is 3",
+            "settings.pipeline.cut: 2 .*settings.pipeline.stages is 3",
         ),
         (
             {"role": "target", "pipeline": {"stages": 2, "cut": [30, 0]}},
-            r"settings.pipeline.cut\[1\]: 0 is not allowed; it must be 1 to 1024",
+            r"settings.pipeline.cut\[1\]: 0 .* 1 to 1024",
         ),
         (
             {"role": "target", "pipeline": {"stages": 2, "dtype": "int8"}},
@@ -124,10 +119,10 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
-        ({"api_keys_file": "f"}, "settings.api_keys_file: only a target answers requests"),
-        ({"allowed_hosts": ["h"]}, "settings.allowed_hosts: only a target answers requests"),
-        ({"allowed_hosts": ["h:1"]}, "settings.allowed_hosts: 'h:1' is not allowed; it must be"),
-        ({"tls_cert": "c", "tls_key": "k"}, "settings.tls_cert: only a target answers requests"),
+        ({"api_keys_file": "f"}, "settings.api_keys_file: only a target"),
+        ({"allowed_hosts": ["h"]}, "settings.allowed_hosts: only a target"),
+        ({"allowed_hosts": ["h:1"]}, "settings.allowed_hosts: 'h:1' is not allowed"),
+        ({"tls_cert": "c", "tls_key": "k"}, "settings.tls_cert: only a target"),
         ({"role": "target", "tls_cert": "c"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"role": "target", "tls_key": "k"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"colocated": {"uri": "u"}}, "settings.colocated: only a target can hold a draft"),
@@ -163,7 +158,7 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(
     for value in (least, most):
         assert read_with(key, value)
     for value in (least - 1, most + 1):
-        message = f"^settings.{key}: {value} is not allowed; it must be {least} to {most}$"
+        message = f"^settings.{key}: {value} .* {least} to {most}$"
         with pytest.raises(SettingsError, match=message):
             read_with(key, value)
 
@@ -197,10 +192,10 @@ def test_the_part_on_one_rank_adds_nothing_up() -> None:
     [
         ({"stages": 3}, None),
         ({"stages": 2, "cut": (1, 2)}, None),
-        ({"stages": 4}, r"settings.pipeline.stages: 4 is not allowed; the model has 3 layers"),
+        ({"stages": 4}, r"settings.pipeline.stages: 4 .* 3 layers"),
         (
             {"stages": 2, "cut": (2, 2)},
-            r"settings.pipeline.cut: 2 \+ 2 = 4 layers are not allowed; the model has 3",
+            r"settings.pipeline.cut: 2 \+ 2 = 4 layers .* 3",
         ),
     ],
 )

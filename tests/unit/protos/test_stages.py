@@ -42,11 +42,11 @@ def test_a_process_that_is_told_nothing_starts_its_stages_itself() -> None:
 @pytest.mark.parametrize(
     ("variables", "problem"),
     [
-        ({ENV_STAGES: "a:1"}, f"{ENV_STAGES}: 1 addresses are not allowed; settings.pipeline"),
+        ({ENV_STAGES: "a:1"}, f"{ENV_STAGES}: 1 addresses .*settings.pipeline"),
         ({ENV_STAGES: "a:1,b"}, f"{ENV_STAGES}: 'b' is not host:port"),
         ({ENV_STAGES: "a:1,b:0"}, f"{ENV_STAGES}: 'b:0' is not host:port"),
-        ({ENV_STAGES: "a:1,b:1"}, f"{ENV_STAGE}: '' is not allowed; it must be 0 to 1"),
-        ({ENV_STAGES: "a:1,b:1", ENV_STAGE: "2"}, f"{ENV_STAGE}: '2' is not allowed; it must be"),
+        ({ENV_STAGES: "a:1,b:1"}, f"{ENV_STAGE}: '' .* 0 to 1"),
+        ({ENV_STAGES: "a:1,b:1", ENV_STAGE: "2"}, f"{ENV_STAGE}: '2' is not allowed"),
         ({ENV_STAGES: "a:1,b:1", ENV_STAGE: "-1"}, f"{ENV_STAGE}: '-1' is not allowed"),
     ],
 )
