@@ -44,11 +44,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="only these of outrider.kernels.gpu")
     parser.add_argument("--all", action="store_true", help="unchanged kernels too")
-    parser.add_argument("--check", type=int, metavar="SM", help="compile all for SM, compare only")
     options = parser.parse_args()
     only = set(options.modules)
-    if options.check:
-        return check(only, options.check)
     old = {} if options.all else known(read())
     kernels = [entry(*one, old) for one in wanted() if not only or one[0] in only]
     if only:
@@ -58,19 +55,6 @@ def main() -> int:
     REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(report), encoding="utf-8")
     return int(any(one["stack"] > MOST_STACK for one in kernels))
-
-
-def check(only: set[str], architecture: int) -> int:
-    """Compile afresh for one architecture; return 1 where the report says otherwise."""
-    reported = known(read())
-    differ = 0
-    for one in wanted():
-        if one[0] in only and one[2] == architecture:
-            fresh = entry(*one, {})
-            if fresh != reported.get(fresh["digest"]):
-                print(f"compiled: {fresh}\nreported: {reported.get(fresh['digest'])}")
-                differ = 1
-    return differ
 
 
 def read() -> Entry:

@@ -1,4 +1,4 @@
-"""The measured figures written into README: `python -m bench.quote`; `--check` only compares.
+"""The measured figures written into README: `python -m bench.quote`.
 
 Reads `bench/results/speculation.json` for the ratios, `processors.json` and `peers.json` for the
 tables of processors and of other engines; measuring is left to the benchmarks of these names.
@@ -6,7 +6,6 @@ tables of processors and of other engines; measuring is left to the benchmarks o
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,10 +39,9 @@ OVERLAP = (
 )
 
 
-def main() -> int:
-    """Rewrite README, or with `--check` returns 1 if that would change it."""
+def main() -> None:
+    """Rewrite README."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; 1 if README is stale")
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--processors", type=Path, default=processors.OUT)
@@ -53,10 +51,7 @@ def main() -> int:
     after = quote(before, read(options.report))
     after = between(after, PROCESSORS, processors.table(processors.known(options.processors)))
     after = between(after, PEERS, beside(read(options.peers)))
-    if options.check:
-        return int(before != after)
     options.readme.write_text(after, encoding="utf-8")
-    return 0
 
 
 def read(path: Path) -> Mapping[str, Any] | None:
@@ -111,4 +106,4 @@ def differ(results: Mapping[str, Any], one: str, other: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -20,12 +18,6 @@ TINY = Shape(name="tiny", layers=1, hidden=64, ffn=64, heads=2, kv_heads=1, head
 
 def tiny(weights: str = "bf16") -> GpuModel:
     return random_model(TINY, weights, 128, 4, Backing("cpu", torch.float32), 3)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert decode_step.main([]) == 2
-    assert "no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
@@ -88,19 +80,6 @@ def test_an_unknown_device_is_as_fast_as_its_memory_copies() -> None:
     one = next(iter(decode_step.step(LLAMA_8B, 1, 1, 1024, "bf16")))
     assert decode_step.total([one], part) == one.bytes / 1e12
     assert decode_step.part_of({"name": "NVIDIA H100 80GB HBM3", "bandwidth": 1e12}) is H100
-
-
-def test_a_step_is_shown_and_plotted(tmp_path: Path) -> None:
-    of = {"case": "tiny step", "model": "tiny", "weights": "bf16", "rows": 4, "chained": 4}
-    spread = Spread(200.0, 200, 200, 3)
-    entry = decode_step.entry(timed_steps.Timed(spread, spread), 100.0)
-    entries = [of | {"context": context} | entry for context in (1024, 4096)]
-    assert "200.0 us, roofline     100.0 (50%), host 0%; within 15 %: not had" in decode_step.line(
-        entries[0]
-    )
-    assert decode_step.ratios(entries[:1]) == {"tiny step: step / roofline": 2.0}
-    decode_step.plot(entries, {"name": "a device"}, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 def test_random_weights_take_the_bytes_that_the_roofline_counts() -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench import device
 from bench.device import (
@@ -18,7 +17,6 @@ from bench.device import (
     STAGES,
     TIMED_OUT,
     Bench,
-    Done,
     Ending,
     Run,
     Stage,
@@ -294,7 +292,6 @@ def test_the_tests_that_need_a_gpu_are_found_where_kernels_are_compiled(tmp_path
 
 
 def test_stages_have_their_files_and_compile_peers_in_one_alone() -> None:
-    assert "".join(stage.letter for stage in STAGES) == "ABCDEFGHIJ"
     commands = [(stage.letter, command) for stage in STAGES for command in stage.commands]
     assert all((device.ROOT / root).exists() for _, command in commands for root in command.roots)
     assert len({command.name for _, command in commands}) == len(commands)
@@ -339,28 +336,6 @@ def test_a_damaged_state_counts_as_nothing_done(
         (tmp_path / device.STATE).write_text(text, encoding="utf-8")
         assert device.earlier(tmp_path / device.STATE, {}) == {}
         assert "cannot be read" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_without_a_device_one_sentence_says_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    results = tmp_path / "results"
-    assert device.main(["--stages", "A,B,E", "--results", str(results)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
-    assert "CUDA device" in said.err
-    assert not results.exists()
-
-
-def test_a_result_says_how_it_ended() -> None:
-    def status(ending: Ending, detail: str) -> str:
-        return Done("A", ending, detail, 61.0, "2026-01-01").status
-
-    assert status(Ending.DONE, "301 passed") == "done: 301 passed"
-    assert status(Ending.CUT, "12 passed") == "cut off after 61 s: 12 passed"
-    assert status(Ending.NOT_RUN, "grpcio missing") == "not run: grpcio missing"
 
 
 def test_a_run_that_is_told_to_end_takes_its_command_along(tmp_path: Path, pipe: Pipe) -> None:

@@ -1,8 +1,10 @@
+import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
@@ -74,3 +76,22 @@ def test_only_what_the_same_device_and_versions_measured_is_kept(tmp_path: Path)
     path.write_text(json.dumps({"results": results}))
     assert earlier(path, facts, "kernels") == {"a": {"case": "a"}}
     assert earlier(path, facts | {"triton": "3.7"}, "kernels") == {}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+@pytest.mark.parametrize(
+    ("module", "folder"),
+    [
+        *(("decode_step", ""), ("device_text", ""), ("invariance", ""), ("tuning", "")),
+        *(("device_facts", "--report"), ("kernels", "--report"), ("device", "--results")),
+    ],
+)
+def test_without_a_device_one_line_says_so_and_nothing_is_written(
+    module: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [folder, str(tmp_path / "new")] if folder else []
+    assert importlib.import_module(f"bench.{module}").main(words) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "CUDA device" in said
+    assert list(tmp_path.iterdir()) == []

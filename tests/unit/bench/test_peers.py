@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import peer_draft
-from bench.peers import END, OURS, Measured, Said, all_ratios, figures, markdown
+from bench.peers import END, OURS, Measured, Said, all_ratios, figures
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.worker.model.config_file import read_config
@@ -61,17 +61,3 @@ def test_figures_are_over_the_engines_own_plain_decoding_and_over_outriders() ->
         "same": 0,
     }
     assert all_ratios({"chats": found})["other_plain_over_plain_chats"] == pytest.approx(0.5)
-
-
-def test_a_text_that_is_not_plain_decodings_is_marked_in_the_table() -> None:
-    def found(rate: float, same: float) -> dict[str, float]:
-        return {"tokens_per_second": rate, "same": same}
-
-    ways = {"plain": found(100.4, 1.0), "draft": found(120.0, 1.0), "lookup": found(90.0, 0.75)}
-    table = markdown({"sets": {"chats": {OURS: ways}, "edits": {OURS: ways}}})
-    assert table.splitlines()[0] == (
-        "|  | chats: plain | chats: draft | chats: lookup"
-        " | edits: plain | edits: draft | edits: lookup |"
-    )
-    row = f"| {OURS} | 100 | 120 | 90 \\* | 100 | 120 | 90 \\* |"
-    assert table.splitlines()[2] == row

@@ -20,20 +20,6 @@ def report(plain: float, date: str = "2026-01-02T03:04:05+00:00") -> dict[str, A
     }
 
 
-def test_a_row_says_processor_instruction_set_rate_and_gains() -> None:
-    head, _, line = processors.table([processors.row(report(314.7), "avx2")]).splitlines()
-    assert head.startswith("| processors | instruction set |")
-    assert (
-        line == "| 2 x Some CPU (avx2, avx512f) | avx2 | 315 | 1.25 x | 0.94 x | - | 2026-01-02 |"
-    )
-
-
-def test_a_row_says_what_auto_gains() -> None:
-    measured = report(314.7)
-    measured["ratios"]["auto_vs_plain"] = 1.24
-    assert "| 1.25 x | 0.94 x | 1.24 x |" in processors.table([processors.row(measured, "avx2")])
-
-
 def test_a_row_measured_again_replaces_its_own_and_no_other() -> None:
     rows = [processors.row(report(100), isa) for isa in ("avx2", "avx512")]
     again = processors.row(report(200, "2026-02-03T00:00:00+00:00"), "avx2")
