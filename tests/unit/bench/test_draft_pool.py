@@ -1,5 +1,4 @@
 import argparse
-from pathlib import Path
 
 import pytest
 
@@ -35,16 +34,6 @@ def test_a_small_fleet_takes_a_draft_each_and_a_large_one_shares() -> None:
     large = cheapest(FOUND, 3400)
     assert (large["targets"], large["drafts"]) == (800, 200)
     assert large["own_by_best"] == pytest.approx((5 / 200) / (4.25 / 195))
-
-
-@pytest.mark.parametrize("group", [PLAIN, OWN, POOL])
-def test_a_group_is_the_example_with_other_replicas_and_load(group: Group) -> None:
-    options = argparse.Namespace(file=Path(EXAMPLE), seconds=3.0)
-    found = described(group, 4, options)
-    assert found.target.replicas == group.targets
-    assert found.drafts == group.drafts
-    assert found.traffic.concurrency == 4 * group.targets
-    assert found.traffic.rate is None
 
 
 def test_runs_with_several_seeds_have_a_mean_and_its_error() -> None:

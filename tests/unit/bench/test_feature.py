@@ -7,16 +7,15 @@ import pytest
 import torch
 from tools.feature_draft.start import PLAIN, Pair
 
-from bench.feature.ages import hidden_by_age, right_by_age
+from bench.feature.ages import hidden_by_age
 from bench.feature.growing import GrowingDraft, Guesser, Passes
-from bench.feature.late import BLIND, OLDEST, Known, known, trained
 from bench.feature.rounds import Ahead, Tally, draft_ahead, draft_anew, first_root
 from outrider.contract.settings import ModelSettings
 from outrider.distil.batches import batch_of
 from outrider.distil.network import Draft
 from outrider.distil.prompts import Listed
 from outrider.distil.shards import Chat
-from outrider.distil.training import distance, hidden_states
+from outrider.distil.training import hidden_states
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.tree.walk import ROOT
@@ -105,37 +104,6 @@ def test_children_in_a_tree_are_those_of_a_fresh_pass(
 
 
 @torch.no_grad()
-def test_after_a_commit_new_children_of_the_root_have_seen_true_features(
-    pair: Pair, chat: Chat
-) -> None:
-    one = guesser(pair, sees_features=True)
-    draft = GrowingDraft(one, chat)
-    before = 0
-
-    def grown() -> Passes[None]:
-        nonlocal before
-        yield from draft.begin(first_root(chat))
-        yield from draft.grow(8, 24, 8)
-        before = draft.tree.last_id
-        yield from draft.commit(chat.tokens[draft.root + 1 : draft.root + 2])
-        draft.send(200, 200)
-
-    one.together([grown()])
-    tokens, logprobs = one.children(
-        fresh(one.draft, chat, chat.tokens[: draft.root + 1].tolist(), draft.root)[None]
-    )
-    nodes, seen = draft.tree.nodes, 0
-    for node in np.flatnonzero((nodes.parent == ROOT) & (nodes.id > before)):
-        column = np.flatnonzero(tokens[0] == nodes.token[node])
-        if len(column) and nodes.logprob[node] == pytest.approx(logprobs[0, column[0]], abs=1e-3):
-            seen += 1
-    children = nodes.token[nodes.parent == ROOT].tolist()
-    assert len(set(children)) == len(children)
-    assert set(tokens[0].tolist()) <= set(children)
-    assert seen
-
-
-@torch.no_grad()
 def test_every_way_of_drafting_commits_the_whole_answer(pair: Pair, chat: Chat) -> None:
     answer = len(chat.tokens) - 1 - first_root(chat)
     tallies = {}
@@ -154,15 +122,6 @@ def test_every_way_of_drafting_commits_the_whole_answer(pair: Pair, chat: Chat) 
 
 
 @torch.no_grad()
-def test_a_draft_that_is_the_target_is_always_right(pair: Pair, chat: Chat) -> None:
-    one = guesser(pair, False, layers="0,1")
-    tally = Tally()
-    one.together([draft_anew(one, chat, tally)])
-    assert tally.tokens_per_pass > 4
-    assert right_by_age(one, chat, 3).mean() > 0.98
-
-
-@torch.no_grad()
 def test_the_first_age_sees_all_features_and_later_ones_fewer(pair: Pair, chat: Chat) -> None:
     one = guesser(pair, True)
     batch = batch_of([chat], 0.0)
@@ -173,35 +132,3 @@ def test_the_first_age_sees_all_features_and_later_ones_fewer(pair: Pair, chat: 
     for states, age in ((second, 2), (third, 3)):
         wanted = fresh(one.draft, chat, tokens, position + 1 - age)
         assert torch.allclose(states[0, position], wanted, atol=1e-3)
-
-
-def test_what_is_known_of_a_row_is_of_its_own_positions(pair: Pair, chat: Chat) -> None:
-    draft = pair.start("0,1", sees_features=False).requires_grad_(False)
-    data = known(draft, [chat, chat])
-    rows = len(data.hidden) // 2
-    first = len(chat.tokens) - 1 - rows
-    assert data.tokens.tolist() == chat.tokens[first + 1 :].tolist() * 2
-    for age in (0, 1, OLDEST):
-        features = chat.features[first - age : len(chat.features) - age].astype(np.float32)
-        assert np.array_equal(data.features[:rows, age].numpy(), features)
-    own, true = data.hidden[:rows], data.features[:rows, 0]
-    assert torch.nn.functional.cosine_similarity(own, true).mean() > 0.99  # products are of bf16
-
-
-def test_a_correction_begins_with_none_and_learns_from_what_it_sees(pair: Pair, chat: Chat) -> None:
-    draft = pair.start(PLAIN, sees_features=False).requires_grad_(False)
-    data = known(draft, [chat])
-    data = data._replace(hidden=data.hidden + torch.randn_like(data.hidden))
-    untrained = trained(draft, data, BLIND, 0, seed=1)
-    assert torch.equal(untrained(data.hidden, data.hidden), data.hidden)
-
-    def divergence(seen: Known) -> float:
-        correction = trained(draft, seen, 1, 60, seed=1)
-        with torch.no_grad():
-            guess = correction(seen.hidden, seen.features[:, 1])
-        return float(distance(draft, guess, data.features[:, 0]).divergence.mean())
-
-    # Where the wanted feature itself is shown, the guess comes nearer than where noise is.
-    shown, noise = data.features.clone(), data.features.clone()
-    shown[:, 1], noise[:, 1] = data.features[:, 0], torch.randn_like(data.features[:, 0])
-    assert divergence(data._replace(features=shown)) < divergence(data._replace(features=noise))

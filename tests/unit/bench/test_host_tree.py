@@ -3,22 +3,10 @@
 import numpy as np
 
 from bench.host_tree import figures
-from bench.host_tree_loops import STAGES, Stopwatch
-from bench.host_tree_models import OUTPUTS, children, next_tokens
+from bench.host_tree_loops import STAGES
 from bench.host_tree_peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
-from outrider.worker.link.wire import Close, Commit, FromTarget, Grow, Open
+from outrider.worker.link.wire import Commit, FromTarget, Grow
 from outrider.worker.tree.mirror import Mirror
-
-
-def test_a_text_comes_by_every_token_and_a_draft_has_most_of_it() -> None:
-    tokens = np.arange(OUTPUTS, dtype=np.int32)
-    after = next_tokens(tokens)
-    assert len(np.unique(after)) == OUTPUTS
-    place = children(tokens) == after[:, None]
-    first, second, *others = place.mean(axis=0)
-    assert 0.55 < first < 0.65
-    assert 0.15 < second < 0.25
-    assert not any(others)
 
 
 def test_growth_keeps_a_mirror_full_in_as_many_messages_as_are_asked_for() -> None:
@@ -40,15 +28,6 @@ def test_growth_keeps_a_mirror_full_in_as_many_messages_as_are_asked_for() -> No
             mirror.commit(commit.tokens)
 
 
-def test_a_text_that_is_long_enough_is_followed_by_another() -> None:
-    committer = Committer(NODES_AHEAD)
-    committer.open()
-    kinds: list[type] = []
-    while Close not in kinds:
-        kinds += [type(message) for message in committer.commit()]
-    assert kinds[-2:] == [Close, Open]
-
-
 def test_stalls_are_the_wall_clock_beyond_the_threads_own_time() -> None:
     stages = np.zeros((10, len(STAGES), 2), np.int64)
     stages[:, :, 1] = 2_000
@@ -59,11 +38,3 @@ def test_stalls_are_the_wall_clock_beyond_the_threads_own_time() -> None:
     assert (found[STAGES[0]]["stall_us"], found[STAGES[1]]["stall_us"]) == (10.0, 0.0)
     assert found["total"]["work_us"] == 2.0 * len(STAGES)
     assert found["total but sample"]["work_us"] == 2.0 * (len(STAGES) - 1)
-
-
-def test_a_stopwatch_leaves_out_what_is_no_part_of_a_stage() -> None:
-    watch = Stopwatch()
-    watch.lap()
-    watch.lap(without=(10**9, 10**9))
-    (first, _), (second, _) = watch.laps
-    assert second < 0 <= first

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bench.inert_layers import deepen, freed_draft
-from bench.proportion_figures import all_ratios, of_depth, predicted_rate
+from bench.proportion_figures import all_ratios, of_depth
 from bench.sides import Answer, Counts
-from bench.speculation_figures import Measured, summary
+from bench.speculation_figures import Measured
 from outrider.client import Counters
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
@@ -41,8 +41,10 @@ def logits(model: PreparedModel, path: NumericPath) -> np.ndarray:
     return llama.forward(prompt_rows(TOKENS, 0, block_table, wants_output=True)).copy()
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("path", [NumericPath.FP32, NumericPath.INT8])
+@pytest.mark.parametrize(
+    ("family", "path"),
+    [("llama", NumericPath.FP32), ("qwen2", NumericPath.INT8), ("qwen3", NumericPath.INT8)],
+)
 def test_a_deeper_model_has_the_same_logits(tmp_path: Path, family: str, path: NumericPath) -> None:
     own = prepared(write_tiny(tmp_path / "own", family), tmp_path / "cache")
     size = deepen(own, 3, tmp_path / "deeper")
@@ -117,11 +119,6 @@ def test_a_prediction_is_of_step_costs_acceptance_waits_and_drafting() -> None:
     assert found["serial"]["predicted_over_plain"] == pytest.approx(serial / plain)
     assert found["async"]["predicted_over_plain"] == pytest.approx(beside / plain)
     assert found["serial"]["over_prediction"] == pytest.approx(1.25 * plain / serial)
-
-
-def test_a_rate_is_predicted_with_the_hosts_time_of_plain_decoding() -> None:
-    one = SIDES["plain 1"]
-    assert predicted_rate(summary(one), one, COSTS, 0.004) == pytest.approx(1 / 0.008)
 
 
 def test_the_best_arrangement_is_that_over_all_modes() -> None:

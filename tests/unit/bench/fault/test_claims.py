@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.fault import claims as module
-from bench.fault.claims import Claim, claims, listed, table
+from bench.fault.claims import Claim, claims
 from bench.fault.figures import Seen
 from bench.fault.injector import Event
 from bench.fault.plan import Fault, Kind
@@ -83,13 +83,3 @@ def test_a_wrong_text_and_a_lost_request_are_counted() -> None:
     text, none_lost = claims([ANSWERED, lost], DIFFERENT, [], 0.2, targets=2)[:2]
     assert (text.verdict, text.found) == ("not had", "1 of 2 answers differ")
     assert (none_lost.verdict, none_lost.found) == ("not had", "1 of 2 lost")
-
-
-def test_tables_have_a_row_for_each_and_say_what_is_not_known() -> None:
-    found = [of(Kind.KILLED), of(Kind.STOPPED, recovered=None, share_during=None)]
-    lines = table(found).splitlines()
-    assert len(lines) == 4
-    assert len({line.count("|") for line in lines}) == 1
-    assert "not in 6 s" in lines[-1]
-    assert "unknown" in lines[-1]
-    assert "| not tried |" in listed(claims([], SAME, [], 0.0, 2))

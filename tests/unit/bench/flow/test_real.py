@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from bench.flow.language import Language, drawn_guesses
-from bench.flow.leader_host import PROMPT, MeasuredLeader, slots_for
+from bench.flow.leader_host import PROMPT
 from bench.flow.padded_stage import PaddedExecutor
-from bench.flow.real import SIDES, RealCell, lanes_title, measured_setting, run_simulated
+from bench.flow.real import SIDES, measured_setting, run_simulated
 from bench.flow.real_cases import RealCase
 from bench.flow.real_stages import RealClock, RealStages
 from bench.flow.recording import Recording, Trip
 from bench.flow.relay import forward
 from bench.flow.setting import MAX_ROWS, Links
-from bench.flow.stages import SimulatedStages
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import Results
 
@@ -48,13 +47,6 @@ def test_recorded_times_are_medians_by_rows_with_lines_between_and_beyond() -> N
     assert seconds[1] == pytest.approx(np.full(MAX_ROWS, 0.02))
 
 
-def test_rows_that_nobody_sent_take_no_less_than_those_that_were() -> None:
-    trips = [trip(0.0, 1, (0.5, 0.02)), trip(0.0, 8, (0.1, 0.04))]
-    seconds = Recording(trips).seconds(2)
-    assert seconds[0, 7:] == pytest.approx(np.full(MAX_ROWS - 7, 0.1))
-    assert seconds[1, MAX_ROWS - 1] == pytest.approx(0.04 + 0.02 / 7 * (MAX_ROWS - 8))
-
-
 def test_with_means_a_stall_takes_its_share() -> None:
     trips = [trip(0.0, 1, (0.01 * scale, 0.02)) for scale in (1, 1, 1, 41)]
     trips += [trip(0.0, 1, (0.01, 0.02), way=13e-3)]
@@ -81,13 +73,6 @@ def test_links_and_leader_are_what_is_left_of_plain_decoding() -> None:
     assert plain.overrun(found) == 0.0
     stated = OWN.setting(2)  # 15 ms a stage
     assert plain.overrun(stated) == 0.5
-
-
-def test_a_segment_that_lost_its_rows_counts_for_nothing() -> None:
-    empty = Trip(0.0, np.array([[1, 0.1, 0.1, 0.2], [0, 9.0, 9.0, 9.0]]), 10.0)
-    recording = Recording([trip(0.0, 1, (0.01, 0.02)), empty])
-    assert recording.links(LINKS).delay == pytest.approx(3e-3)
-    assert recording.seconds(2)[1, 0] == pytest.approx(0.02)
 
 
 class Layers:
@@ -151,23 +136,6 @@ def test_every_side_writes_the_same_text_over_simulated_stages(
 ) -> None:
     outcome = run_simulated(SIDES[side], SETTING, language)
     assert outcome.text.tolist() == language.text[PROMPT:].tolist()
-
-
-def test_simulated_stages_tell_an_engine_the_times_of_their_setting(language: Language) -> None:
-    stages = SimulatedStages(SETTING, language, slots_for(language), tells_times=True)
-    leader = MeasuredLeader(SETTING, language, stages)
-    leader.run()
-    for number, known in enumerate(leader.planner._measured._stages):
-        assert known
-        for rows, seconds in known.items():
-            assert seconds == pytest.approx(SETTING.stage(number, rows))
-
-
-def test_a_drawing_says_whose_run_it_is_and_over_which_links() -> None:
-    cell = RealCell("far", "at their own speed", 3, str(LINKS), {}, {})
-    assert lanes_title(24, cell) == (
-        "engine: 24 tokens over 3 real stages, at their own speed; 150 Mbit/s, 2 ms"
-    )
 
 
 def test_stages_at_their_own_speed_are_simulated_with_the_times_that_they_have_alone() -> None:

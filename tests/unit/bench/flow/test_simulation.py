@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench.flow.language import CHILDREN, UNGUESSED, Language, drawn_guesses, pair_guesses
+from bench.flow.language import Language, drawn_guesses
 from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundSizes, RoundsLeader
 from bench.flow.lock_step import LockStep
 from bench.flow.network import FRAMING, Sizes
@@ -15,14 +15,12 @@ from bench.flow.setting import Links, Setting, jetson_7b
 from bench.flow.sides import (
     PAPER,
     TENSOR,
-    TRIED,
     Cell,
     Figures,
     Make,
     continuous,
     figures,
     plain,
-    reach_of,
 )
 from bench.flow.stages import SimulatedStages
 from bench.flow.tensor import tensor_parallel
@@ -47,30 +45,23 @@ def run(make: Make, language: Language, stages: int = 3, links: Links | None = N
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_every_side_writes_the_targets_text(side: str, language: Language) -> None:
-    for links in (Links(150e6, 0.0), Links(5e6, 30e-3)):
-        assert (
-            run(SIDES[side], language, links=links).text.tolist() == language.text[PROMPT:].tolist()
-        )
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_the_same_run_gives_the_same_times(side: str, language: Language) -> None:
-    one, other = (run(SIDES[side], language) for _ in range(2))
-    assert one.seconds == other.seconds
-    assert one.spans == other.spans
-    assert one.bytes == other.bytes
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_a_stage_does_one_thing_at_a_time(side: str, language: Language) -> None:
-    outcome = run(SIDES[side], language)
+def test_every_side_writes_the_targets_text_in_times_that_can_be(
+    side: str, language: Language
+) -> None:
+    text = language.text[PROMPT:].tolist()
+    assert run(SIDES[side], language, links=Links(5e6, 30e-3)).text.tolist() == text
+    outcome, again = (run(SIDES[side], language) for _ in range(2))
+    assert outcome.text.tolist() == text
+    assert (outcome.seconds, outcome.spans, outcome.bytes) == (
+        again.seconds,
+        again.spans,
+        again.bytes,
+    )
     for stage in range(outcome.stages):
-        own = sorted(span for span in outcome.spans if span.stage == stage)
+        own = [span for span in outcome.spans if span.stage == stage]
         by_time = sorted(own, key=lambda span: span.begin)
-        assert all(a.end <= b.begin + 1e-9 for a, b in pairwise(by_time))
-        idle = outcome.seconds - outcome.busy_seconds(stage)
-        assert 0 <= idle < outcome.seconds
+        assert all(a.end <= b.begin + 1e-9 for a, b in pairwise(by_time)), "one thing at a time"
+        assert 0 <= outcome.seconds - outcome.busy_seconds(stage) < outcome.seconds
 
 
 def test_plain_decoding_takes_one_round_trip_a_token(language: Language) -> None:
@@ -81,11 +72,10 @@ def test_plain_decoding_takes_one_round_trip_a_token(language: Language) -> None
     assert outcome.seconds / outcome.tokens == pytest.approx(around, rel=1e-3)
 
 
-@pytest.mark.parametrize("side", sorted(set(PAPER) - {"rounds"}))
-def test_what_comes_before_the_first_commit_is_not_counted(side: str, language: Language) -> None:
+def test_what_comes_before_the_first_commit_is_not_counted(language: Language) -> None:
     """Turns begin to count where the leader does: a first tree that takes long changes nothing."""
-    usual = run(PAPER[side], language)
-    slow = PAPER[side](jetson_7b(3), language)
+    usual = run(PAPER["flowspec"], language)
+    slow = PAPER["flowspec"](jetson_7b(3), language)
     assert isinstance(slow, LockStep)
     restarts = iter([100.0])
     restart = slow.restart
@@ -156,13 +146,6 @@ def test_guesses_are_as_sure_as_they_are_right() -> None:
     assert 0.5 <= (guesses.rank == 0).mean() <= 0.6
 
 
-def test_places_without_a_right_guess_are_as_many_as_wanted() -> None:
-    usual, less = (drawn_guesses(0.5, missed, positions=20_000) for missed in (0.0, 0.2))
-    assert (usual.rank == UNGUESSED).mean() < 0.01
-    assert (less.rank == UNGUESSED).mean() == pytest.approx(0.2, abs=0.01)
-    assert (less.rank == 0).mean() == pytest.approx(np.exp(less.on_path[:, 0]).mean(), abs=0.02)
-
-
 def test_the_draft_of_acceptance_3_commits_3_tokens_a_round() -> None:
     texts = languages(drawn_guesses(*ACCEPTANCE_3), 128, 3)
     found = figures(PAPER["rounds"], jetson_7b(4), texts)
@@ -182,24 +165,6 @@ def test_a_wrong_text_is_noticed_with_best_sizes_and_the_papers(language: Langua
     assert not same_texts([cell(right, wrong), good])
 
 
-def test_the_recorded_pair_is_there() -> None:
-    guesses = pair_guesses()
-    assert guesses.on_path.shape == (len(guesses.rank), CHILDREN)
-    assert (np.diff(guesses.on_path, axis=1) <= 0).all()
-    assert 0.2 < (guesses.rank == 0).mean() < 0.9
-
-
-def test_reach_begins_with_the_root_and_falls(language: Language) -> None:
-    reach = reach_of(language)
-    assert reach[0] == 1
-    assert (np.diff(reach) <= 1e-6).all()
-
-
-def test_every_side_is_tried_with_the_papers_sizes_first() -> None:
-    for side, make in PAPER.items():
-        assert TRIED[side][0] is make
-
-
 def test_a_pass_over_tensor_parallel_devices_waits_for_two_sums_a_layer() -> None:
     setting = jetson_7b(4, Links(150e6, 2e-3))
     together = tensor_parallel(setting)
@@ -210,12 +175,6 @@ def test_a_pass_over_tensor_parallel_devices_waits_for_two_sums_a_layer() -> Non
         assert together.stage(0, rows) == pytest.approx(setting.stage(0, rows) + sums)
     alone = tensor_parallel(jetson_7b(1))
     assert alone.stage(0, 8) == pytest.approx(jetson_7b(1).stage(0, 8))
-
-
-def test_sums_over_devices_are_bytes_on_their_links(language: Language) -> None:
-    outcome = run(TENSOR[0], language, stages=4)
-    sums = 32 * 2 * 2 * 3 * 2 * 4096  # of the one row that each token takes
-    assert outcome.bytes / outcome.tokens == pytest.approx(sums, rel=0.03)
 
 
 def test_more_delay_is_never_faster(language: Language) -> None:

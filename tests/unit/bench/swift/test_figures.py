@@ -13,10 +13,8 @@ from bench.swift.figures import (
     differing,
     figures,
     ratios,
-    steady,
     verdicts,
 )
-from bench.swift.plots import allowed_rate, lane_of, lock_step_rate
 from bench.swift.sides import answer_of
 from outrider.worker.messages import TimelineSpan
 
@@ -72,11 +70,6 @@ def test_figures_are_sums_over_answers() -> None:
     assert (found.over_mirrored.low, found.over_mirrored.high) == (0.5, 1.0)
 
 
-def test_nobody_counts_fall_ins_of_a_draft_inside_its_target() -> None:
-    alone = replace(ANSWER, draft_commits=0, draft_fall_ins=0)
-    assert figures([alone], [ANSWER]).draft_fall_ins is None
-
-
 def near_and_far(mirrored: float, lock_step_ms: float, fall_ins: float = 0.5) -> list[bool]:
     """Whether each claim holds; a step takes a second, the round trip 200 ms."""
     near = by_side({MIRRORED: [ANSWER], LOCK_STEP: [ANSWER]})
@@ -103,14 +96,6 @@ def test_lock_step_loses_a_round_trip_in_each_step(longer: float, had: bool) -> 
     assert near_and_far(1.0, longer)[1] is had
 
 
-def test_what_is_drawn_as_allowed_is_what_is_claimed() -> None:
-    (near,) = by_side({MIRRORED: [ANSWER]}).values()
-    far = replace(near, draft_fall_ins=0.5)
-    assert allowed_rate(near, far, 200) == pytest.approx(2 * (1 - 0.5 * 0.2 - 0.03))
-    assert allowed_rate(near, far, 5000) == 0
-    assert lock_step_rate(near, far, 1000) == pytest.approx(2 / 2)
-
-
 def test_texts_differ_where_one_prompt_has_two() -> None:
     assert differing([(0, [1, 2]), (1, [3]), (0, (1, 2)), (1, [3])]) == []
     assert differing([(0, [1, 2]), (1, [3]), (0, [1, 3]), (1, [3])]) == [0]
@@ -124,14 +109,6 @@ def test_ratios_are_to_the_mirrored_tree_and_to_the_link_without_delay() -> None
         "serial_over_mirrored_8x": 1.0,
         "mirrored_5ms_over_0ms_8x": pytest.approx(0.7),
     }
-
-
-def test_a_picture_is_of_the_middle_and_its_lanes_are_cut() -> None:
-    passes = tuple(TimelineSpan("target", at, at, at, at + 0.5, 2) for at in range(9))
-    assert steady(replace(ANSWER, target=passes), 3) == (3, 5.5)
-    assert steady(replace(ANSWER, target=passes), 99) == (0, 8.5)
-    spans = lane_of(passes, (3.25, 5.25), (1, "mirrored: target"))
-    assert [(one.begin, one.end) for one in spans] == [(0, 0.25), (0.75, 1.25), (1.75, 2.0)]
 
 
 def test_what_both_processes_said_is_one_answer() -> None:

@@ -118,9 +118,14 @@ class LockStepPair(SwiftPair):
             assert self.growths == commits, "every commit was answered, once"
 
 
-@pytest.mark.parametrize("lag", [0, 1, 4])
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("kind", [SwiftPair, RecomputingPair, LockStepPair])
+@pytest.mark.parametrize(
+    ("kind", "sampling", "lag"),
+    [
+        (kind, sampling, (0, 1, 4)[(row + column) % 3])
+        for row, kind in enumerate((SwiftPair, RecomputingPair, LockStepPair))
+        for column, sampling in enumerate(SAMPLINGS)
+    ],
+)
 def test_every_side_writes_plain_decodings_text(
     kind: type[SwiftPair], sampling: SamplingParams, lag: int
 ) -> None:
@@ -181,24 +186,6 @@ def test_without_reuse_a_draft_computes_what_it_had() -> None:
     assert mirrored.draft_side.recomputed == 0
 
 
-def test_a_target_is_made_anew_with_each_link() -> None:
-    pair = SwiftPair()
-    made = []
-
-    def make() -> Any:
-        made.append(Pair().target)
-        return made[-1]
-
-    side = MirroredTarget(make)
-    side.counts.commits = 3
-    side.receive(LinkUp(7, np.ones(VOCABULARY, np.bool_)), pair.now)
-    assert len(made) == 2
-    assert side.inner is made[1]
-    assert made[1].sessions.peers.keys() == {1, 7}
-    assert made[0].sessions.peers.keys() == {1}
-    assert side.counts.commits == 0
-
-
 def test_each_side_of_one_target_has_its_own_link_and_requests() -> None:
     pairs: list[Pair] = []
 
@@ -242,7 +229,7 @@ def test_a_subtree_is_the_likeliest_nodes_and_hangs_together() -> None:
     assert all(parent < 44 + at for at, parent in enumerate(whole.parents.tolist()))
 
 
-@pytest.mark.parametrize("prompt", range(60, 68))
+@pytest.mark.parametrize("prompt", [62, 63, 64])
 def test_a_block_that_was_just_published_is_not_computed_again(prompt: int) -> None:
     pair = RecomputingPair(noise=0.0, draft_passes=2)
     tokens = [5 + at % 7 for at in range(prompt)]
