@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -30,38 +32,23 @@ def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return int(end.value.code or 0), captured.err
 
 
-COMMANDS = (
-    *(
-        "serve",
-        "chat",
-        "generate",
-        "run",
-        "validate",
-        "doctor",
-        "top",
-        "profile",
-        "simulate",
-        "distil",
-    ),
-    *("models list", "models pull", "models remove", "bench serve"),
-)
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_s_help_has_examples(command: str) -> None:
-    result = CliRunner().invoke(app, [*command.split(), "--help"])
-    assert result.exit_code == 0
-    assert f"outrider {command} " in result.output
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_options_names_only_options_that_the_command_has(command: str) -> None:
-    found = get_command(app)
-    for name in command.split():
-        found = found.commands[name]  # type: ignore[attr-defined]
-    own = {name for option in found.params for name in option.opts}
-    words = " ".join(getattr(option, "help", None) or "" for option in found.params)
-    assert set(re.findall(r"--[a-z][a-z-]*", words)) <= own
+def test_help_has_examples_and_names_only_options_that_the_command_has() -> None:
+    for words, command in commands(get_command(app)):
+        result = CliRunner().invoke(app, [*words, "--help"])
+        assert result.exit_code == 0
+        assert f"outrider {' '.join(words)} " in result.output
+        own = {name for option in command.params for name in option.opts}
+        texts = " ".join(getattr(option, "help", None) or "" for option in command.params)
+        assert set(re.findall(r"--[a-z][a-z-]*", texts)) <= own, words
 
 
 def test_the_version_is_the_package_s() -> None:
@@ -69,10 +56,9 @@ def test_the_version_is_the_package_s() -> None:
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert outcome(capsys, "run", "-f", "nowhere.yaml") == (
-        2,
-        "outrider: nowhere.yaml: No such file or directory\n",
-    )
+    status, words = outcome(capsys, "run", "-f", "nowhere.yaml")
+    assert status == 2
+    assert words.startswith("outrider: nowhere.yaml: ")
 
 
 def test_a_wrong_file_is_named_with_its_problem(
@@ -86,32 +72,27 @@ def test_a_wrong_file_is_named_with_its_problem(
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "words"),
     [
-        (
-            "parallelism: {tensor: 4, nodes: 2}",
-            "spec.target.parallelism.nodes: 2 is not served on one machine; allowed: 1",
-        ),
+        ("parallelism: {tensor: 4, nodes: 2}", r"spec\.target\.parallelism\.nodes: 2 .*allowed: 1"),
         (
             "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",
-            "spec.draft.parallelism: is the target's alone where placement is Colocated; "
-            "leave it out",
+            r"spec\.draft\.parallelism: .*Colocated",
         ),
-        (
-            "}, suspend: Suspended, metrics: {",
-            "spec.suspend: the service is Suspended; allowed: Running",
-        ),
+        ("}, suspend: Suspended, metrics: {", r"spec\.suspend: .*Suspended; allowed: Running"),
     ],
 )
 def test_what_needs_a_cluster_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: str, line: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: str, words: str
 ) -> None:
     file = tmp_path / "large.yaml"
     file.write_text(
         "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: large}\n"
         f"spec: {{target: {{model: {{uri: 'hf://a/b'}}, {change}}}}}\n"
     )
-    assert outcome(capsys, "run", "-f", str(file)) == (2, f"outrider: {file}: {line}\n")
+    status, said = outcome(capsys, "run", "-f", str(file))
+    assert status == 2
+    assert re.fullmatch(f"outrider: {re.escape(str(file))}: {words}.*\n", said)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +124,6 @@ def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: 
         ("run",),
         ("run", "-f", "x.yaml", "--compare"),
         ("run", "-f", "x.yaml", "--json"),
-        ("run", "-f", "x.yaml", "--prompt", "x", "--top-p", "2"),
-        ("run", "-f", "x.yaml", "--prompt", "x", "--temperature", "-1"),
-        ("run", "-f", "x.yaml", "--prompt", "x", "--dtype", "fp6"),
-        ("run", "-f", "x.yaml", "--prompt", "x", "--seed", "18446744073709551616"),
         ("generate",),
     ],
 )
@@ -156,22 +133,25 @@ def test_bad_input_ends_with_status_2(
     assert outcome(capsys, *arguments)[0] == 2
 
 
-@pytest.mark.parametrize("command", [("run", "-f", "x.yaml", "--prompt"), ("generate",)])
+RUN, GENERATE = ("run", "-f", "x.yaml", "--prompt"), ("generate",)
+
+
 @pytest.mark.parametrize(
-    ("option", "value", "limits"),
+    ("command", "option", "value", "limits"),
     [
-        ("--temperature", "nan", "0<=x<=100"),
-        ("--temperature", "inf", "0<=x<=100"),
-        ("--temperature", "-0.5", "0<=x<=100"),
-        ("--top-p", "0.0", "0<x<=1"),
-        ("--top-p", "nan", "0<x<=1"),
-        ("--top-p", "1.5", "0<x<=1"),
-        ("--min-p", "nan", "0<=x<=1"),
-        ("--top-k", "-1", "0<=x<=4294967295"),
-        ("--top-k", "4294967296", "0<=x<=4294967295"),
-        ("--max-tokens", "0", "1<=x<=1048576"),
-        ("--max-tokens", "1048577", "1<=x<=1048576"),
-        ("--seed", "-1", "0<=x<=18446744073709551615"),
+        (RUN, "--temperature", "nan", "0<=x<=100"),
+        (GENERATE, "--temperature", "inf", "0<=x<=100"),
+        (GENERATE, "--temperature", "-0.5", "0<=x<=100"),
+        (RUN, "--top-p", "0.0", "0<x<=1"),
+        (GENERATE, "--top-p", "nan", "0<x<=1"),
+        (GENERATE, "--top-p", "1.5", "0<x<=1"),
+        (GENERATE, "--min-p", "nan", "0<=x<=1"),
+        (RUN, "--top-k", "-1", "0<=x<=4294967295"),
+        (GENERATE, "--top-k", "4294967296", "0<=x<=4294967295"),
+        (GENERATE, "--max-tokens", "0", "1<=x<=1048576"),
+        (RUN, "--max-tokens", "1048577", "1<=x<=1048576"),
+        (GENERATE, "--seed", "-1", "0<=x<=18446744073709551615"),
+        (RUN, "--seed", "18446744073709551616", "0<=x<=18446744073709551615"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_option_and_the_range(
@@ -184,7 +164,7 @@ def test_a_value_out_of_range_is_named_with_its_option_and_the_range(
     status, words = outcome(capsys, *command, "x", option, value)
     assert status == 2
     said = " ".join(words.replace("│", " ").split())
-    assert f"Invalid value for '{option}': {value} is not in the range {limits}." in said
+    assert re.search(rf"'{option}': {re.escape(value)} .*{re.escape(limits)}", said)
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:
@@ -203,15 +183,9 @@ sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
     "refused",
     [
         ("run", "-f", "nowhere.yaml"),
-        ("run", "-f", "nowhere.yaml", "--compare"),
-        ("run", "-f", "nowhere.yaml", "--json"),
         ("serve", "no model"),
-        ("serve", "./nowhere"),
         ("serve", "a/b", "--host", "nowhere"),
-        ("serve", "a/b", "--draft", "./nowhere"),
         ("validate", "nowhere.yaml"),
-        ("run", "--nope"),
-        ("run", "-f", "x.yaml", "--seed", "-1"),
         ("generate",),
         ("nope",),
     ],
@@ -231,14 +205,17 @@ except SystemExit as end:
     assert ended.stdout == "2 \n", ended.stderr
 
 
-def test_an_error_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def full() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "/cache/model")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ETIMEDOUT])
+def test_an_error_of_the_file_system_is_one_line(
+    capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def fails() -> None:
+        raise OSError(number, "some reason", "/cache/model")
 
     with pytest.raises(SystemExit) as end:
-        exit_with_words(full)
+        exit_with_words(fails)
     assert end.value.code == 1
-    assert capsys.readouterr().err == "outrider: /cache/model: No space left on device\n"
+    assert capsys.readouterr().err == "outrider: /cache/model: some reason\n"
 
 
 def test_an_error_of_the_file_system_without_words_has_its_name(
@@ -259,15 +236,6 @@ def test_a_lost_connection_of_which_nobody_spoke_keeps_its_traceback(error: OSEr
 
     with pytest.raises(type(error)):
         exit_with_words(lost)
-
-
-def test_a_file_server_that_does_not_answer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def silent() -> None:
-        raise OSError(errno.ETIMEDOUT, "Connection timed out", "/cache/model")
-
-    with pytest.raises(SystemExit):
-        exit_with_words(silent)
-    assert capsys.readouterr().err == "outrider: /cache/model: Connection timed out\n"
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,3 @@ def test_one_process_profiles_both_models() -> None:
     settings = settings_of_both(load(SERVICE), Workshop(PlanOptions(), Lines()))
     assert settings.model == ModelSettings(uri="package://p/target.gguf")
     assert settings.colocated == ModelSettings(uri="file:///draft")
-
-
-def test_plain_progress_is_one_line_a_stage_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
-    for done in range(3):
-        lines.stage("target", "reading", done, 3)
-    lines.stage("target", "writing")
-    assert capsys.readouterr() == ("", "target: reading\ntarget: writing\n")

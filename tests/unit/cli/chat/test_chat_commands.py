@@ -141,15 +141,14 @@ def test_a_file_without_a_conversation_is_refused(tmp_path: Path, text: str) -> 
 
 
 def test_the_status_has_speed_and_acceptance() -> None:
-    assert status(RESULT) == (
-        "[101 tokens · 200.0 tokens/s · acceptance 62% · 2.00 tokens per pass · "
-        "first token after 41 ms]"
-    )
+    shown = ("101 tokens", "200.0 tokens/s", "62%", "2.00 tokens per pass", "41 ms")
+    assert all(figure in status(RESULT) for figure in shown)
+    assert "cut" not in status(RESULT)
 
 
 def test_the_status_of_plain_decoding_speaks_of_no_draft() -> None:
     usage = dataclasses.replace(RESULT.usage, passes=100, draft_rows=0, accepted_rows=0)
     plain = dataclasses.replace(RESULT, usage=usage, finish_reason=FinishReason.LENGTH)
-    assert status(plain) == (
-        "[101 tokens · 200.0 tokens/s · first token after 41 ms · cut: --max-tokens or the context]"
-    )
+    assert "200.0 tokens/s" in status(plain)
+    assert "--max-tokens or the context" in status(plain)
+    assert not any(word in status(plain) for word in ("acceptance", "pass"))

@@ -50,28 +50,25 @@ def check(name: str, **changes: Any) -> Check:
 def test_a_good_machine_runs_a_service() -> None:
     checks = judged(GOOD)
     assert {one.grade for one in checks} == {Grade.OK}
-    assert verdict(checks) == "A service runs here: `outrider serve MODEL`."
+    assert "`outrider serve MODEL`" in verdict(checks)
     assert as_json(checks, GOOD)["runs"] is True
     json.dumps(as_json(checks, GOOD), allow_nan=False)
 
 
 def test_the_processor_is_said_with_its_instruction_sets() -> None:
-    assert check("processor").words == "A processor, 1 processor, 24.0 GiB; avx2, avx512f"
+    shown = ("A processor", "1 processor", "24.0 GiB", "avx2, avx512f")
+    assert all(fact in check("processor").words for fact in shown)
 
 
 def test_the_paths_that_the_probe_refuses_are_named_and_stop_nothing() -> None:
     one = check("kernels")
-    assert (one.grade, one.words) == (
-        Grade.OK,
-        "avx512: fp32, int8; bf16 refused: a row's result depends on its neighbours",
-    )
+    assert one.grade is Grade.OK
+    assert one.words.startswith("avx512: fp32, int8; bf16 refused")
 
 
 def test_auto_s_choice_is_said_with_what_it_was_chosen_from() -> None:
-    assert check("dtype").words == (
-        "auto takes int8 for a model like SmolLM2-135M: a pass takes int8 3.10 ms, fp32 12.00 ms "
-        "on average, with 2 threads"
-    )
+    shown = ("takes int8", "SmolLM2-135M", "int8 3.10 ms, fp32 12.00 ms", "2 threads")
+    assert all(fact in check("dtype").words for fact in shown)
 
 
 def test_no_numeric_path_stops_a_run() -> None:
@@ -83,16 +80,16 @@ def test_no_numeric_path_stops_a_run() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "grade", "words"),
     [
-        ("packages", {"missing": ("numba",)}, Grade.STOPS, "missing: numba; the extra worker is m"),
+        ("packages", {"missing": ("numba",)}, Grade.STOPS, "missing: numba"),
         ("kernels", {"processor": {}, "problem": "it fell"}, Grade.STOPS, "it fell"),
-        ("GPUs", {"gpus": ("NVIDIA H200",)}, Grade.WARNING, "1: NVIDIA H200; they are left alone"),
+        ("GPUs", {"gpus": ("NVIDIA H200",)}, Grade.WARNING, "1: NVIDIA H200"),
         ("GPUs", {"gpus": ("A", "B"), "torch": "2.11"}, Grade.OK, "2: A, B"),
-        ("GPUs", {}, Grade.OK, "none: models run on the processor"),
+        ("GPUs", {}, Grade.OK, "none"),
         (
             "model cache",
             {"disk": dataclasses.replace(GOOD.disk, free_bytes=10**9)},
             Grade.WARNING,
-            "/cache: 500.0 MB used, 1.0 GB free; models want 2.0 GB and more",
+            "/cache: 500.0 MB used, 1.0 GB free",
         ),
         (
             "model cache",
@@ -100,7 +97,7 @@ def test_no_numeric_path_stops_a_run() -> None:
             Grade.STOPS,
             "/cache: 500.0 MB used, 10.0 GB free; it cannot be written",
         ),
-        ("port", {"taken": (50051,)}, Grade.WARNING, "127.0.0.1:50051 is in use; choose another w"),
+        ("port", {"taken": (50051,)}, Grade.WARNING, "127.0.0.1:50051 is in use"),
     ],
 )
 def test_each_finding_has_its_weight(
@@ -113,16 +110,17 @@ def test_each_finding_has_its_weight(
 
 def test_what_stops_a_run_is_in_the_verdict() -> None:
     checks = judged(dataclasses.replace(GOOD, missing=("numba",)))
-    assert verdict(checks) == "No service runs here before this is mended: packages."
+    assert verdict(checks).startswith("No service runs here")
+    assert "packages" in verdict(checks)
     assert as_json(checks, GOOD)["runs"] is False
 
 
 def test_ports_that_are_taken_are_no_obstacle_with_other_ones() -> None:
-    words = "A service runs here: `outrider serve MODEL%s`."
+    words = "`outrider serve MODEL%s`"
     one = judged(dataclasses.replace(GOOD, taken=(8000,)))
     both = judged(dataclasses.replace(GOOD, taken=(8000, 50051)))
-    assert verdict(one) == words % " --port 0"
-    assert verdict(both) == words % " --grpc-port 0 --port 0"
+    assert words % " --port 0" in verdict(one)
+    assert words % " --grpc-port 0 --port 0" in verdict(both)
     assert as_json(both, GOOD)["runs"] is True
 
 

