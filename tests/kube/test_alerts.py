@@ -6,52 +6,57 @@ import pytest
 from tools.monitoring.rules import OPERATOR_ALERTS, RUNBOOKS, SERVICE_ALERTS, records
 
 from tests.kube import promtool
-from tests.kube.alert_cases import CASES, Case, Series
+from tests.kube.alert_cases import CASES, Series
 from tests.kube.chart import Release, only
 from tests.kube.control_plane import ControlPlane
 
 ALERTS = {one.name: one for one in (*SERVICE_ALERTS, *OPERATOR_ALERTS)}
 
 
-def evaluated(folder: Path, series: Series, test: dict[str, object]) -> str:
-    """What promtool says of one test over series."""
-    given = [{"series": name, "values": values} for name, values in series.items()]
-    own = {"interval": "1m", "input_series": given, **test}
-    content = {"rule_files": [str(promtool.RULES)], "evaluation_interval": "1m", "tests": [own]}
+def evaluated(folder: Path, *tests: dict[str, object]) -> str:
+    """What promtool says of tests over series."""
+    content = {
+        "rule_files": [str(promtool.RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", **test} for test in tests],
+    }
     return promtool.evaluate(folder, content)
 
 
-def looked_at(name: str, case: Case, found: list[object]) -> dict[str, object]:
-    look = {"eval_time": f"{case.minutes}m", "alertname": name, "exp_alerts": found}
-    return {"alert_rule_test": [look]}
+def inputs(series: Series) -> list[dict[str, str]]:
+    return [{"series": name, "values": values} for name, values in series.items()]
+
+
+def over(series: Series, name: str, *looks: tuple[int, list[object]]) -> dict[str, object]:
+    """Of one alert: what there is of it, by minute."""
+    found = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": alerts}
+        for minute, alerts in looks
+    ]
+    return {"input_series": inputs(series), "alert_rule_test": found}
 
 
 def test_prometheus_finds_nothing_to_say_against_the_rules() -> None:
     assert promtool.check(promtool.RULES) == ""
 
 
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_comes_with_words_that_name_the_service(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    found = {
-        "exp_labels": {**case.labels, "severity": case.severity},
-        "exp_annotations": {"summary": case.summary, "runbook": f"{RUNBOOKS}#{name.lower()}"},
-    }
-    assert evaluated(tmp_path, case.fires, looked_at(name, case, [found])) == ""
-
-
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_does_not_come_for_what_is_near_it(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    assert evaluated(tmp_path, case.quiet, looked_at(name, case, [])) == ""
-
-
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_waits_for_as_long_as_it_says(name: str, tmp_path: Path) -> None:
-    case, minutes = CASES[name], ALERTS[name].minutes
-    early = {"eval_time": f"{minutes - 1}m", "alertname": name, "exp_alerts": []}
-    if minutes:
-        assert evaluated(tmp_path, case.fires, {"alert_rule_test": [early]}) == ""
+def test_every_alert_waits_comes_and_does_not_come_for_what_is_near_it(tmp_path: Path) -> None:
+    tests = []
+    for name, alert in ALERTS.items():
+        case = CASES[name]
+        fires: list[object] = [
+            {
+                "exp_labels": {**case.labels, "severity": case.severity},
+                "exp_annotations": {
+                    "summary": case.summary,
+                    "runbook": f"{RUNBOOKS}#{name.lower()}",
+                },
+            }
+        ]
+        early: list[tuple[int, list[object]]] = [(alert.minutes - 1, [])] if alert.minutes else []
+        tests.append(over(case.fires, name, *early, (case.minutes, fires)))
+        tests.append(over(case.quiet, name, (case.minutes, [])))
+    assert evaluated(tmp_path, *tests) == ""
 
 
 def test_records_are_rates_by_service(tmp_path: Path) -> None:
@@ -63,7 +68,8 @@ def test_records_are_rates_by_service(tmp_path: Path) -> None:
     name = "service:outrider_generation_tokens:rate5m"
     expected = [{"labels": f"{name}{{{labels}}}", "value": 42}]
     asked = {"expr": name, "eval_time": "15m", "exp_samples": expected}
-    assert evaluated(tmp_path, series, {"promql_expr_test": [asked]}) == ""
+    test = {"input_series": inputs(series), "promql_expr_test": [asked]}
+    assert evaluated(tmp_path, test) == ""
     assert len({name for name, _ in records()}) == len(list(records()))
 
 
