@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tools.feature_draft.__main__ import FEATURE_WEIGHT, SPAN_SHARE, main
+from tools.feature_draft.__main__ import FEATURE_WEIGHT, SPAN_SHARE
 from tools.feature_draft.start import PLAIN, Pair
 
 from outrider.contract.settings import Dtype
 from outrider.distil.agreement import logits_of
 from outrider.distil.batches import batch_of
 from outrider.distil.engine import Room, engine_of
-from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft, causal
 from outrider.distil.training import Corpus, Training, TrainingRecipe, hidden_states
 from outrider.worker.model.prepared import PreparedModel
@@ -48,12 +47,6 @@ def test_an_untrained_draft_is_the_plain_draft(pair: Pair, sees_features: bool) 
     tokens = np.arange(40, 71, dtype=np.int32)
     own = own_logits(pair.start(PLAIN, sees_features), tokens)
     assert own == pytest.approx(product_logits(pair.draft, tokens), abs=1e-3)
-
-
-def test_a_start_from_layers_of_the_target_is_the_target(pair: Pair) -> None:
-    tokens = np.arange(40, 71, dtype=np.int32)
-    own = own_logits(pair.start("0,1,2", sees_features=False), tokens)
-    assert own == pytest.approx(product_logits(pair.target, tokens), abs=1e-3)
 
 
 def test_no_row_sees_the_feature_that_chooses_its_next_token(pair: Pair) -> None:
@@ -94,11 +87,3 @@ def test_a_trained_draft_that_sees_features_can_be_loaded(pair: Pair, tmp_path: 
     assert fields["curve"] == curve
     assert draft.mix is not None
     assert draft.mix[:, draft.config.hidden :].abs().max() > 0
-
-
-def test_train_looks_before_it_prepares_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["feature_draft", "train", str(tmp_path), "draft.pt"])
-    with pytest.raises(BadRecipe, match="0 chats to train on"):
-        main()

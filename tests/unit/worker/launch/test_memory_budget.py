@@ -27,9 +27,5 @@ def test_a_draft_gets_kv_for_as_many_tokens_as_its_target(
 def test_a_budget_that_does_not_hold_all_three_is_refused_with_the_numbers() -> None:
     budget = SharedMemory(1000, 2, TARGET, DRAFT)
     assert budget.target_kv(740) == 160
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError, match=r"^settings\.kv_bytes: 1000 .*741.*100.*160.*1001"):
         budget.target_kv(741)
-    assert str(refused.value) == (
-        "settings.kv_bytes: 1000 is not allowed; the draft's weights take 741 of it, its KV 100, "
-        "and KV of one sequence of the target 160: at least 1001"
-    )

@@ -75,15 +75,12 @@ def test_a_hub_that_cannot_be_reached_is_named_in_one_line_with_what_helps(tmp_p
         silent.bind(("127.0.0.1", 0))  # and does not listen
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         found, _ = resolved("hf://org/tiny", endpoint, tmp_path / "hub")
-    assert found == (
-        f"refused: model hf://org/tiny: {endpoint} could not be reached (Connection refused); set "
-        "HF_ENDPOINT to a mirror or HTTPS_PROXY to a proxy, or name a folder or a .gguf file"
-    )
+    assert found.startswith(f"refused: model hf://org/tiny: {endpoint} ")
+    assert all(word in found for word in ("Connection refused", "HF_ENDPOINT", "HTTPS_PROXY"))
+    assert "\n" not in found
 
 
 def test_a_hub_that_may_not_be_asked_is_no_hub_that_is_lost(tmp_path: Path) -> None:
     found, _ = resolved("hf://org/tiny", "http://127.0.0.1:1", tmp_path / "hub", offline="1")
-    assert found == (
-        "refused: model hf://org/tiny: HF_HUB_OFFLINE is set and it is not in Hugging Face's "
-        "cache; unset that, or name a folder or a .gguf file"
-    )
+    assert found.startswith("refused: model hf://org/tiny: HF_HUB_OFFLINE ")
+    assert "HF_ENDPOINT" not in found

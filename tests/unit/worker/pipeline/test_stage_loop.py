@@ -103,14 +103,14 @@ def test_too_many_records_close_the_links(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(stage_loop, "MAX_RECORDS", 2)
     links = FakeLinks(begin(), End(1), begin(2))
     served(links)
-    assert links.closed == "a message breaks the rules: 3 records wait; 2 may"
+    assert "3 records wait; 2 may" in str(links.closed)
 
 
 def test_too_many_bytes_close_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_loop, "MAX_BYTES", 15)
     links = FakeLinks(begin(1), begin(2))
     served(links)
-    assert links.closed == "a message breaks the rules: 16 bytes wait in 2 records; 15 may"
+    assert "16 bytes wait in 2 records; 15 may" in str(links.closed)
 
 
 def test_a_stage_has_no_more_sequences_than_may_run() -> None:

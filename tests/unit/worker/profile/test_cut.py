@@ -54,7 +54,5 @@ def test_a_head_adds_its_time_and_that_of_sampling() -> None:
 
 def test_the_words_name_cut_and_costs() -> None:
     words = cut.in_words([17, 13], PartCosts(0.5e-3, 1e-6, 2.5e-3))
-    assert words == (
-        "cut into 17 + 13 layers by measured times: a layer 0.50 ms, embedding 0.00 ms, head and "
-        "sampling 2.50 ms"
-    )
+    figures = ("17 + 13 layers", "a layer 0.50 ms", "embedding 0.00 ms", "2.50 ms")
+    assert [one for one in figures if one not in words] == []

@@ -89,7 +89,7 @@ def test_a_grammar_whose_compilation_raises_ends_its_request_alone(draft_passes:
     pair.submit(PROMPT, 20, grammar="any", end_ids=(END,))
     finished = pair.run()
     assert finished.finish is Finish.GRAMMAR_FAILED
-    assert finished.detail == "its form cannot be followed: ModelError: no tokenizer"
+    assert finished.detail.endswith("ModelError: no tokenizer")
 
 
 def test_tokens_committed_before_a_grammar_is_compiled_count_afterwards() -> None:

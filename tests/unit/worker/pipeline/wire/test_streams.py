@@ -156,7 +156,7 @@ def test_a_silent_leader_is_given_up_by_all() -> None:
         leader.send(hello.hello_to(group(2, silence=SOON), 0, 0))
         code, details = leader.refusal()
         assert code is grpc.StatusCode.UNAVAILABLE
-        assert details == "stage 0: the leader was silent for 0.4 s"
+        assert "silent for 0.4 s" in details
         for stage in stages:
             assert stage.ended.get(timeout=SECONDS)
 
@@ -169,7 +169,7 @@ def test_a_silent_leader_of_results_is_given_up_by_all() -> None:
             collector.send(hello.hello_to(group(1, silence=SOON), 0, 0))
             leader.live(SOON)
             _, details = collector.refusal()
-        assert details == "stage 0: the leader was silent for 0.4 s"
+        assert "silent for 0.4 s" in details
 
 
 def test_a_silent_stage_is_given_up_by_all() -> None:
@@ -210,7 +210,9 @@ def test_an_error_of_a_stage_s_streams_ends_the_group_with_it(
     with stage_servers(2) as stages, leading(stages) as client:
         monkeypatch.setattr(RecordLimits, "check", Mock(side_effect=MemoryError("all is full")))
         client.send(begin())
-        assert end_of(client) == "stage 0: it failed: MemoryError: all is full"
+        said = end_of(client)
+        assert said.startswith("stage 0: ")
+        assert said.endswith("MemoryError: all is full")
 
 
 def test_an_error_of_a_leader_s_streams_ends_the_group_with_it(
@@ -220,7 +222,9 @@ def test_an_error_of_a_leader_s_streams_ends_the_group_with_it(
         monkeypatch.setattr(ResultLimits, "check", Mock(side_effect=MemoryError("all is full")))
         client.send(begin())
         client.send(segment())
-        assert end_of(client) == "the leader failed: MemoryError: all is full"
+        said = end_of(client)
+        assert said.startswith("the leader ")
+        assert said.endswith("MemoryError: all is full")
 
 
 def test_a_quiet_group_lives_on_signs_of_life() -> None:
@@ -347,9 +351,7 @@ def test_a_leader_that_never_joins_ends_its_group_alone(monkeypatch: pytest.Monk
             leader.send(hello.hello_to(group(1, distributed=True), 0, 0, nowhere))
             code, details = leader.refusal()
         assert code is grpc.StatusCode.UNAVAILABLE
-        assert details == (
-            "stage 0: the leader: the store at 127.0.0.1:0 cannot be joined: there is no such port"
-        )
+        assert "127.0.0.1:0 cannot be joined" in details
         with leading(stages, group(1, number=2, distributed=True)) as client:
             client.send(begin())
             client.send(segment())
