@@ -142,15 +142,6 @@ def test_every_side_writes_plain_decodings_text(
     assert 0 < pair.draft_side.fall_ins <= pair.draft_side.commits == pair.commits
 
 
-@pytest.mark.parametrize("lag", [0, 4])
-def test_in_lock_step_each_pass_follows_the_one_reply_to_each_commit(lag: int) -> None:
-    pair = LockStepPair(lag=lag, noise=0.3)
-    pair.submit(PROMPT, COUNT)
-    end = pair.run(most=5000)  # asserts at every pass
-    assert pair.commits == end.usage.passes  # the first token's is one, the last pass has none
-    assert pair.growths == pair.commits
-
-
 def test_only_lock_step_waits_for_the_link_in_every_pass() -> None:
     steps = {}
     for kind in (SwiftPair, LockStepPair):
