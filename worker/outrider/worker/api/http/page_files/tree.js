@@ -2,8 +2,9 @@
 // committed in full ink. Tokens are only ever text.
 
 const SVG = "http://www.w3.org/2000/svg";
-const COLUMN = 78; // units of the picture, as are all lengths here
+const COLUMN = 84; // pixels of the picture before it is made to fit, as are all lengths here
 const ROW = 20;
+const WIDTH = 64; // of a token's box
 const LONGEST = 8; // characters of a token that are shown
 
 function made(name, attributes, text) {
@@ -14,7 +15,7 @@ function made(name, attributes, text) {
 }
 
 function shown(token) {
-  const visible = token.replaceAll("\n", "⏎").replaceAll(" ", "·");
+  const visible = token.replaceAll("\n", "⏎").replaceAll(" ", "·") || "∅"; // the end, for one
   const letters = [...visible];
   return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : visible;
 }
@@ -47,15 +48,21 @@ export function draw(picture, tree) {
   const { every, leaves, columns } = layout(tree);
   const x = (row) => row.depth * COLUMN + COLUMN / 2;
   const y = (row) => row.y * ROW + ROW / 2;
-  const lines = every.flatMap((row) =>
-    row.children.map((child) =>
-      made("line", { x1: x(row), y1: y(row), x2: x(child), y2: y(child), class: child.kind }),
-    ),
+  const edge = (row, child) => {
+    const [from, to, half] = [x(row) + WIDTH / 2, x(child) - WIDTH / 2, (COLUMN - WIDTH) / 2];
+    return `M${from} ${y(row)}h${half}V${y(child)}H${to}`; // between two columns of boxes
+  };
+  const edges = every.flatMap((row) =>
+    row.children.map((child) => made("path", { d: edge(row, child), class: child.kind })),
   );
   const nodes = every.flatMap((row) => [
-    made("rect", { x: x(row) - 32, y: y(row) - 8, width: 64, height: 16, rx: 4, class: row.kind }),
+    made("rect", { x: x(row) - WIDTH / 2, y: y(row) - 8, width: WIDTH, height: 16, rx: 4, class: row.kind }),
     made("text", { x: x(row), y: y(row) + 4, class: row.kind }, shown(row.text)),
   ]);
-  picture.setAttribute("viewBox", `0 0 ${columns * COLUMN} ${leaves * ROW}`);
-  picture.replaceChildren(...lines, ...nodes);
+  const kept = [...tree.accepted.map((at) => tree.texts[at]), tree.following].join("");
+  const [width, height] = [columns * COLUMN, leaves * ROW];
+  const size = { width, height, viewBox: `0 0 ${width} ${height}` };
+  const label = `${tree.accepted.length} of ${tree.texts.length - 1} draft tokens accepted: ${kept}`;
+  for (const [key, value] of Object.entries({ ...size, "aria-label": label })) picture.setAttribute(key, value);
+  picture.replaceChildren(...edges, ...nodes);
 }
