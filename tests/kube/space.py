@@ -26,6 +26,7 @@ from outrider.operator.cluster.kinds import (
 )
 from outrider.operator.naming import ROLE_LABEL, SERVICE_LABEL, intent_name, role_name
 from tests.kube.control_plane import ControlPlane
+from tests.merge_patch import laid_over
 
 Object = dict[str, Any]
 SECONDS = 30.0
@@ -229,17 +230,3 @@ def service(name: str = "chat", **spec: Any) -> Object:
         "metadata": {"name": name},
         "spec": laid_over(whole, spec),
     }
-
-
-def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> Object:
-    """A copy of `base` with everything that `over` says; None takes a key away."""
-    whole = dict(base)
-    for key, value in over.items():
-        if value is None:
-            whole.pop(key, None)
-        elif isinstance(value, Mapping):
-            below = whole.get(key)
-            whole[key] = laid_over(below if isinstance(below, Mapping) else {}, value)
-        else:
-            whole[key] = value
-    return whole

@@ -22,7 +22,8 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.field_cases import CASES, Case, edit
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.other_kinds import installed
-from tests.kube.space import Object, Refused, Space, laid_over, service
+from tests.kube.space import Object, Refused, Space, service
+from tests.merge_patch import laid_over
 
 BESIDE = ("version", "drafts", "speculate", "max_rows")
 """Of a policy, what follows the workers and the loop; compared only where a case names it."""

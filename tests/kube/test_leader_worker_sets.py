@@ -46,8 +46,9 @@ from tests.kube.leader_worker_sets import LeaderWorkerSets
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_probes import PodProbes
 from tests.kube.pod_workers import PodWorkers
-from tests.kube.space import Object, Refused, Space, laid_over, service
+from tests.kube.space import Object, Refused, Space, service
 from tests.kube.test_drift import assert_nobody_asks
+from tests.merge_patch import laid_over
 
 LONGEST = "a" * 40
 """The longest name that a service may have."""

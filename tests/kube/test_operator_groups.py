@@ -25,7 +25,8 @@ from tests.kube.conftest import OPERATORS, lone_operator
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import Operators
 from tests.kube.other_kinds import installed
-from tests.kube.space import Object, Space, laid_over, service
+from tests.kube.space import Object, Space, service
+from tests.merge_patch import laid_over
 
 SLICES = ObjectKind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 TWO = {"tensor": 2, "nodes": 2}

@@ -23,8 +23,9 @@ from outrider.operator.naming import POD_INDEX
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_probes import PodProbes
 from tests.kube.pod_workers import PodWorker, PodWorkers
-from tests.kube.space import Object, Space, laid_over, service
+from tests.kube.space import Object, Space, service
 from tests.kube.test_operator_groups import addresses, groups
+from tests.merge_patch import laid_over
 
 REFUSAL = "settings.pipeline.stages: 3 is not allowed; the model has 2 layers"
 

@@ -1,21 +1,21 @@
 """Rules between fields, as `outrider run` keeps them; tests/kube asks the API server the same."""
 
-from typing import Any
-
 import pytest
 
 from outrider.operator.admission import advice
+from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService, read_scaler
 from outrider.operator.spec.reading import validate
 from outrider.operator.spec.rules import TOLERATED
-from tests.kube.rule_files import FOLDER, RULES, RuleFile, files, line
+from tests.rules import ENTRIES, RULES, Entry, Object, line
 
 OF_CHANGES = {line(rule) for rule in RULES if rule.holds is None}
+TOLERATED_LINES = {line(rule) for rule in TOLERATED}
 
 
-def problems(document: dict[str, Any]) -> list[str]:
+def problems(document: Object) -> list[str]:
     try:
-        if document["kind"] == "SpeculativeService":
+        if document["kind"] == SERVICE.name:
             validate(SpeculativeService, document)
         else:
             read_scaler(document)
@@ -24,32 +24,27 @@ def problems(document: dict[str, Any]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("file", files("good"), ids=lambda f: f.path.stem)
-def test_what_keeps_the_rules_is_read(file: RuleFile) -> None:
-    assert [problems(document) for document in file.documents] == [[]] * len(file.documents)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
+def test_what_breaks_a_rule_is_refused_with_its_message_and_what_keeps_it_is_not(
+    entry: Entry,
+) -> None:
+    assert entry.before is None or problems(entry.before) == []
+    assert problems(entry.good) == []
+    assert problems(entry.bad) == [one for one in entry.breaks if one not in OF_CHANGES]
 
 
-@pytest.mark.parametrize("file", files("bad"), ids=lambda f: f.path.stem)
-def test_what_breaks_a_rule_is_refused_with_its_message(file: RuleFile) -> None:
-    *before, broken = file.documents
-    assert [problems(document) for document in before] == [[]] * len(before)
-    assert problems(broken) == [one for one in file.problems if one not in OF_CHANGES]
+def test_every_rule_has_an_entry_that_breaks_it() -> None:
+    assert {one for entry in ENTRIES for one in entry.breaks} == {line(rule) for rule in RULES}
 
 
-def test_every_rule_has_a_bad_file_that_names_it() -> None:
-    named = {one for file in files("bad") for one in file.problems}
-    assert named == {line(rule) for rule in RULES}
-
-
-def test_every_bad_file_has_a_good_one() -> None:
-    good, bad = ({path.name for path in (FOLDER / kind).iterdir()} for kind in ("good", "bad"))
-    assert good == bad
-
-
-@pytest.mark.parametrize("file", files("bad"), ids=lambda f: f.path.stem)
-def test_a_stored_service_may_break_rules_that_came_after_it_and_is_told(file: RuleFile) -> None:
-    tolerated = [one for one in file.problems if one in map(line, TOLERATED)]
-    if tolerated:
-        service = ServiceReader().read(file.documents[-1])
-        said = [one for one in advice.on(service) if "stored before" in one]
-        assert said == [f"{one}; it was stored before that was refused" for one in tolerated]
+def test_a_stored_service_may_break_rules_that_came_after_it_and_is_told() -> None:
+    told: set[str] = set()
+    for entry in ENTRIES:
+        if TOLERATED_LINES.isdisjoint(entry.breaks):
+            continue
+        said = [one for one in advice.on(ServiceReader().read(entry.bad)) if "stored before" in one]
+        assert said == [f"{one}; it was stored before that was refused" for one in entry.breaks], (
+            entry.name
+        )
+        told.update(entry.breaks)
+    assert told == TOLERATED_LINES
