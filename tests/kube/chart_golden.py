@@ -14,23 +14,18 @@ from tools import kube_assets
 
 from tests.kube.chart import CHART
 
-FOLDER = Path(__file__).parent / "golden"
-VALUES = ".values.yaml"
+FILE = Path(__file__).parent / "golden" / "everything.yaml"
+VALUES = FILE.with_suffix(".values.yaml")
+"""The options by which the chart makes all that it can make."""
 NOTE = "run `python -m tests.kube.chart_golden`"
 COMMAND = ("template", "outrider", str(CHART), "--namespace=outrider-system")
 Object = dict[str, Any]
 
 
-def renders() -> dict[str, tuple[str, ...]]:
-    """Options of Helm by the name of each file."""
-    given = {path.name.removesuffix(VALUES): path for path in sorted(FOLDER.glob(f"*{VALUES}"))}
-    return {"default": ()} | {name: (f"--values={path}",) for name, path in given.items()}
-
-
-def rendered(*options: str) -> str:
+def rendered() -> str:
     """What Helm makes of the chart."""
     helm = kube_assets.folder("helm") / "helm"
-    words = (helm, *COMMAND, "--set=crds.install=false", *options)
+    words = (helm, *COMMAND, "--set=crds.install=false", f"--values={VALUES}")
     text = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     objects = [_shortened(one) for one in yaml.safe_load_all(text) if one]
     return f"# {NOTE}\n{yaml.safe_dump_all(objects, sort_keys=False, width=100)}"
@@ -45,9 +40,8 @@ def _shortened(made: Object) -> Object:
 
 
 def main() -> int:
-    """Write the files."""
-    for name, options in renders().items():
-        (FOLDER / f"{name}.yaml").write_text(rendered(*options))
+    """Write the file."""
+    FILE.write_text(rendered())
     return 0
 
 

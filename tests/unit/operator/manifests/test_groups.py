@@ -1,6 +1,7 @@
 """Replicas of several pods: which objects they become, which pods answer, how they roll."""
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,6 +84,7 @@ def test_a_group_is_a_stateful_set_whose_pods_know_each_other() -> None:
     assert made.cluster.of("Deployment") == []
     assert spec["replicas"] == 2
     assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
     assert spec["selector"]["matchLabels"] == {**LEADER, GROUP_LABEL: name}
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
     words = environment(spec["template"])
@@ -92,6 +94,7 @@ def test_a_group_is_a_stateful_set_whose_pods_know_each_other() -> None:
     assert words["OUTRIDER_LEADER"] == "$(OUTRIDER_GROUP)-0.chat-target-nodes.default.svc"
     assert list(words).index("OUTRIDER_GROUP") < list(words).index("OUTRIDER_LEADER")
     nodes = named(made, "Service", spec["serviceName"])["spec"]
+    assert nodes["clusterIP"] == "None"
     assert nodes["publishNotReadyAddresses"] is True
     assert nodes["selector"] == LEADER
     assert nodes["ports"][0]["port"] == 29500
@@ -491,7 +494,13 @@ def test_prometheus_leaves_followers_out_where_there_are_some() -> None:
     first, rule = found["relabelings"]
     assert first == name
     assert rule["action"] == "drop"
-    assert rule["sourceLabels"][1] == ("__meta_kubernetes_pod_label_apps_kubernetes_io_pod_index")
+    assert rule["sourceLabels"] == [
+        "__meta_kubernetes_pod_label_leaderworkerset_sigs_k8s_io_worker_index",
+        "__meta_kubernetes_pod_label_apps_kubernetes_io_pod_index",
+    ]
+    numbers = (";", ";0", "0;7", ";1", "1;7", "10;0")
+    dropped = [one for one in numbers if re.fullmatch(rule["regex"], one)]
+    assert dropped == [";1", "1;7", "10;0"]
 
 
 PICKER = {"endpointPicker": {"name": "picker"}}

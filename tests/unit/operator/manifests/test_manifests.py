@@ -16,10 +16,19 @@ from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR, selector
 from outrider.operator.spec import SpecError, SpeculativeService, load
-from tests.unit.operator.golden import EXAMPLES, FOLDER, NOTE, arguments, owner_of, rendered, wanted
+from tests.unit.operator.golden import (
+    EXAMPLES,
+    FOLDER,
+    NOTE,
+    WRITTEN,
+    arguments,
+    owner_of,
+    rendered,
+    wanted,
+)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
 def test_the_objects_of_an_example_are_those_that_are_written_down(path: Any) -> None:
     written = (FOLDER / path.name).read_text(encoding="utf-8")
     assert written == rendered(path), NOTE
@@ -193,6 +202,13 @@ def test_every_mount_has_a_volume() -> None:
     for container in (*template["initContainers"], *template["containers"]):
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     assert ("PersistentVolumeClaim", "chat-target-cache") in made(text)
+
+
+def test_a_cache_in_a_scratch_folder_is_bounded_by_its_size() -> None:
+    for target, expected in ((", cache: {size: 20Gi}", {"sizeLimit": "20Gi"}), ("", {})):
+        volumes = pod(made(spec(target)))["volumes"]
+        (cache,) = (volume for volume in volumes if volume["name"] == "cache")
+        assert cache["emptyDir"] == expected
 
 
 def test_settings_are_named_by_their_content_and_never_change() -> None:

@@ -68,6 +68,7 @@ def test_ports_in_one_pod_differ() -> None:
 def test_only_its_target_can_reach_a_draft_s_link() -> None:
     _, draft = settings_in(spec(draft=SAME_POD))
     assert draft.listen.startswith("127.0.0.1:")
+    assert draft.control_listen == "", "the target's Control is the pod's"
     policy = made(spec(draft=SAME_POD))["NetworkPolicy", "chat-target"]["spec"]
     ports = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]]
     assert ports == [[50051, 8000, 8001], [50054]]
@@ -95,6 +96,19 @@ def test_each_container_has_resources_image_and_shared_memory_of_its_own() -> No
     shared = {m["mountPath"]: m["name"] for m in found["draft"]["volumeMounts"]}
     assert shared["/dev/shm"] == "draft-shared-memory"
     assert "/dev/shm" not in {m["mountPath"] for m in found["main"]["volumeMounts"]}
+
+
+def test_containers_of_one_role_share_its_settings_and_all_share_cache_and_policy() -> None:
+    mounts = {
+        name: {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        for name, container in containers(spec(draft=SAME_POD)).items()
+    }
+    own = {"prepare": "", "main": "", "draft-prepare": "draft-", "draft": "draft-"}
+    for name, prefix in own.items():
+        assert mounts[name]["/etc/outrider/settings"] == f"{prefix}settings"
+        assert mounts[name]["/tmp"] == f"{prefix}temporary"
+        assert mounts[name]["/var/cache/outrider"] == "cache"
+    assert mounts["main"]["/etc/outrider/policy"] == mounts["draft"]["/etc/outrider/policy"]
 
 
 @pytest.mark.parametrize("more", ["", OWN])
