@@ -11,8 +11,8 @@ from pathlib import Path
 
 TAIL_BYTES = 2000
 GO_MEMORY = {"GOGC": "400"}
-"""Collect garbage at five times what is alive, not at twice: 80 to 68 processor seconds of an API
-server in `test_fields`, for 0.6 GB more."""
+"""Collect garbage at five times what is alive, not at twice: a seventh of an API server's processor
+time, for 0.6 GB more."""
 
 
 class ServerEnded(RuntimeError):

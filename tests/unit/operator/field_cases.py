@@ -24,6 +24,8 @@ from outrider.operator.cluster.kinds import (
 )
 from outrider.operator.spec import Spec
 
+BESIDE = ("version", "drafts", "speculate", "max_rows")
+"""Of a policy, what follows the workers and the loop; compared only where a case names it."""
 TARGET, DRAFT = frozenset({Role.TARGET}), frozenset({Role.DRAFT})
 BOTH: frozenset[Role] = TARGET | DRAFT
 Path = tuple[str | int, ...]
@@ -284,7 +286,7 @@ CASES: dict[str, Case] = {
     ),
     "monitoring.mode": Case("Disabled", sets=(POD_MONITOR, "chat", (), None)),
     "suspend": Case("Suspended", sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 0)),
-    "upgrade": Case("AtOnce"),  # tests/kube/test_upgrades says what it does
+    "upgrade": Case("AtOnce"),  # test_upgrades says what it does
 }
 
 
@@ -307,6 +309,13 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 def _is_part(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def within(live: Any, path: Path) -> Any:
+    """Return the value at a path; None where there is no object."""
+    for key in path:
+        live = None if live is None else live[key]
+    return live
 
 
 def edit(path: str, value: Any) -> dict[str, Any]:
