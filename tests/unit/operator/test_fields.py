@@ -1,4 +1,4 @@
-"""An edit of every field: the right role rolls, or the policy changes, or an object, and no more."""
+"""Edits of all fields: the right role rolls, or the policy changes, or an object, and no more."""
 
 import json
 from collections.abc import Mapping
