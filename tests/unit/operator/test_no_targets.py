@@ -1,7 +1,6 @@
 """A service of which no target is asked for: said once, nothing wrong, no draft, and back again."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,6 @@ from outrider.operator.cluster.client import ClusterError
 from outrider.operator.control.reasons import PhaseChange
 from tests.unit.operator.one_service import KEY, OneService
 
-MODES: list[dict[str, Any]] = [{"mode": "Adaptive"}, {"mode": "Static"}]
 TEN_MINUTES = 40
 """Passes of 16 seconds."""
 
@@ -38,17 +36,23 @@ def replicas(service: OneService) -> list[int]:
     return [one["spec"]["replicas"] for one in service.cluster.of("Deployment")]
 
 
-@pytest.mark.parametrize("speculation", MODES, ids=str)
-@pytest.mark.parametrize("least", [0, 1])
-@pytest.mark.parametrize(("down", "up"), [(suspended, resumed), (scaled(0), scaled(1))])
+@pytest.mark.parametrize(
+    ("down", "up", "least", "mode"),
+    [
+        (suspended, resumed, 0, "Adaptive"),
+        (suspended, resumed, 1, "Static"),
+        (scaled(0), scaled(1), 0, "Static"),
+        (scaled(0), scaled(1), 1, "Adaptive"),
+    ],
+)
 def test_a_service_at_zero_is_at_rest_and_comes_back(
     down: Callable[[OneService], None],
     up: Callable[[OneService], None],
     least: int,
-    speculation: dict[str, Any],
+    mode: str,
 ) -> None:
     service = OneService()
-    service.edit(lambda spec: spec.update(speculation=speculation))
+    service.edit(lambda spec: spec.update(speculation={"mode": mode}))
     service.edit(lambda spec: spec["draft"].update(scaling={"minReplicas": least}))
     service.rest()
     before = replicas(service)

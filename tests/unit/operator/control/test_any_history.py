@@ -110,7 +110,7 @@ PRESENT = st.none() | st.builds(
     speculate=st.booleans(),
     max_rows=st.sampled_from([1, 4, 16]),
 )
-RELAXED = settings(max_examples=150, deadline=None)
+RELAXED = settings(max_examples=20, deadline=None)
 
 
 def whole(moment: Moment, now: float) -> Window | None:

@@ -20,7 +20,7 @@ FIRST_SECONDS = 300.0
 """Work of targets that is lost at most before anything is known: drafting is found on."""
 FIRST_START_SECONDS = 1200.0
 """Time that drafts stand there at most until their first start is over, and has been measured."""
-RELAXED = settings(max_examples=12, deadline=None)
+RELAXED = settings(max_examples=4, deadline=None)
 
 
 def periods(values: st.SearchStrategy[float]) -> st.SearchStrategy[Callable[[float], float]]:
@@ -187,7 +187,7 @@ def test_drafting_comes_back_through_late_metrics_and_slow_starts() -> None:
         assert day(name).loss(0) < -0.1
 
 
-@pytest.mark.parametrize("scraped_every", [5.0, 15.0, 30.0, 45.0])
+@pytest.mark.parametrize("scraped_every", [5.0, 45.0])
 def test_scrapes_of_a_prometheus_decide_as_those_of_the_loop_do(scraped_every: float) -> None:
     """However often it scrapes, drafting that pays is on and the other off, with few policies."""
     seen = day("by_prometheus", scraped_every=scraped_every)
