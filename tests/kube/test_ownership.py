@@ -21,31 +21,13 @@ def until_replicas(space: Space, role: Role, number: int) -> None:
     space.until(lambda: replicas(space, role) == number, f"{number} replicas of {role}")
 
 
-def test_a_suspended_service_keeps_all_but_its_pods_and_resumes(
-    space: Space, operator: OperatorProcess, workers: PodWorkers
-) -> None:
-    space.apply(service("chat", target={"replicas": 2}))
-    space.until_at_rest("chat")
-    kept = set(space.children("chat"))
-    space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})
-    space.until_condition("chat", "Ready", "False", "Suspended")
-    for role in Role:
-        until_replicas(space, role, 0)
-        workers.wait_for(role, 0)
-    assert set(space.children("chat")) == kept
-    space.patch(SERVICE, "chat", {"spec": {"suspend": "Running"}})
-    space.until_condition("chat", "Ready", "True", "Serving")
-    until_replicas(space, Role.TARGET, 2)
-    space.until(lambda: replicas(space, Role.DRAFT) == 1, "the draft is back")
-    space.until_at_rest("chat")
-
-
-def test_a_service_at_zero_says_so_once_and_keeps_no_draft(
+def test_a_service_at_zero_says_so_once_keeps_all_but_its_pods_and_comes_back(
     space: Space, operator: OperatorProcess, workers: PodWorkers
 ) -> None:
     """By suspension, and by a number of targets that the service leaves to others."""
     space.apply(service("chat", target={"replicas": None}))
     space.until_at_rest("chat")
+    kept = set(space.children("chat"))
     for down, up in (
         (lambda: suspend(space, "Suspended"), lambda: suspend(space, "Running")),
         (lambda: scale_targets(space, 0), lambda: scale_targets(space, 1)),
@@ -60,6 +42,7 @@ def test_a_service_at_zero_says_so_once_and_keeps_no_draft(
         space.until_condition("chat", "Reconciling", "False", "Complete")
         for kind, reason in (("Degraded", "AsExpected"), ("Stalled", "NotStalled")):
             assert space.condition("chat", kind)["reason"] == reason
+        assert set(space.children("chat")) == kept
         before, told = space.status("chat"), space.events("chat")
         operator.wait_for_passes(5)
         assert (space.status("chat"), space.events("chat")) == (before, told)
