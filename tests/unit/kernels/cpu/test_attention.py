@@ -8,6 +8,7 @@ import pytest
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays, attend
 from outrider.kernels.cpu.collectives import Span
+from tests.pairwise import pairwise
 
 BLOCK = 64
 BLOCKS = 10
@@ -73,15 +74,22 @@ class Case:
         return out.reshape(count, self.heads, self.size)
 
 
-SHAPES = [(1, 1, 16), (9, 3, 64), (4, 4, 8), (7, 1, 80), (10, 2, 128), (6, 1, 5)]
+TABLES = {"in order": IN_ORDER, "scattered": SCATTERED}
+SHAPES = {
+    "keys of one head": (4, 4, 8),
+    "three heads together": (9, 3, 64),
+    "five wide heads": (10, 2, 128),
+    "seven heads, no power of two": (7, 1, 80),
+    "less than a vector": (6, 1, 5),
+}
+"""Heads, heads of keys and values, and their size."""
 
 
-@pytest.mark.parametrize("window", [0, 1, 20, 70])
-@pytest.mark.parametrize(("heads", "kv_heads", "size"), SHAPES)
-@pytest.mark.parametrize("table", [IN_ORDER, SCATTERED], ids=["in order", "scattered"])
-def test_rows_equal_numpy(
-    table: np.ndarray, heads: int, kv_heads: int, size: int, window: int
-) -> None:
+@pytest.mark.parametrize(
+    ("shape", "window", "blocks"), pairwise(shape=SHAPES, window=[0, 1, 20, 70], blocks=TABLES)
+)
+def test_rows_equal_numpy(shape: str, window: int, blocks: str) -> None:
+    (heads, kv_heads, size), table = SHAPES[shape], TABLES[blocks]
     case = Case(heads, kv_heads, size)
     prefixes = [1, 63, 64, 65, 150]
     chains = [[], [70], [200, 180, 256], [66], [190, 191, 192, 193]]
@@ -96,12 +104,14 @@ def test_rows_equal_numpy(
         np.testing.assert_allclose(found[row], expected, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("window", [0, 40])
-@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(9, 3, 64), (5, 1, 80), (2, 2, 128)])
-@pytest.mark.parametrize("table", [IN_ORDER, SCATTERED], ids=["in order", "scattered"])
+@pytest.mark.parametrize(
+    ("shape", "window", "blocks"),
+    pairwise(shape=[(9, 3, 64), (5, 1, 80), (2, 2, 128)], window=[0, 40], blocks=TABLES),
+)
 def test_a_row_is_bit_equal_through_other_blocks_and_neighbours(
-    table: np.ndarray, heads: int, kv_heads: int, size: int, window: int
+    shape: tuple[int, int, int], window: int, blocks: str
 ) -> None:
+    (heads, kv_heads, size), table = shape, TABLES[blocks]
     case = Case(heads, kv_heads, size)
     length = 200
     keys, values = (case.normal(kv_heads, length, size) for _ in range(2))

@@ -35,9 +35,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("outputs", "inputs"), [(1, 1), (70, 48), (33, 100), (96, 576), (150, 64), (224, 32)]
-)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (33, 100), (96, 576), (150, 64)])
 def test_products_equal_numpy_on_odd_shapes(kind: NumericKind, outputs: int, inputs: int) -> None:
     weight = normal(outputs, inputs, seed=1)
     packed = pack(weight, kind)

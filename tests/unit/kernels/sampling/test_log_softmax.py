@@ -7,8 +7,7 @@ from outrider.kernels.sampling.gumbel_max import NONE
 from outrider.kernels.sampling.log_softmax import likeliest_of, log_probabilities
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 20])
-@pytest.mark.parametrize("spread", [0.1, 3.0, 20.0])
+@pytest.mark.parametrize(("count", "spread"), [(0, 3.0), (1, 20.0), (5, 0.1), (20, 3.0)])
 def test_log_probabilities_are_those_of_the_softmax(count: int, spread: float) -> None:
     row = (np.random.default_rng(count).normal(0, spread, 3001)).astype(np.float32)
     wide = row.astype(np.float64)
