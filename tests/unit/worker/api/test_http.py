@@ -294,18 +294,15 @@ def test_an_unknown_model_is_not_found() -> None:
     assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
-def pieces(text: str, at: int) -> list[str]:
-    return [text[:at], text[at:]]
-
-
-@pytest.mark.parametrize("at", range(len(CALL) + 1))
-def test_a_call_is_found_wherever_the_text_is_cut(at: int) -> None:
-    found = ToolCalls(Calling.MANY)
-    shown = "".join(map(found.push, pieces(f"Well. {CALL} So.", at + 6))) + found.finish()
-    assert shown == "Well.  So."
-    (call,) = found.calls
-    assert call["function"]["name"] == "weather"
-    assert json.loads(call["function"]["arguments"]) == {"city": "Köln"}
+def test_a_call_is_found_wherever_the_text_is_cut() -> None:
+    whole = f"Well. {CALL} So."
+    for at in range(len("Well. "), len(whole) - len(" So.") + 1):
+        found = ToolCalls(Calling.MANY)
+        shown = found.push(whole[:at]) + found.push(whole[at:]) + found.finish()
+        assert shown == "Well.  So.", at
+        (call,) = found.calls
+        assert call["function"]["name"] == "weather"
+        assert json.loads(call["function"]["arguments"]) == {"city": "Köln"}
 
 
 @given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<tool", "_call>", "x", "{}"])))

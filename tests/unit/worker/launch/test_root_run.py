@@ -54,6 +54,7 @@ from outrider.worker.target.pass_run import RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
+from tests.pairwise import pairwise
 from tests.tiny_models import write_tiny
 from tests.unit.worker.fakes import FlatCosts
 
@@ -410,9 +411,14 @@ def test_any_history_of_runs_writes_what_steps_write(folder: Path) -> None:
     run_state_machine_as_test(Histories, settings=bounds)
 
 
-@pytest.mark.parametrize("sources", [POLICY.sources, DRAFT_AND_TEXT])
-@pytest.mark.parametrize("growths", [(1, 0), (1, 1), (2, 1), (MOST_GROWTHS, 2)])
-@pytest.mark.parametrize("sampling", SAMPLINGS[:2])
+@pytest.mark.parametrize(
+    ("growths", "sampling", "sources"),
+    pairwise(
+        growths=[(1, 0), (1, 1), (2, 1), (MOST_GROWTHS, 2)],
+        sampling=SAMPLINGS[:2],
+        sources=[POLICY.sources, DRAFT_AND_TEXT],
+    ),
+)
 def test_runs_leave_the_state_that_steps_leave(
     folder: Path,
     growths: tuple[int, int],

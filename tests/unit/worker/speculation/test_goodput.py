@@ -1,30 +1,20 @@
 """Goodput against the best fixed number of draft tokens, in recorded and made-up environments."""
 
+from collections.abc import Callable
+
 import pytest
 
-from outrider.worker.speculation.planner import Goodput
+from outrider.worker.speculation.planner import MANY, Goodput
+from tests.pairwise import pairwise
 from tests.unit.worker.speculation.environments import Environment, cliff, drive, recorded
 
 
 @pytest.mark.parametrize(
-    ("seconds", "sequences", "acceptance"),
-    [
-        (recorded, 1, 0.5),
-        (recorded, 2, 0.0),
-        (recorded, 4, 0.95),
-        (recorded, 8, 0.2),
-        (recorded, 16, 0.8),
-        (recorded, 32, 0.5),
-        (cliff, 1, 0.95),
-        (cliff, 2, 0.8),
-        (cliff, 4, 0.5),
-        (cliff, 8, 0.0),
-        (cliff, 16, 0.2),
-        (cliff, 32, 0.8),
-    ],
+    ("acceptance", "sequences", "seconds"),
+    pairwise(acceptance=[0.0, 0.5, 0.8, 0.95], sequences=[1, 4, MANY], seconds=[recorded, cliff]),
 )
 def test_it_is_within_three_percent_of_the_best_fixed_number(
-    seconds: type, sequences: int, acceptance: float
+    acceptance: float, sequences: int, seconds: Callable[[int], float]
 ) -> None:
     run = drive(Goodput(1.0), Environment(lambda _: acceptance, seconds), sequences, 400)
     assert run.regret < 0.03

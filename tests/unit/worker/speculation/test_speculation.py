@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.switch import Drafting
@@ -22,8 +23,7 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("lag", [0, 1, 3])
+@pytest.mark.parametrize(("lag", "sampling"), zip((3, 1, 0), SAMPLINGS, strict=True))
 def test_speculation_writes_plain_decodings_text(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
@@ -43,8 +43,7 @@ PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize("sampling", PENALTIES)
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(("lag", "sampling"), zip((0, 1, 0), PENALTIES, strict=True))
 def test_penalties_and_biases_follow_each_rows_own_path(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
@@ -120,7 +119,11 @@ def test_logprobs_come_only_where_they_are_requested() -> None:
     assert not any(m.logprobs for m in pair.outbox if isinstance(m, Tokens))
 
 
-@pytest.mark.parametrize("kill_at", range(1, 101, 2))
+FULL = BLOCK - len(PROMPT)
+"""Tokens with which the first block is full."""
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 7, 12, 33, FULL - 1, FULL, FULL + 1, 99])
 def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     sampling = SamplingParams(temperature=0.7, seed=kill_at)
     pair = Pair(sampling=sampling)
