@@ -100,14 +100,11 @@ def drafts(folder: Path, device: str, *chained: int, rows: int = 24) -> list[Dra
     return found
 
 
-@pytest.mark.parametrize("sampling", [SamplingParams(), SAMPLED])
-def test_most_steps_of_a_chained_draft_take_no_launch(
-    sampling: SamplingParams, tmp_path: Path, device: str
-) -> None:
+def test_most_steps_of_a_chained_draft_take_no_launch(tmp_path: Path, device: str) -> None:
     """And what it sends is what it sends without a chain, to the bit."""
     chained, single = drafts(tmp_path, device, CHAINED, 1)
     for draft in (chained, single):
-        draft.open(sampling)
+        draft.open(SAMPLED)
         assert draft.passes(6) == 6
     assert chained.growth() == single.growth()
     assert single.runner.answered == 0

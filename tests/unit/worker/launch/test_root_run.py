@@ -407,7 +407,7 @@ class Histories(RuleBasedStateMachine):
 
 def test_any_history_of_runs_writes_what_steps_write(folder: Path) -> None:
     Histories.folder = folder
-    bounds = settings(max_examples=12, stateful_step_count=25, deadline=None)
+    bounds = settings(max_examples=8, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(Histories, settings=bounds)
 
 

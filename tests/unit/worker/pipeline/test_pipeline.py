@@ -115,7 +115,7 @@ class Pipeline(RuleBasedStateMachine):
 
 TestPipeline = Pipeline.TestCase
 TestPipeline.settings = settings(
-    max_examples=120,
+    max_examples=60,
     stateful_step_count=20,
     deadline=None,
     derandomize=True,
@@ -139,8 +139,7 @@ def run_schedule(seed: int, stages: int, requests: int, luck: float) -> World:
     return world
 
 
-@pytest.mark.parametrize("stages", range(1, 6))
-@pytest.mark.parametrize("requests", [1, 4])
+@pytest.mark.parametrize(("stages", "requests"), [(1, 4), (2, 1), (3, 4), (5, 1)])
 def test_any_schedule_gives_the_text_of_plain_decoding(stages: int, requests: int) -> None:
     lucks = (0.4, 0.7, 0.9, 1.0)
     worlds = [run_schedule(10 * stages + i, stages, requests, lucks[i]) for i in range(4)]

@@ -64,7 +64,7 @@ def test_bins_explore_ever_less_within_a_block() -> None:
 
 
 @given(st.integers(1, 200))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_every_number_none_included_is_tried_at_any_batch_size(sequences: int) -> None:
     planner, chosen = bandit(3), set()
     for _ in range(2000):
@@ -73,8 +73,10 @@ def test_every_number_none_included_is_tried_at_any_batch_size(sequences: int) -
     assert chosen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("seconds", [recorded, cliff])
-@pytest.mark.parametrize(("sequences", "acceptance"), [(1, 0.7), (1, 0.2), (4, 0.6), (16, 0.5)])
+@pytest.mark.parametrize(
+    ("seconds", "sequences", "acceptance"),
+    [(recorded, 1, 0.7), (cliff, 1, 0.2), (recorded, 4, 0.6), (cliff, 16, 0.5)],
+)
 def test_it_finds_the_best_number_of_a_pair_that_stays_as_it_is(
     seconds: type, sequences: int, acceptance: float
 ) -> None:

@@ -23,7 +23,7 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize(("lag", "sampling"), zip((3, 1, 0), SAMPLINGS, strict=True))
+@pytest.mark.parametrize(("lag", "sampling"), [*zip((3, 1, 0), SAMPLINGS, strict=True)])
 def test_speculation_writes_plain_decodings_text(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
@@ -43,7 +43,7 @@ PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize(("lag", "sampling"), zip((0, 1, 0), PENALTIES, strict=True))
+@pytest.mark.parametrize(("lag", "sampling"), [*zip((0, 1, 0), PENALTIES, strict=True)])
 def test_penalties_and_biases_follow_each_rows_own_path(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
@@ -148,7 +148,7 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     assert accepted[2] > accepted[1], "the draft is used again after it returns"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     noise=st.floats(0, 3),
     lag=st.integers(0, 4),

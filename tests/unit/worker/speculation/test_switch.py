@@ -52,7 +52,7 @@ def phases_of(
 
 
 @given(phases_of((0.2, 200.0), 64))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
     phases: list[tuple[float, float, int]],
 ) -> None:
@@ -65,7 +65,7 @@ def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
 
 
 @given(phases_of((0.005, 40.0), 100))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_drafts_that_join_however_often_cost_no_more(
     phases: list[tuple[float, float, int]],
 ) -> None:

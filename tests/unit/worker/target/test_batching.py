@@ -83,7 +83,7 @@ def assert_texts(pair: Pair, schedule: list[Request]) -> None:
             assert text == alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     schedule=st.lists(requests, min_size=1, max_size=16),
     running=st.integers(1, 16),
@@ -104,7 +104,7 @@ def test_no_mixture_of_requests_changes_any_text(
     assert pair.draft_kv_cache.used == 0
 
 
-@pytest.mark.parametrize("running", [2, 4, 8, 16])
+@pytest.mark.parametrize("running", [2, 16])
 def test_batches_of_any_size_are_speculated_for(running: int) -> None:
     schedule = [
         Request(n, [n, 2, 3 * n % VOCABULARY], 80, SAMPLINGS[n % 3], arrives=n % 5)

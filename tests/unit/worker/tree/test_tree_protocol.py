@@ -7,7 +7,6 @@ import random
 from collections import deque
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -360,7 +359,7 @@ class TreeProtocol(RuleBasedStateMachine):
 
 TestTreeProtocol = TreeProtocol.TestCase
 TestTreeProtocol.settings = settings(
-    max_examples=250,
+    max_examples=120,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
@@ -391,9 +390,8 @@ def run_schedule(seed: int, steps: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("batch", range(4))
-def test_copies_are_equal_after_every_one_of_many_random_schedules(batch: int) -> None:
-    worlds = [run_schedule(1000 * batch + i, steps=80) for i in range(300)]
+def test_copies_are_equal_after_every_one_of_many_random_schedules() -> None:
+    worlds = [run_schedule(seed, steps=80) for seed in range(300)]
     assert sum(w.fall_ins for w in worlds) > 250
     assert sum(w.fall_outs for w in worlds) > 250
     assert sum(w.rebased for w in worlds) > 100, "no growth was in flight during a commit"
