@@ -215,13 +215,12 @@ def test_a_changed_body_is_answered_or_refused(
     check(answer)
 
 
-@pytest.mark.parametrize("schema", schemas(), ids=repr)
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("number", "schema"), [*enumerate(schemas())], ids=repr)
 def test_any_schema_is_followed_or_refused(
-    target: Fuzzed, http: httpx.Client, schema: Any, stream: bool
+    target: Fuzzed, http: httpx.Client, number: int, schema: Any
 ) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
-    body = {"messages": CHAT["messages"], "response_format": form, "stream": stream}
+    body = {"messages": CHAT["messages"], "response_format": form, "stream": number % 2 == 1}
     text = json.dumps(body | {"temperature": 1.0, "seed": 2})
     answer = http.post(CHATS, content=text, headers=JSON)
     check(answer)

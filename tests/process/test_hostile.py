@@ -42,9 +42,7 @@ def back(opening: pb.Open) -> Iterable[bytes]:
 
 
 VIOLATIONS: dict[str, tuple[Misdeed, str]] = {
-    "a parent after its child": (once(lambda o: grow(o, [0, 7])), "parent 7 of node 2"),
     "a parent past int64": (once(lambda o: grow(o, [2**64 - 1])), "parent -1 of node 1"),
-    "a token outside": (once(lambda o: grow(o, [0], [300])), "token 300 .* vocabulary of 260"),
     "a token past int32": (once(lambda o: grow(o, [0], [2**32 - 1])), "token -1 of node 1"),
     "ids going back": (back, "id 9 does not follow id 12"),
     "an id past int64": (once(lambda o: grow(o, [0], first_id=2**64 - 1)), "id -1 does not follow"),
@@ -54,15 +52,9 @@ VIOLATIONS: dict[str, tuple[Misdeed, str]] = {
     ),
     "more tokens than parents": (once(lambda o: grow(o, [0], [1, 2])), "1 parents, 2 tokens"),
     "a NaN": (once(lambda o: grow(o, [0], logprobs=[math.nan])), "log-probability nan"),
-    "an infinity": (once(lambda o: grow(o, [0], logprobs=[-math.inf])), "log-probability -inf"),
-    "a positive score": (once(lambda o: grow(o, [0], logprobs=[1.0])), "log-probability 1.0"),
     "a root beyond the target's": (
         once(lambda o: grow(o, [0], root_position=2000)),
         "root position 2000 is not from",
-    ),
-    "a root before the session's": (
-        once(lambda o: grow(o, [0], root_position=0)),
-        "root position 0 is not from",
     ),
 }
 BROKEN: dict[str, tuple[Misdeed, str]] = {

