@@ -1,5 +1,6 @@
 """Small simulations for tests: a pair with round numbers, as YAML."""
 
+import functools
 from pathlib import Path
 
 from outrider.simulator.description import Simulation, parse_simulation
@@ -37,13 +38,13 @@ def run(described: Simulation) -> CellRun:
     return run_cell(described, Path())
 
 
-def texts(described: Simulation) -> dict[int, list[int]]:
-    """Run its first cell; return the tokens of each answer by its request."""
-    found: dict[int, list[int]] = {}
+@functools.cache
+def shared_run(*parts: str) -> tuple[CellRun, dict[int, list[int]]]:
+    """Run the first cell of a YAML once for all tests; return also each request's tokens."""
+    texts: dict[int, list[int]] = {}
 
     def note(message: object) -> None:
         if isinstance(message, Tokens):
-            found.setdefault(message.request, []).extend(message.ids)
+            texts.setdefault(message.request, []).extend(message.ids)
 
-    run_cell(described, Path(), heard=note)
-    return found
+    return run_cell(simulation(*parts), Path(), heard=note), texts

@@ -10,7 +10,7 @@ from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.launch.serial import MIN_CHUNK_ROWS, chunk_rows
 from outrider.worker.messages import Finish
-from tests.unit.simulator.simulations import DRAFT, TARGET, TRAFFIC, run, simulation, texts
+from tests.unit.simulator.simulations import DRAFT, TARGET, TRAFFIC, run, shared_run, simulation
 
 COLOCATED = DRAFT.replace("draft:", "draft:\n  placement: Colocated")
 STATIC = "speculation: {mode: Static}\n"
@@ -53,8 +53,8 @@ def test_more_context_and_more_rows_of_prompts_take_longer() -> None:
 
 @pytest.mark.parametrize("draft", [DRAFT, COLOCATED], ids=["separate", "colocated"])
 def test_the_text_is_the_same_with_and_without_drafts(draft: str) -> None:
-    plain = texts(simulation(TARGET, TRAFFIC))
-    drafted = texts(simulation(TARGET, draft, TRAFFIC))
+    _, plain = shared_run(TARGET, TRAFFIC)
+    _, drafted = shared_run(TARGET, draft, TRAFFIC)
     both = plain.keys() & drafted.keys()
     assert len(both) > 15
     assert all(plain[request] == drafted[request] for request in both)
@@ -63,9 +63,9 @@ def test_the_text_is_the_same_with_and_without_drafts(draft: str) -> None:
 def test_the_text_is_the_same_where_kv_is_short() -> None:
     short = TARGET.replace("maxRunning: 8", "maxRunning: 8\n  kvTokens: 960")
     busy = TRAFFIC.replace("rate: 4", "rate: 12").replace("{mean: 60", "{mean: 150")
-    described = simulation(short, DRAFT, busy)
-    assert run(described).cell.targets[0].scheduler.stats.counters.preemptions > 0
-    plain, pressed = texts(simulation(TARGET, busy)), texts(described)
+    found, pressed = shared_run(short, DRAFT, busy)
+    assert found.cell.targets[0].scheduler.stats.counters.preemptions > 0
+    _, plain = shared_run(TARGET, busy)
     both = plain.keys() & pressed.keys()
     assert len(both) > 10
     assert all(plain[request] == pressed[request] for request in both)
@@ -75,7 +75,7 @@ def test_the_text_is_the_same_where_kv_is_short() -> None:
 def test_drafts_make_a_service_faster(draft: str) -> None:
     without, beside = (
         summary(one.simulation, [cell_figures(one)])
-        for one in (run(simulation(TARGET, TRAFFIC)), run(simulation(TARGET, draft, TRAFFIC)))
+        for one, _ in (shared_run(TARGET, TRAFFIC), shared_run(TARGET, draft, TRAFFIC))
     )
     assert without["speculation"]["tokens_per_pass"] == 1.0
     assert beside["speculation"]["tokens_per_pass"] > 1.5
@@ -84,7 +84,7 @@ def test_drafts_make_a_service_faster(draft: str) -> None:
 
 def test_roles_that_share_a_machine_slow_each_other_down() -> None:
     apart, together = (
-        run(simulation(TARGET, draft, TRAFFIC)).cell
+        shared_run(TARGET, draft, TRAFFIC)[0].cell
         for draft in (DRAFT, DRAFT.replace("draft:", "draft:\n  contention: 1.5"))
     )
     seconds = [
@@ -96,7 +96,7 @@ def test_roles_that_share_a_machine_slow_each_other_down() -> None:
 
 def test_a_longer_link_brings_growth_later() -> None:
     near, far = (
-        run(simulation(TARGET, draft, TRAFFIC)).cell.targets[0].scheduler.report().counters
+        shared_run(TARGET, draft, TRAFFIC)[0].cell.targets[0].scheduler.report().counters
         for draft in (DRAFT, DRAFT.replace("microseconds: 100}", "microseconds: 5000}"))
     )
     mean = [c.growth_latency_seconds / sum(c.growth_latencies) for c in (near, far)]
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     one, again, other = (
         summary(found.simulation, [cell_figures(found)])
         for found in (
-            run(simulation(TARGET, DRAFT, TRAFFIC)),
+            shared_run(TARGET, DRAFT, TRAFFIC)[0],
             run(simulation(TARGET, DRAFT, TRAFFIC)),
             run(simulation(TARGET, DRAFT, TRAFFIC, seed=4)),
         )
