@@ -42,8 +42,7 @@ def assert_true(target: Target) -> None:
         assert finished.usage.completion_tokens == ANSWER
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("draft", [True, False])
+@pytest.mark.parametrize(("stages", "draft"), [(1, True), (2, False), (3, True)])
 def test_several_requests_are_answered_as_by_plain_decoding(stages: int, draft: bool) -> None:
     target = asked(stages, draft)
     target.run()
@@ -224,8 +223,7 @@ def test_a_policy_without_drafts_sends_no_node_rows() -> None:
     assert target.texts[0] == target.truth(0)
 
 
-@pytest.mark.parametrize("draft", [True, False])
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize(("stages", "draft"), [(1, False), (3, True)])
 def test_the_text_is_searched_with_a_draft_and_without(stages: int, draft: bool) -> None:
     target = Target(stages, WITH_TEXT)
     if draft:

@@ -19,7 +19,7 @@ from tests.gpu_models import on_cpu, write
 
 NOTHING = np.empty(0, np.int32)
 PROMPT = np.array([72, 105, 33], np.int32)
-COUNT = 6
+COUNT = 4
 SAMPLING = SamplingParams(temperature=0.8, seed=9)
 
 

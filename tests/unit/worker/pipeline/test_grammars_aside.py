@@ -37,8 +37,7 @@ def world_of(stages: int, grammars: Grammars) -> World:
     return World(FormCut(stages), plan, grammars=grammars)
 
 
-@pytest.mark.parametrize("sampling", SETTINGS)
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize(("stages", "sampling"), [*zip((1, 3), SETTINGS, strict=True)])
 def test_others_go_on_while_a_grammar_is_compiled(stages: int, sampling: SamplingParams) -> None:
     rng, may_compile = random.Random(stages), Event()
     grammars = held_grammars(may_compile)
