@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -213,30 +214,34 @@ def test_as_many_requests_as_run_and_wait_are_open_and_no_more(folders: Folders)
         assert worker.client.complete("hello", max_tokens=1, ignore_end=True).token_ids
 
 
-def test_the_least_context_is_enough_to_start_and_answer(folders: Folders) -> None:
-    settings = folders.settings(Role.TARGET, max_context=MIN_CONTEXT)
-    with started(settings, folders.logs) as worker:
-        result = worker.client.complete("hello", max_tokens=MIN_CONTEXT - 5, ignore_end=True)
-        assert len(result.token_ids) == MIN_CONTEXT - 5
-
-
-def test_a_worker_tells_what_its_engine_settings_came_to(folders: Folders) -> None:
+@pytest.fixture(scope="module")
+def least(folders: Folders) -> Iterator[Worker]:
+    """A target with the least context, and memory of its own size."""
     settings = folders.settings(
-        Role.TARGET, max_context=512, max_running=3, kv_bytes=MEMORY, prefix_cache=False
+        Role.TARGET, max_context=MIN_CONTEXT, max_running=3, kv_bytes=MEMORY, prefix_cache=False
     )
     with started(settings, folders.logs) as worker:
-        state = worker.until(lambda state: state.counters.kv_slots > 0)
-        assert state.engine is not None
-        assert state.engine == Engine(
-            max_context=512,
-            dtype="fp32",
-            threads=1,
-            max_running=3,
-            kv_bytes=state.engine.kv_bytes,
-            prefix_cache=False,
-        )
-        assert MEMORY / 2 < state.engine.kv_bytes <= MEMORY
-        assert state.counters.kv_slots % 64 == 0
+        yield worker
+
+
+def test_the_least_context_is_enough_to_start_and_answer(least: Worker) -> None:
+    result = least.client.complete("hello", max_tokens=MIN_CONTEXT - 5, ignore_end=True)
+    assert len(result.token_ids) == MIN_CONTEXT - 5
+
+
+def test_a_worker_tells_what_its_engine_settings_came_to(least: Worker) -> None:
+    state = least.until(lambda state: state.counters.kv_slots > 0)
+    assert state.engine is not None
+    assert state.engine == Engine(
+        max_context=MIN_CONTEXT,
+        dtype="fp32",
+        threads=1,
+        max_running=3,
+        kv_bytes=state.engine.kv_bytes,
+        prefix_cache=False,
+    )
+    assert MEMORY / 2 < state.engine.kv_bytes <= MEMORY
+    assert state.counters.kv_slots % 64 == 0
 
 
 def test_kv_memory_that_holds_no_sequence_is_refused_by_name(folders: Folders) -> None:
