@@ -13,18 +13,6 @@ from outrider.client import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one arrangement answered to all prompts."""
-
-    arrangement: Arrangement
-    results: Sequence[Result]
-    dtype: str
-    """Numeric path of its target."""
-    failure: Failure | None = None
-    """Why its timeline is not written, where one was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """One prompt's answer, and the plain one if it was asked for."""
 
@@ -49,27 +37,21 @@ class Answers:
     """What failed after all was answered."""
 
 
-def alone(prompts: Sequence[str], asked: Asked) -> Answers:
+def alone(prompts: Sequence[str], arrangement: Arrangement, results: Sequence[Result]) -> Answers:
     """Return the answers of one arrangement."""
-    found = tuple(Answer(p, r) for p, r in zip(prompts, asked.results, strict=True))
-    return Answers(found, asked.arrangement.name, failure=asked.failure)
+    return Answers(tuple(map(Answer, prompts, results)), arrangement.name)
 
 
 def compared(
     prompts: Sequence[str],
-    own: Asked,
-    second: Asked,
-    others: Sequence[tuple[Expected, float]],
+    arrangements: tuple[Arrangement, Arrangement],
+    own: Sequence[Result],
+    second: Sequence[Result],
 ) -> Answers:
     """Return the answers of the service's own arrangement beside those of a second one."""
-    swapped = own.arrangement.placement is None
-    drafted, plain = (second, own) if swapped else (own, second)
-    pairs = zip(prompts, drafted.results, plain.results, strict=True)
-    return Answers(
-        tuple(Answer(*one) for one in pairs),
-        own.arrangement.name,
-        drafted.arrangement.name,
-        plain.arrangement.name,
-        others,
-        own.failure,
-    )
+    sides = [(arrangements[0].name, own), (arrangements[1].name, second)]
+    if arrangements[0].placement is None:
+        sides.reverse()
+    (drafted, with_draft), (plain, without) = sides
+    pairs = tuple(map(Answer, prompts, with_draft, without))
+    return Answers(pairs, arrangements[0].name, drafted, plain)

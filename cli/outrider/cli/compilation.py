@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,13 @@ from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
 """Of this work in progress shown and in logs."""
+STAGE = "compiling, first start only"
+"""What is shown of it."""
+SIGNATURES = 340
+"""Compiled functions, by the types of their arguments, of a pair with int8 weights: about as many
+(337; Zen 4, 2026-11-26) as any pair has, and what progress is shown as a share of."""
+COUNTED_SECONDS = 1.0
+"""Seconds between two counts."""
 ISA = "OUTRIDER_ISA"
 """Environment variable: the instruction set that is compiled for."""
 
@@ -41,10 +49,13 @@ async def compile_kernels(
         left = {marker(share, command): share for share in shares if not is_done(share, command)}
         if not left or processors.count() == 1:
             return
-        progress.stage(NAME, "compiling")
-        async with asyncio.TaskGroup() as group:
-            for file, share in left.items():
-                group.create_task(_compile(share, file, command, folder))
+        counting = asyncio.ensure_future(_count(progress))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for file, share in left.items():
+                    group.create_task(_compile(share, file, command, folder))
+        finally:
+            await cancel(counting)
     except* (Failure, OSError) as failed:
         progress.note(f"Workers compile their kernels themselves: {failed.exceptions[0]}")
     finally:
@@ -107,9 +118,22 @@ def marker(share: WorkerSettings, command: Command) -> Path:
         "share": (share.role, share.device, share.model.dtype, colocated),
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return _compiled() / f"{digest[:16]}.complete"
+
+
+def _compiled() -> Path:
+    """Return the folder of compiled code, of all states of the sources."""
     given = os.environ.get(COMPILED)
-    parent = Path(given) if given else user_cache() / "compiled"
-    return parent / f"{digest[:16]}.complete"
+    return Path(given) if given else user_cache() / "compiled"
+
+
+async def _count(progress: Reporter) -> None:
+    """Show how much has been compiled since now, for as long as it goes on."""
+    began = time.time()
+    while True:
+        done = sum(file.stat().st_mtime >= began for file in _compiled().glob("**/*.nbc"))
+        progress.stage(NAME, STAGE, min(done, SIGNATURES - 1), SIGNATURES)
+        await asyncio.sleep(COUNTED_SECONDS)
 
 
 async def _compile(share: WorkerSettings, done: Path, command: Command, folder: RunFolder) -> None:

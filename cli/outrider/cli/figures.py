@@ -68,6 +68,12 @@ def ratio(drafted: AnswerFigures, plain: AnswerFigures) -> float | None:
     return drafted.tokens_per_second / plain.tokens_per_second
 
 
+def times(answers: Sequence[Answer]) -> float | None:
+    """Return the ratio of answers that have been compared."""
+    plain = [a.plain for a in answers if a.plain is not None]
+    return ratio(figures([a.drafted for a in answers]), figures(plain))
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """What one arrangement gave or would give."""
@@ -147,9 +153,7 @@ def _together(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def _compared(answers: Sequence[Answer]) -> dict[str, Any]:
-    drafted = figures([a.drafted for a in answers])
-    plain = figures([a.plain for a in answers if a.plain is not None])
-    return {"ratio": ratio(drafted, plain), "same_text": same_text(answers)}
+    return {"ratio": times(answers), "same_text": same_text(answers)}
 
 
 def _mean(

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
+from rich.text import Text
 
 from outrider.cli.stopwatch import Stopwatch
 
 CLOCK = "%H:%M:%S"
 WORTH_TELLING = 1.0
 """Seconds from which on it is told how long a stage took."""
+MINUTE = 60.0
 REPEATED_SECONDS = 30.0
 """After so long a stage that goes on is printed again, so that waiting can be told from a hang."""
 
@@ -156,6 +158,23 @@ def _print(line: str, remark: str) -> None:
     print(f"{line} ({remark})" if remark else line, file=sys.stderr, flush=True)
 
 
+class Share(TextColumn):
+    """How much of a stage is done and how long the rest takes, once both are known."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        """Return both in words."""
+        if not task.total or not task.completed:
+            return Text()
+        left = task.elapsed and task.elapsed * (task.total - task.completed) / task.completed
+        words = f"{task.percentage:.0f} %"
+        if left and left >= WORTH_TELLING:
+            words += f", {left:.0f} s left" if left < MINUTE else f", {left / MINUTE:.0f} min left"
+        return Text(words, "dim")
+
+
 class Bars(Stages):
     """A spinner and a bar for each name at work; they vanish when it is done."""
 
@@ -211,6 +230,7 @@ class Bars(Stages):
                 TextColumn("{task.fields[stage]}", style="dim"),
                 BarColumn(bar_width=24),
                 Elapsed(),
+                Share(),
                 TextColumn("{task.fields[last]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,

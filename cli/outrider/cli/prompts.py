@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from outrider.cli.failures import BadInput
 from outrider.cli.standard_input import STDIN, read_stdin
-from outrider.client import AsyncClient, Message, Options, Prompt, Result, Sampling
+from outrider.client import AsyncClient, Chunk, Message, Options, Prompt, Result, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class Screen:
 
     begin: Callable[[str], None]
     """A prompt's answer begins."""
-    text: Callable[[str], None]
-    """A piece of its text."""
+    chunk: Callable[[Chunk], None]
+    """A piece of it comes."""
     end: Callable[[], None]
     """It is whole."""
 
 
-SILENT = Screen(lambda prompt: None, lambda text: None, lambda: None)
+SILENT = Screen(lambda prompt: None, lambda chunk: None, lambda: None)
 NO_TEMPLATE = "This model has no chat template: prompts are sent as they are (--raw)."
 
 
@@ -76,7 +76,7 @@ async def ask(
     """The answers in the order of the prompts, with these seeds if given; raises `ClientError`, and
     `BadInput` for a system prompt where there is no chat."""
     chat = not questions.raw and (await client.models())[0].has_chat_template
-    if not chat and not questions.raw:
+    if not chat and not questions.raw and not seeds:
         print(NO_TEMPLATE, file=sys.stderr)
     if questions.system is not None and not chat:
         raise BadInput("--system needs a model with a chat template, and no --raw.")
@@ -100,6 +100,6 @@ def _turns(system: str | None, text: str) -> list[Message]:
 async def _stream(client: AsyncClient, prompt: Prompt, options: Options, screen: Screen) -> Result:
     async with client.generate(prompt, **options) as stream:
         async for chunk in stream:
-            screen.text(chunk.text)
+            screen.chunk(chunk)
         screen.end()
         return stream.result

@@ -1,10 +1,10 @@
 """Answers and their figures as people see them: text as it comes, then a compact table.
 
-Computes nothing; the figures are `figures`'.
+Computes nothing; the figures are `figures`'. A comparison has a screen of its own (`comparison`).
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,18 +16,9 @@ from outrider.cli.figures import (
     cut_short,
     draft_is_useless,
     figures,
-    lines,
-    ratio,
-    same_text,
 )
 from outrider.cli.prompts import Screen
 
-WORTH_IT = 1.05
-SLOWER, LITTLE = "Drafting is slower than plain decoding here", "Drafting gained little here"
-OTHERWISE = (
-    "`outrider profile` runs every arrangement on this machine;\n"
-    "  without `placement` in the YAML, run takes the one that it measured as the fastest."
-)
 CUT = "  Cut before its end, by --max-tokens or the context: {} answers.\n"
 USELESS = (
     "  This draft is of no use to its target: next to none of its tokens are accepted.\n"
@@ -44,18 +35,14 @@ _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
 )
 
 
-def screen(console: Console, several: bool, heading: str = "") -> Screen:
-    """Stream text to stdout, under the prompt where more than one answer comes; `heading` stands
-    above all of them."""
-    headings = [heading] if heading else []
+def screen(console: Console, several: bool) -> Screen:
+    """Stream text to stdout, under the prompt where more than one answer comes."""
 
     def begin(prompt: str) -> None:
-        while headings:
-            console.rule(headings.pop(), style="dim", align="left")
         if several:
             console.print(f"\n> {prompt}", style="bold", markup=False, highlight=False)
 
-    return Screen(begin, _write, lambda: _write("\n"))
+    return Screen(begin, lambda chunk: _write(chunk.text), lambda: _write("\n"))
 
 
 def _write(text: str) -> None:
@@ -64,56 +51,21 @@ def _write(text: str) -> None:
 
 
 def summary(console: Console, found: Answers) -> None:
-    """The figures of all answers, beside those of plain decoding if it was asked for."""
-    drafted = figures([a.drafted for a in found.answers])
-    plain_results = [a.plain for a in found.answers if a.plain is not None]
-    if plain_results:
-        plain = figures(plain_results)
-        console.print(_table([(found.drafted, drafted), (found.plain, plain)]))
-        console.print(_arrangements(found))
-        console.print(_verdict(found, drafted, plain), highlight=False)
-    else:
-        console.print(_table([("", drafted)]))
+    """Print the figures of all answers, unless a comparison showed them, and what was wrong."""
+    if not found.plain:
+        console.print(_table(figures([a.drafted for a in found.answers])))
     if count := cut_short(found.answers):
         console.print(CUT.format(f"{count} of {len(found.answers)}"), highlight=False)
     if draft_is_useless(found.answers):
         console.print(USELESS, highlight=False)
 
 
-def _arrangements(found: Answers) -> Table:
-    table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
-    table.add_column("arrangement")
-    table.add_column("tokens per second", justify="right")
-    table.add_column("over plain", justify="right")
+def _table(shown: AnswerFigures) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=True)
     table.add_column("", style="dim")
-    for line in lines(found):
-        table.add_row(
-            f"[bold]{line.arrangement}[/]" if line.arrangement == found.arrangement
-            else line.arrangement,
-            _number(line.tokens_per_second, "{:.1f}"),
-            _number(line.over_plain, "{:.2f}"),
-            "answered above" if line.ran else "expected",
-        )  # fmt: skip
-    return table
-
-
-def _verdict(found: Answers, drafted: AnswerFigures, plain: AnswerFigures) -> str:
-    times = ratio(drafted, plain)
-    speed = _number(times, "{:.2f}x the speed of plain decoding")
-    text = "the same text" if same_text(found.answers) else "[bold red]a different text[/]"
-    words = f"  [bold]{found.drafted}: {speed}[/], {text}\n"
-    if times is None or times >= WORTH_IT or found.arrangement == found.plain:
-        return words
-    return f"{words}  {SLOWER if times < 1 else LITTLE}. {OTHERWISE}\n"
-
-
-def _table(columns: Sequence[tuple[str, AnswerFigures]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_header=len(columns) > 1, header_style="dim", pad_edge=True)
-    table.add_column("", style="dim")
-    for name, _ in columns:
-        table.add_column(name, justify="right")
+    table.add_column("", justify="right")
     for label, show in _ROWS:
-        table.add_row(label, *(show(f) for _, f in columns))
+        table.add_row(label, show(shown))
     return table
 
 

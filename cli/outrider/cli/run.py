@@ -14,13 +14,12 @@ from rich.console import Console
 
 from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to, refuse_open
-from outrider.cli.answers import Answer, Answers, Asked, alone, compared
-from outrider.cli.failures import BadInput, Failure
+from outrider.cli.answers import Answer, Answers, alone
+from outrider.cli.comparison import compare, counterpart
+from outrider.cli.failures import Failure
 from outrider.cli.json_output import print_json
 from outrider.cli.local import LocalWorkers
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.estimate import Expected
-from outrider.cli.placement.local_service import LocalService, is_pipelined, place
+from outrider.cli.placement.local_service import LocalService, place
 from outrider.cli.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
@@ -74,7 +73,7 @@ async def run(options: RunOptions) -> None:
     progress = reporter(watch)
     workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
     local = await place(options.service, workshop, draft=options.draft)
-    if local.choice is not None:
+    if local.choice is not None and not (options.questions and options.questions.compare):
         progress.note(f"{local.choice}.")
     if options.questions is None:
         await _serve_until_stopped(local, ports, options)
@@ -87,58 +86,23 @@ async def run(options: RunOptions) -> None:
 
 async def answers(local: LocalService, questions: Questions, options: RunOptions) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
-    as_json = options.as_json
-    if not questions.compare:
-        own = await _asked(local, questions, as_json, timeline=options.timeline)
-        return alone(questions.prompts, own)
-    if not local.chooser.allowed:
-        raise BadInput("--compare needs a draft.")
-    second, others = await counterpart(local)
-    own = await _asked(local, questions, as_json, timeline=options.timeline)
-    seeds = [result.seed for result in own.results]
-    other = await _asked(local.other(second, own.dtype), questions, as_json, seeds)
-    return compared(questions.prompts, own, other, others)
+    second = await counterpart(local) if questions.compare else None
+    hand = local.workers()
 
-
-async def counterpart(local: LocalService) -> tuple[Arrangement, list[tuple[Expected, float]]]:
-    """Return what a service is compared with, and what is expected of the arrangements that are
-    left; raises `BadInput`."""
-    own = local.arrangement
-    if is_pipelined(local.service):
-        if own.placement is None:
-            raise BadInput("--compare needs a draft.")
-        return replace(own, placement=None), []
-    choice = local.choice or await local.chooser.look()
-    second = choice.counterpart(own)
-    if second is None:
-        raise BadInput("--compare needs a draft that this machine has room for.")
-    return second, choice.others(own, second)
-
-
-async def _asked(
-    local: LocalService,
-    questions: Questions,
-    as_json: bool,
-    seeds: Sequence[int] = (),
-    timeline: TimelineFile | None = None,
-) -> Asked:
-    """Run the service, and ask it all prompts; `timeline`: of this."""
-    several = len(questions.prompts) > 1
-    heading = local.arrangement.name if questions.compare else ""
-    screen = SILENT if as_json else report.screen(Console(), several, heading)
-
-    async def work() -> Asked:
+    async def work() -> Answers:
         await hand.tell_paths()
         async with hand.target.access.client(hand.addresses) as client:
-            speculate = local.arrangement.placement is not None
-            asking = ask(client, questions, screen, seeds, speculate=speculate)
-            results = tuple([one async for one in asking])
-            state = await client.state()
-            await local.learn(hand)
-            failure = await _written(timeline, hand, local)
-            return Asked(local.arrangement, results, state.dtype, failure)
+            if second is None:
+                several = len(questions.prompts) > 1
+                screen = SILENT if options.as_json else report.screen(Console(), several)
+                asking = ask(client, questions, screen, speculate=local.drafts)
+                found = alone(questions.prompts, local.arrangement, [one async for one in asking])
+            else:
+                console = Console(quiet=options.as_json)
+                found = await compare((local, client), second, questions, console)
+        await local.learn(hand)
+        return replace(found, failure=await _written(options.timeline, hand, local))
 
-    hand = local.workers()
     async with hand:
         return await hand.run(work)
 

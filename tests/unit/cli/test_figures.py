@@ -1,10 +1,11 @@
 """The figures of answers, and the shape of what `--json` prints."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from outrider.cli.answers import Answer, Answers, Asked, compared
+from outrider.cli.answers import Answer, Answers, compared
 from outrider.cli.figures import as_json, figures, lines, same_text
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.estimate import Expected
@@ -100,10 +101,11 @@ def test_answers_without_draft_tokens_have_no_gain() -> None:
 def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() -> None:
     drafted, plain = Arrangement(Placement.COLOCATED, 2), Arrangement(None, 2)
     separate = Expected(Arrangement(Placement.SEPARATE, 1), 77.0)
-    asked = [Asked(drafted, [result()], "int8"), Asked(plain, [result(decode=2.0)], "int8")]
-    for own, second in (asked, reversed(asked)):
-        found = compared(["why?"], own, second, [(separate, 1.5)])
-        assert found.arrangement == own.arrangement.name
+    with_draft, without = (drafted, [result()]), (plain, [result(decode=2.0)])
+    for own, second in ((with_draft, without), (without, with_draft)):
+        found = compared(["why?"], (own[0], second[0]), own[1], second[1])
+        found = replace(found, others=[(separate, 1.5)])
+        assert found.arrangement == own[0].name
         assert [(line.arrangement, line.over_plain, line.ran) for line in lines(found)] == [
             ("Colocated, 2 threads", pytest.approx(2.0), True),
             ("Separate, 1 + 1 threads", pytest.approx(1.5), False),
@@ -111,7 +113,7 @@ def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() ->
         ]
         assert lines(found)[1].tokens_per_second == pytest.approx(6.0), "of plain decoding's 4.0"
         shown = as_json(found)
-        assert shown["arrangement"] == own.arrangement.name
+        assert shown["arrangement"] == own[0].name
         assert len(shown["arrangements"]) == 3
         assert shown["plain"]["tokens_per_second"] == pytest.approx(4.0)
 

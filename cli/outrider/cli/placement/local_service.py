@@ -50,6 +50,11 @@ class LocalService:
         )
 
     @property
+    def drafts(self) -> bool:
+        """Whether it runs with its draft."""
+        return self.arrangement.placement is not None
+
+    @property
     def plain_because(self) -> str | None:
         """Why nothing is drafted; None: as the service itself says, or it drafts."""
         own = self.chooser.service.spec
