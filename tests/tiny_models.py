@@ -1,15 +1,19 @@
-"""Tiny random checkpoints of each family, written by transformers' own classes.
+"""Tiny random checkpoints of each family, as transformers' own classes would write them.
 
-Knows nothing of Outrider's loader: what it writes is what any Hugging Face tool would write.
+Knows nothing of Outrider's loader: what it writes is what any Hugging Face tool would write. Needs
+no torch, as transformers' configs and tokenizers do not; a test compares with its models.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 import transformers
-from safetensors.torch import load_file, save_file
+from huggingface_hub import split_state_dict_into_shards_factory
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -28,12 +32,7 @@ _CONFIGS = {
     "qwen2": transformers.Qwen2Config,
     "qwen3": transformers.Qwen3Config,
 }
-_MODELS = {
-    "llama": transformers.LlamaForCausalLM,
-    "mistral": transformers.MistralForCausalLM,
-    "qwen2": transformers.Qwen2ForCausalLM,
-    "qwen3": transformers.Qwen3ForCausalLM,
-}
+Tensors = dict[str, NDArray[np.float32]]
 
 
 def write_tiny(
@@ -68,13 +67,84 @@ def write_tiny(
         "tie_word_embeddings": True,
         "initializer_range": 0.2,
     }
-    settings = _CONFIGS[family](**(fields | config))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _MODELS[family](settings).float()
-        _scatter(model)
-    model.save_pretrained(directory)
+    kind = _CONFIGS[family]
+    settings = kind(
+        architectures=[kind.__name__.replace("Config", "ForCausalLM")],
+        dtype="float32",
+        **(fields | config),
+    )
+    settings.save_pretrained(directory)
+    transformers.GenerationConfig.from_model_config(settings).save_pretrained(directory)
+    save(_tensors(settings, seed), directory)
     write_tokenizer(directory)
+    return directory
+
+
+def _tensors(config: Any, seed: int) -> Tensors:
+    """Return a model's weights by transformers' names.
+
+    Norms and biases are off 1 and 0, so that a loader that forgets them is found out.
+    """
+    rng = np.random.default_rng(seed)
+    width, head = config.hidden_size, config.head_dim
+    queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
+    tensors: Tensors = {}
+
+    def random(name: str, *shape: int, mean: float = 0.0, deviation: float) -> None:
+        values = rng.standard_normal(shape, np.float32)
+        tensors[name] = np.float32(mean) + np.float32(deviation) * values
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        random(f"{name}.weight", rows, columns, deviation=config.initializer_range)
+
+    def norm(name: str, size: int) -> None:
+        random(f"{name}.weight", size, mean=1.0, deviation=0.1)
+
+    matrix("model.embed_tokens", config.vocab_size, width)
+    tensors["model.embed_tokens.weight"][config.pad_token_id] = 0  # as torch's embedding does
+    for layer in range(config.num_hidden_layers):
+        of = f"model.layers.{layer}"
+        for part, size in (("q", queries), ("k", keys), ("v", keys)):
+            matrix(f"{of}.self_attn.{part}_proj", size, width)
+            if config.model_type == "qwen2":
+                random(f"{of}.self_attn.{part}_proj.bias", size, deviation=0.1)
+            elif config.model_type == "qwen3" and part != "v":
+                norm(f"{of}.self_attn.{part}_norm", head)
+        matrix(f"{of}.self_attn.o_proj", width, queries)
+        matrix(f"{of}.mlp.gate_proj", config.intermediate_size, width)
+        matrix(f"{of}.mlp.up_proj", config.intermediate_size, width)
+        matrix(f"{of}.mlp.down_proj", width, config.intermediate_size)
+        norm(f"{of}.input_layernorm", width)
+        norm(f"{of}.post_attention_layernorm", width)
+    norm("model.norm", width)
+    if not config.tie_word_embeddings:
+        matrix("lm_head", config.vocab_size, width)
+    return tensors
+
+
+def save(tensors: Tensors, directory: Path) -> None:
+    """Write a checkpoint's only file of weights, as transformers marks it."""
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_shards(whole: Path, directory: Path, limit: int = 100_000) -> Path:
+    """Writes a checkpoint's weights as several files of at most `limit` bytes; returns `directory`.
+
+    Larger tensors have a file of their own. The names and the index are those of transformers.
+    """
+    tensors = load_file(whole / "model.safetensors")
+    parts = split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=lambda tensor: tensor.nbytes,
+        max_shard_size=limit,
+        filename_pattern="model{suffix}.safetensors",
+    )
+    directory.mkdir()
+    shutil.copy(whole / "config.json", directory)
+    for file, names in parts.filename_to_tensors.items():
+        save_file({name: tensors[name] for name in names}, directory / file)
+    index = {"metadata": parts.metadata, "weight_map": parts.tensor_to_filename}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     return directory
 
 
@@ -87,13 +157,12 @@ def write_slow_target(
     first layers agrees often while it runs in a fraction of the time; returns `directory`.
     """
     write_tiny(directory, layers=layers + idle_layers, hidden=hidden, **config)
-    file = directory / "model.safetensors"
-    weights = load_file(file)
+    weights = load_file(directory / "model.safetensors")
     for name, value in weights.items():
         idle = name.startswith("model.layers.") and int(name.split(".")[2]) >= layers
         if idle and name.endswith(("o_proj.weight", "down_proj.weight")):
-            value.zero_()
-    save_file(weights, file, metadata={"format": "pt"})
+            value[:] = 0
+    save(weights, directory)
     return directory
 
 
@@ -111,13 +180,13 @@ def write_draft_of(
     if "layer_types" in settings:
         settings["layer_types"] = settings["layer_types"][:kept]
     (directory / "config.json").write_text(json.dumps(settings, indent=2))
-    generator = torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(seed)
     noisy = {
-        name: value + noise * value.std() * torch.randn(value.shape, generator=generator)
+        name: value + np.float32(noise * value.std()) * rng.standard_normal(value.shape, np.float32)
         for name, value in sorted(load_file(target / "model.safetensors").items())
         if not name.startswith("model.layers.") or int(name.split(".")[2]) < kept
     }
-    save_file(noisy, directory / "model.safetensors", metadata={"format": "pt"})
+    save(noisy, directory)
     write_tokenizer(directory)
     return directory
 
@@ -135,14 +204,6 @@ def write_tokenizer(directory: Path) -> None:
     )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(directory)
-
-
-def _scatter(model: torch.nn.Module) -> None:
-    """Moves norms and biases off 1 and 0, so that a loader that forgets them is found out."""
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "norm" in name or name.endswith(".bias"):
-                value.add_(0.1 * torch.randn(value.shape))
 
 
 def byte_characters() -> list[str]:

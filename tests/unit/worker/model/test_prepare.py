@@ -75,19 +75,13 @@ def test_quantised_blocks_are_dequantised_row_by_row(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensors[name], blocks, err_msg=name)
 
 
-@pytest.mark.parametrize("sentencepiece", [False, True])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_tokenizer_in_a_gguf_file_is_transformers_own(
-    tmp_path: Path, family: str, sentencepiece: bool
+@pytest.mark.parametrize(("sentencepiece", "first"), [(False, 260), (True, 1)])
+def test_a_text_begins_as_the_gguf_file_says(
+    tmp_path: Path, sentencepiece: bool, first: int
 ) -> None:
-    checkpoint = write_tiny(tmp_path / "hf", family)
+    checkpoint = write_tiny(tmp_path / "hf")
     path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", sentencepiece=sentencepiece)
-    own = tokenizer_of(GgufModel(path))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
-    assert own.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
-    assert own.special_tokens_map == theirs.special_tokens_map
-    assert own.chat_template == theirs.chat_template
-    assert own("ab c")["input_ids"][:1] == ([1] if sentencepiece else [260])
+    assert tokenizer_of(GgufModel(path))("ab c")["input_ids"][:1] == [first]
 
 
 def test_the_tokenizer_in_a_gguf_file_comes_along(tmp_path: Path) -> None:
@@ -104,20 +98,13 @@ def test_the_tokenizer_in_a_gguf_file_comes_along(tmp_path: Path) -> None:
 def test_llama_3_scaling_is_recovered_from_its_frequencies(tmp_path: Path, factor: float) -> None:
     checkpoint = write_tiny(tmp_path / "hf", hidden=256, rope_theta=5e5)
     rope = LLAMA3 | {"rope_theta": 5e5, "factor": factor}
-    scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
-    theirs = transformers.LlamaConfig(
-        head_dim=64, rope_parameters=rope | {"rope_type": "llama3"}, max_position_embeddings=8192
-    )
-    plain = 5e5 ** (-np.arange(0, 64, 2) / 64)
-    scaled = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(theirs).inv_freq
     divisors = llama3_divisors(rope, 64)
-    np.testing.assert_allclose(plain / divisors, scaled.numpy(), rtol=1e-5)
     path = write_tiny_gguf(
         checkpoint, tmp_path / "a.gguf", rope_freqs__weight=divisors.astype(np.float32)
     )
     found = prepared(path, tmp_path / "cache").config().rope_scaling
     assert found is not None
-    assert found.factor == scaling["factor"]
+    assert found.factor == factor
     odd = write_tiny_gguf(
         checkpoint, tmp_path / "b.gguf", rope_freqs__weight=np.linspace(1, 9, 32, dtype=np.float32)
     )
