@@ -1,5 +1,6 @@
 """A target cut over stages answers as one in one piece does, whatever its draft does."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ REQUESTS = 5
 """At once."""
 SILENCE_MS = 60_000
 """For tests in which no stage is to be given up: machines may be busy."""
-CUTS = (((1, 49), StageLink.GRPC), ((1, 1, 48), StageLink.DISTRIBUTED))
+CUTS = ((1, 49), (1, 1, 48))
 """The model's first two layers, which alone are not idle, are on different stages."""
 SAMPLINGS = (
     Sampling(),
@@ -37,9 +38,15 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(scope="module", params=CUTS, ids=lambda one: f"{len(one[0])}-{one[1]}")
+@pytest.fixture(scope="module", params=CUTS, ids=len)
 def pipelined(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Worker]:
-    cut, link = request.param
+    with pipeline_of(request.param, StageLink.GRPC, folders) as worker:
+        yield worker
+
+
+@contextlib.contextmanager
+def pipeline_of(cut: tuple[int, ...], link: StageLink, folders: Folders) -> Iterator[Worker]:
+    """A target whose stages have the layers of `cut`."""
     pipeline = PipelineSettings(stages=len(cut), cut=cut, link=link, silence_ms=SILENCE_MS)
     settings = folders.settings(Role.TARGET, pipeline=pipeline, max_running=3)
     with workers.started(settings, folders.logs) as worker:

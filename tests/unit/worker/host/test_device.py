@@ -30,21 +30,6 @@ def test_kernels_are_interpreted_only_where_a_gpu_is_asked_for(
     assert torch_device(Device.AUTO, tmp_path / "nvidiactl") is None
 
 
-def test_a_gpu_without_a_compiler_is_left_alone_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("triton")
-    driver = tmp_path / "nvidiactl"
-    driver.touch()
-    for name in ("CC", "TRITON_INTERPRET"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert torch_device(Device.AUTO, driver) is None
-    assert "there is a GPU, but there is no C compiler (gcc, clang)" in caplog.text
-    with pytest.raises(ModelError, match=r"gpu .* is not allowed here, there is no C compiler"):
-        torch_device(Device.GPU, driver)
-
-
 def test_looking_for_a_gpu_loads_no_torch_where_there_is_no_driver() -> None:
     code = (
         "import sys, pathlib; from outrider.worker.launch import run; "

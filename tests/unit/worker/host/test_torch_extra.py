@@ -12,7 +12,7 @@ from outrider.contract.settings import (
     StageLink,
     WorkerSettings,
 )
-from outrider.worker.host.torch_extra import check, extra_of, missing, need
+from outrider.worker.host.torch_extra import extra_of, need
 
 PLAIN = WorkerSettings(role=Role.TARGET, name="tiny", model=ModelSettings(uri="file:///tiny"))
 
@@ -36,11 +36,6 @@ def test_what_goes_through_torch_is_named(changes: dict[str, object], named: str
     found = need(dataclasses.replace(PLAIN, **changes))  # type: ignore[arg-type]
     assert found.startswith(named)
     assert bool(found) == bool(named)
-
-
-def test_nothing_is_refused_where_torch_is_installed() -> None:
-    assert missing() == ""
-    check(dataclasses.replace(PLAIN, tensor_parallel=2))
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,15 @@ import select
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import torch.distributed as dist
 
-from outrider.worker.link import distributed, memory_file, shared_memory
-from outrider.worker.link.process_pair import ProcessPair
+from outrider.worker.link import memory_file, shared_memory
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import Identity
 from outrider.worker.tree.growth import Growth
+from tests.unit.worker.link.test_wire import plain
 
 CONTEXT = 200_000
 IDENTITY = Identity("revision", 1, CONTEXT, 64, np.ones(1, np.uint64), sessions=2)
@@ -51,35 +50,6 @@ def shared_memory_pair() -> Iterator[
         end.close()
 
 
-@contextlib.contextmanager
-def joined_processes() -> Iterator[tuple[ProcessPair, ProcessPair]]:
-    """Numbers 0 and 1 of a group."""
-    store = dist.HashStore()
-    with ThreadPoolExecutor(2) as pool:
-        joining = [
-            pool.submit(ProcessPair, store, number, "127.0.0.1", LONG_SECONDS)
-            for number in range(2)
-        ]
-        first, second = (one.result(LONG_SECONDS) for one in joining)
-    yield first, second
-    first.close()
-    second.close()
-
-
-@contextlib.contextmanager
-def distributed_pair(
-    processes: tuple[ProcessPair, ProcessPair],
-) -> Iterator[tuple[distributed.DistributedLink, distributed.DistributedLink]]:
-    """The target's end and the draft's."""
-    ends = (
-        distributed.target_end(TARGETS, processes[0], IDENTITY),
-        distributed.draft_end(DRAFTS, processes[1], IDENTITY),
-    )
-    yield ends
-    for end in ends:
-        end.close()
-
-
 def grow(first_id: int = 1, count: int = 3) -> Grow:
     zeros = np.zeros(count, np.int64)
     return Grow(1, Growth(5, first_id, zeros, zeros.astype(np.int32), zeros.astype(np.float32)))
@@ -98,3 +68,27 @@ def asleep(end: Sleeper) -> None:
         woken = list(poll.poll(LONG_SECONDS * 1000))
         assert woken, "nobody woke it"
     end.awake(bool(woken))
+
+
+def await_messages(end: Any) -> list[object]:
+    """Sleeps until there are some."""
+    while not (found := [plain(m) for part in end.receive() for m in part.messages]):
+        asleep(end)
+    return found
+
+
+def assert_no_wake_up_is_missed(target: Any, draft: Any) -> None:
+    """Each answers what the other sends, asleep in between: a missed wake-up would hold both."""
+    turns = 300
+
+    def answer() -> None:
+        for turn in range(turns):
+            await_messages(draft)
+            draft.send([grow(1 + 3 * turn)])
+
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        for turn in range(turns):
+            target.send([commit(turn)])
+            assert await_messages(target) == [plain(grow(1 + 3 * turn))]
+        answered.result(LONG_SECONDS)

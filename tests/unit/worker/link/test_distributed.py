@@ -16,16 +16,16 @@ from outrider.worker.link.slots import DATA_BYTES, HEADER, SLOT_BYTES, SPARE, WI
 from outrider.worker.link.wire import Capacity, Limits, Open
 from outrider.worker.messages import FromPeer
 from outrider.worker.sampling.params import SamplingParams
+from tests.unit.worker.link.distributed_pairs import distributed_pair, joined_processes
 from tests.unit.worker.link.link_pairs import (
     CONTEXT,
     DRAFTS,
     IDENTITY,
     LONG_SECONDS,
     asleep,
+    assert_no_wake_up_is_missed,
     commit,
-    distributed_pair,
     grow,
-    joined_processes,
 )
 from tests.unit.worker.link.test_wire import plain
 
@@ -215,3 +215,7 @@ def test_an_end_that_is_closed_leaves_no_thread_and_no_descriptor(pair: Pair, fi
     thread.join(LONG_SECONDS)
     assert not thread.is_alive()
     assert bell.fileno() == -1
+
+
+def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:
+    assert_no_wake_up_is_missed(*pair)

@@ -23,6 +23,7 @@ from tests.unit.worker.link.link_pairs import (
     IDENTITY,
     LONG_SECONDS,
     asleep,
+    assert_no_wake_up_is_missed,
     commit,
     grow,
     shared_memory_pair,
@@ -180,3 +181,7 @@ def test_a_peer_that_has_left_ends_a_sleep(pair: Pair) -> None:
     with pytest.raises(PeerLeft, match="has left the shared memory"):
         target.awake(woken=True)
     target.send([commit(1)])
+
+
+def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:
+    assert_no_wake_up_is_missed(*pair)
