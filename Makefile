@@ -12,7 +12,7 @@ ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync run-sync demo check test test-full e2e lint docs proto bench gpu images
+.PHONY: help sync run-sync test-sync demo check test test-full e2e lint docs proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ sync: ## make .venv match uv.lock, with a pinned uv if there is none
 
 run-sync: # what runs, without torch and without what tests need; more that is there stays
 	@$(call SYNC,--inexact)
+
+test-sync: # what `make test` needs, without torch; more that is there stays
+	@$(call SYNC,--inexact --no-default-groups --group everyday)
 
 demo: run-sync ## answer three prompts, or PROMPT, in the machine's best arrangement, and compare
 	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
@@ -37,7 +40,7 @@ check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 
 		if [ -n "$$tests" ]; then $(BIN)/pytest -q -n auto --dist worksteal $$tests; \
 		else echo "no unit test is concerned by what has changed; all of them: make check ALL=1"; fi
 
-test: sync ## run the tests of every change, without Kubernetes; 10 minutes on two cores
+test: test-sync ## run the everyday tests, without torch and Kubernetes; 10 minutes on two cores
 	$(BIN)/python -m tests.parts everyday
 
 test-full: sync ## run every test; the first time, this makes Kubernetes' servers
