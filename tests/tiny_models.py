@@ -128,7 +128,7 @@ def save(tensors: Tensors, directory: Path) -> None:
 
 
 def write_shards(whole: Path, directory: Path, limit: int = 100_000) -> Path:
-    """Writes a checkpoint's weights as several files of at most `limit` bytes; returns `directory`.
+    """Write a checkpoint's weights as several files of at most `limit` bytes; return `directory`.
 
     Larger tensors have a file of their own. The names and the index are those of transformers.
     """

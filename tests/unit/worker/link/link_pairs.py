@@ -71,14 +71,14 @@ def asleep(end: Sleeper) -> None:
 
 
 def await_messages(end: Any) -> list[object]:
-    """Sleeps until there are some."""
+    """Sleep until there are some."""
     while not (found := [plain(m) for part in end.receive() for m in part.messages]):
         asleep(end)
     return found
 
 
 def assert_no_wake_up_is_missed(target: Any, draft: Any) -> None:
-    """Each answers what the other sends, asleep in between: a missed wake-up would hold both."""
+    """Answer by turns, asleep in between: a missed wake-up would hold both."""
     turns = 300
 
     def answer() -> None:

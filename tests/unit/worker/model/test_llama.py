@@ -108,7 +108,7 @@ def run_chain(
 
 
 def some_path_of_each(turn: int) -> pytest.MarkDecorator:
-    """Each model, with the numeric paths by turns: four tests have each model on each path."""
+    """Run each model on one path; four tests with other turns run each model on each path."""
     paths = tuple(NumericPath)
     cases = [(name, paths[(i + turn) % len(paths)]) for i, name in enumerate(MODELS)]
     return pytest.mark.parametrize(("folder", "path"), cases, indirect=["folder"])

@@ -94,7 +94,7 @@ def test_half_precision_becomes_float32(tmp_path: Path, dtype: str) -> None:
 
 
 def relabel(file: Path, name: str, dtype: str) -> None:
-    """Says that a tensor of a safetensors file is of another dtype; numpy has none for BF16."""
+    """Give a tensor of a safetensors file another dtype: numpy has none for BF16."""
     content = file.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     fields = json.loads(content[8:end])
