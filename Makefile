@@ -28,11 +28,11 @@ run-sync: # what runs, without torch and without what tests need; more that is t
 test-sync: # what `make test` needs, without torch; more that is there stays
 	@$(call SYNC,--inexact --no-default-groups --group everyday)
 
-demo: run-sync ## answer three prompts, or PROMPT, in the machine's best arrangement, and compare
+demo: run-sync ## answer three questions, or PROMPT, with and without the draft, and compare
 	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
-		--prompt "Explain in three sentences why the sky is blue." \
-		--prompt "Write a short story about a lighthouse keeper." \
-		--prompt "What should I see in Rome in two days?"; fi; \
+		--prompt "What is photosynthesis? Answer in two sentences." \
+		--prompt "What is gravity? Answer in two sentences." \
+		--prompt "Say in two sentences what the internet is."; fi; \
 	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes

@@ -75,7 +75,7 @@ def measure(
 
 
 def main() -> None:
-    """Measure and print; `--json` prints one object, `--write` keeps it for the README."""
+    """Measure and print; `--json` prints one object, `--write` keeps it for the page."""
     arguments = parse()
     load_average = os.getloadavg()
     prepared = prepare(

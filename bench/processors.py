@@ -2,7 +2,7 @@
 
 Runs `bench.speculation` once for each instruction set of the machine whose inner loops differ
 (`OUTRIDER_ISA`), and puts a row for each into its report, which keeps the rows of other machines:
-README shows them as one table. `--add REPORT ISA` takes a row from a report that
+The page of benchmarks shows them as one table. `--add REPORT ISA` takes a row from a report that
 `bench.speculation` wrote before. Rows of one machine are compared across runs, not side by side.
 """
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Parse the options; the defaults are what README shows."""
+    """Parse the options; the defaults are what that page shows."""
     parser = argparse.ArgumentParser(prog="python -m bench.processors", description=__doc__)
     parser.add_argument("--isa", nargs="+", help="left out: every instruction set of the machine")
     parser.add_argument("--repetitions", type=int, default=2)

@@ -1,4 +1,4 @@
-"""The measured figures written into README: `python -m bench.quote`.
+"""The measured figures written into their page: `python -m bench.quote`.
 
 Reads `bench/results/speculation.json` for the ratios, `processors.json` and `peers.json` for the
 tables of processors and of other engines; measuring is left to the benchmarks of these names.
@@ -13,7 +13,7 @@ from typing import Any
 from bench import peers, processors, provenance
 from bench.report import RESULTS
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
 REPORT = RESULTS / "speculation.json"
 BEGIN, END = "<!-- ratios -->", "<!-- /ratios -->"
 PROCESSORS = ("<!-- processors -->", "<!-- /processors -->")
@@ -40,18 +40,18 @@ OVERLAP = (
 
 
 def main() -> None:
-    """Rewrite README."""
+    """Rewrite the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--processors", type=Path, default=processors.OUT)
     parser.add_argument("--peers", type=Path, default=RESULTS / "peers.json")
     options = parser.parse_args()
-    before = options.readme.read_text(encoding="utf-8")
+    before = options.page.read_text(encoding="utf-8")
     after = quote(before, read(options.report))
     after = between(after, PROCESSORS, processors.table(processors.known(options.processors)))
     after = between(after, PEERS, beside(read(options.peers)))
-    options.readme.write_text(after, encoding="utf-8")
+    options.page.write_text(after, encoding="utf-8")
 
 
 def read(path: Path) -> Mapping[str, Any] | None:
@@ -59,9 +59,9 @@ def read(path: Path) -> Mapping[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def quote(readme: str, report: Mapping[str, Any] | None) -> str:
-    """`readme` with its ratios rewritten; `ValueError` without markers."""
-    return between(readme, (BEGIN, END), UNMEASURED if report is None else measured(report))
+def quote(page: str, report: Mapping[str, Any] | None) -> str:
+    """`page` with its ratios rewritten; `ValueError` without markers."""
+    return between(page, (BEGIN, END), UNMEASURED if report is None else measured(report))
 
 
 def beside(report: Mapping[str, Any] | None) -> str:
@@ -72,12 +72,12 @@ def beside(report: Mapping[str, Any] | None) -> str:
     return f"{peers.markdown(report['results'])}\n\n{origin}"
 
 
-def between(readme: str, markers: tuple[str, str], words: str) -> str:
-    """`readme` with the part between two markers rewritten; `ValueError` without markers."""
-    head, begin, rest = readme.partition(markers[0])
+def between(page: str, markers: tuple[str, str], words: str) -> str:
+    """`page` with the part between two markers rewritten; `ValueError` without markers."""
+    head, begin, rest = page.partition(markers[0])
     _, end, tail = rest.partition(markers[1])
     if not (begin and end):
-        raise ValueError(f"README lacks {markers[0]} and, behind it, {markers[1]}")
+        raise ValueError(f"the page lacks {markers[0]} and, behind it, {markers[1]}")
     return f"{head}{begin}\n{words}\n{end}{tail}"
 
 

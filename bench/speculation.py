@@ -39,7 +39,7 @@ ARRANGEMENTS = {
     "auto": Arrangement(Placement.AUTO, processors.count()),
 }
 QUOTED = ("serial", "async")
-"""Sides that README quotes, and that the pinned commit has too."""
+"""Sides that the page of benchmarks quotes, and that the pinned commit has too."""
 CHOOSING = 3
 """Prompts that choose plain decoding's number of threads."""
 
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Parse the options; the defaults are what README quotes."""
+    """Parse the options; the defaults are what that page quotes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -153,7 +153,7 @@ async def pinned_sides(
     options: argparse.Namespace,
     chosen: list[Prompt],
 ) -> dict[str, Pinned]:
-    """Start the pinned commit's sides: plain decoding, and those that README quotes.
+    """Start the pinned commit's sides: plain decoding, and those that the page quotes.
 
     They read the service of the pinned commit itself unless another file is named.
     """

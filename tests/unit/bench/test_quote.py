@@ -1,4 +1,4 @@
-"""Ratios that README quotes: a difference is claimed only where ranges are apart."""
+"""Ratios that a page quotes: a difference is claimed only where ranges are apart."""
 
 from typing import Any
 
