@@ -7,6 +7,8 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # torch) or cuda.
 REGISTRY ?=
 DEVICE ?= cpu
+# Of `make images`: the kind cluster that gets both images.
+KIND ?=
 # Of `make check`: anything but nothing for all unit tests, not only those of what has changed.
 ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
@@ -71,5 +73,5 @@ bench: sync ## measure speculation; writes bench/results/
 gpu: ## on a machine with a GPU: its tests and benchmarks with PYTHON's torch; up to 45 minutes
 	$(PYTHON) -m bench.device
 
-images: ## build both images, with docker or podman; REGISTRY=host/team/ DEVICE=cpu or cuda
-	@tools/images "$(REGISTRY)" "$(DEVICE)"
+images: ## build both images, with docker, podman or buildah; REGISTRY=host/team/ DEVICE=cpu or cuda
+	@tools/images "$(REGISTRY)" "$(DEVICE)" "$(KIND)"

