@@ -1,7 +1,9 @@
 # Every target sets up what it needs; a second run starts in seconds.
 BIN := .venv/bin
-# Of `make demo`: one prompt instead of its three.
+# Of `make demo`: one prompt instead of its three; code: Qwen2.5-Coder, which YES=1 fetches unasked.
 export PROMPT ?=
+DEMO ?=
+YES ?=
 export UV_PROJECT_ENVIRONMENT := .venv
 # Of `make images`: what stands before their names, such as registry.example/team/; cpu (without
 # torch) or cuda.
@@ -30,12 +32,16 @@ run-sync: # what runs, without torch and without what tests need; more that is t
 test-sync: # what `make test` needs, without torch; more that is there stays
 	@$(call SYNC,--inexact --no-default-groups --group everyday)
 
-demo: run-sync ## answer three questions, or PROMPT, with and without the draft, and compare
+demo: run-sync ## answer three questions, or PROMPT, with and without the draft; DEMO=code: an edit by a larger pair
+ifeq ($(DEMO),code)
+	@$(BIN)/python -m bench.code_demo $(if $(YES),--yes)
+else
 	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
 		--prompt "What is photosynthesis? Answer in two sentences." \
 		--prompt "What is gravity? Answer in two sentences." \
 		--prompt "Say in two sentences what the internet is."; fi; \
 	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
+endif
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes
 	@tests=$$($(if $(ALL),echo tests/unit,$(BIN)/python -m tools.changed_tests)) && \

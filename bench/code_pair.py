@@ -40,9 +40,13 @@ class ModelFile:
     megabytes: int
     sha256: str
 
+    def path(self, folder: Path) -> Path:
+        """Return where the file is, or would be."""
+        return folder / f"{self.name}.gguf"
+
     def fetch(self, folder: Path, say: Say) -> Path:
         """Return the file, fetched if it is not there yet; raises `FetchError`."""
-        path = folder / f"{self.name}.gguf"
+        path = self.path(folder)
         if path.exists():
             return path
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,6 +110,11 @@ def uv() -> str:
 def folder() -> Path:
     """Return where both files are kept."""
     return user_cache() / "pairs"
+
+
+def is_there() -> bool:
+    """Return whether both files are kept already."""
+    return all(file.path(folder()).exists() for file in (TARGET, DRAFT))
 
 
 def fetch(say: Say) -> tuple[Path, Path]:

@@ -1,20 +1,17 @@
-"""Chains of imports, imports that need not succeed, and what tests of every change may import."""
+"""Chains of imports, imports that need not succeed, and what everyday tests may import."""
 
 from pathlib import Path
 
 import pytest
 
 from bench.import_closure import ROOT, imported
+from tests import parts
 
 
-def test_tests_of_every_change_import_no_torch() -> None:
-    words = (ROOT / "tests" / "everyday.txt").read_text(encoding="utf-8").split()
-    left_out = [ROOT / word.removeprefix("--ignore=") for word in words if word[:1] == "-"]
-    named = [ROOT / word for word in words if word.startswith("tests/")]
-    files = [file for one in named for file in ([one] if one.is_file() else one.rglob("test_*.py"))]
-    chosen = [file for file in files if not {file, *file.parents}.intersection(left_out)]
-    assert len(chosen) > 100
-    assert {"torch", "triton"}.isdisjoint(imported(*chosen))
+def test_everyday_tests_import_no_torch() -> None:
+    files = [ROOT / file for file in parts.test_files()[parts.EVERYDAY]]
+    assert len(files) > 100
+    assert {"torch", "triton"}.isdisjoint(imported(*files))
 
 
 def written(folder: Path, **modules: str) -> Path:
