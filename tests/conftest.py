@@ -2,8 +2,7 @@
 
 import os
 import signal
-from collections.abc import Generator
-from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -33,30 +32,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
-TESTS = Path(__file__).parent
-KUBE = TESTS / "kube"
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Choose how tests are given to processes, where there is pytest-xdist."""
+    from tests.scheduling import Groups
 
-def group(item: pytest.Item) -> str:
-    """Return the tests that one pytest process runs, for their fixtures: by default a file's."""
-    if marker := item.get_closest_marker("xdist_group"):
-        return str(marker.args[0])
-    return "kube" if KUBE in item.path.parents else str(item.path.relative_to(TESTS))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell `pytest --dist loadgroup` each test's group."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group(item)))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Name a test as the command line does, without the group that xdist adds."""
-    report = yield
-    report.nodeid = report.nodeid.removesuffix(f"@{group(item)}")
-    return report
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None

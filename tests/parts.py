@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_files() -> dict[str, list[str]]:
             raise LookupError(f"{path} belongs to no part: name it in tests/parts.toml")
         parts[part].append(path)
     return parts
+
+
+@cache
+def group(path: str) -> str:
+    """Return the group of files whose tests one process runs: by default the file alone."""
+    return str(first(path, table("groups")) or path)
 
 
 def all_parts() -> frozenset[str]:

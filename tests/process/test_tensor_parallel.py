@@ -27,8 +27,6 @@ from tests.process import workers
 from tests.process.workers import answer, assert_speculated, let_grow, pair_with
 from tests.tiny_models import write_draft_of, write_slow_target
 
-pytestmark = pytest.mark.xdist_group("example_cache")
-
 COUNT = 150
 SHORT = 64
 SAMPLINGS = (

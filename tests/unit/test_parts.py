@@ -110,6 +110,16 @@ def test_without_a_commit_a_day_old_a_change_is_everything(
     assert parts.changed_paths() is None
 
 
+def test_one_process_runs_the_tests_of_a_file_and_of_all_that_share_servers() -> None:
+    files = parts.test_files()
+    assert {parts.group(file) for file in files["cluster"]} == {"servers"}
+    everyday = files[parts.EVERYDAY]
+    assert len({parts.group(file) for file in everyday}) == len(everyday)
+    every = [file for part in files.values() for file in part]
+    used = {parts.first(file, {row: row for row in parts.table("groups")}) for file in every}
+    assert used == {*parts.table("groups"), None}
+
+
 def test_the_tests_of_a_cluster_run_in_its_network() -> None:
     assert "tests.kube.pod_network" in parts.command(["everyday", "cluster"])
     assert "tests.kube.pod_network" not in parts.command(["everyday"])
