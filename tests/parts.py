@@ -8,11 +8,13 @@
 is what differs from the newest commit that is at least 24 hours older than HEAD.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
@@ -105,29 +107,54 @@ def chosen(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def command(parts: Iterable[str], *options: str) -> list[str]:
-    """Return what runs these parts.
+def commands(parts: Iterable[str], *options: str) -> dict[str, list[str]]:
+    """Return what runs these parts, by the name of each pytest.
 
-    The tests of the cluster share their servers, so one pytest process runs all of them; it mostly
-    waits, and is one more than there are processors.
+    The tests of the cluster share servers and a network that leads nowhere, so they have a pytest
+    of their own; it mostly waits.
     """
-    parts = frozenset(parts)
-    processes = min(os.cpu_count() or 1, MOST_WORKERS) + (CLUSTER in parts and len(parts) > 1)
-    network = ("-m", "tests.kube.pod_network", sys.executable) if CLUSTER in parts else ()
+    rest = sorted(set(parts) - {CLUSTER})
+    processes = min(os.cpu_count() or 1, MOST_WORKERS)
     spread = (f"--numprocesses={processes}", "--dist=loadgroup", "--no-loadscope-reorder")
-    files = [file for part, files in test_files().items() if part in parts for file in files]
-    return [sys.executable, *network, "-m", "pytest", *spread, *options, *sorted(files)]
+    found = {}
+    if CLUSTER in parts:
+        network = ("-m", "tests.kube.pod_network", sys.executable)
+        found[CLUSTER] = [sys.executable, *network, "-m", "pytest", *options]
+    if rest:
+        found[", ".join(rest)] = [sys.executable, "-m", "pytest", *spread, *options]
+    files = test_files()
+    for name, words in found.items():
+        words += sorted(file for part in name.split(", ") for file in files[part])
+    return found
 
 
-def main() -> None:
-    """Become the pytest of the parts that are asked for."""
+def run(found: Mapping[str, Sequence[str]]) -> int:
+    """Run each pytest, at the same time; the last one's output is seen as it comes, and that of the
+    others when they have ended. Return the first exit status that is not 0."""
+    *others, (name, words) = found.items()
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
+        beside = [
+            stack.enter_context(subprocess.Popen(one, cwd=ROOT, stdout=log, stderr=log))
+            for (_, one), log in zip(others, logs, strict=True)
+        ]
+        print("tests:", name, *(f"(beside them: {other})" for other, _ in others), flush=True)
+        statuses = [subprocess.run(words, cwd=ROOT, check=False).returncode]
+        for (other, _), log, process in zip(others, logs, beside, strict=True):
+            statuses.append(process.wait())
+            log.seek(0)
+            print("tests:", other, flush=True)
+            sys.stdout.buffer.write(log.read())
+            sys.stdout.flush()
+    return next((status for status in statuses if status), 0)
+
+
+def main() -> int:
+    """Run the parts that are asked for; the exit status."""
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
-    parts = chosen(words[:end] or ["all"])
-    print("parts:", *sorted(parts), flush=True)
-    os.chdir(ROOT)
-    os.execv(sys.executable, command(parts, *words[end + 1 :]))
+    return run(commands(chosen(words[:end] or ["all"]), *words[end + 1 :]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,16 +111,34 @@ def test_without_a_commit_a_day_old_a_change_is_everything(
     assert parts.changed_paths() is None
 
 
-def test_one_process_runs_the_tests_of_a_file_and_of_all_that_share_servers() -> None:
-    files = parts.test_files()
-    assert {parts.group(file) for file in files["cluster"]} == {"servers"}
-    everyday = files[parts.EVERYDAY]
+def test_one_process_runs_the_tests_of_a_file_or_of_a_group() -> None:
+    everyday = parts.test_files()[parts.EVERYDAY]
     assert len({parts.group(file) for file in everyday}) == len(everyday)
-    every = [file for part in files.values() for file in part]
+    every = [file for part in parts.test_files().values() for file in part]
     used = {parts.first(file, {row: row for row in parts.table("groups")}) for file in every}
     assert used == {*parts.table("groups"), None}
 
 
-def test_the_tests_of_a_cluster_run_in_its_network() -> None:
-    assert "tests.kube.pod_network" in parts.command(["everyday", "cluster"])
-    assert "tests.kube.pod_network" not in parts.command(["everyday"])
+def test_the_tests_of_a_cluster_have_a_pytest_in_a_network_of_its_own() -> None:
+    found = parts.commands(["everyday", "processes", "cluster"], "-x")
+    assert set(found) == {"cluster", "everyday, processes"}
+    assert "tests.kube.pod_network" in found["cluster"]
+    files = parts.test_files()
+    for name, words in found.items():
+        own = [file for part in name.split(", ") for file in files[part]]
+        assert words[-len(own) - 1 :] == ["-x", *sorted(own)]
+    assert set(parts.commands(["everyday"])) == {"everyday"}
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 3), (3, 0), (0, 0)])
+def test_a_failure_of_either_pytest_is_one_of_the_run(
+    first: int, second: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import sys; print('said by', sys.argv[1]); sys.exit(int(sys.argv[1]))"
+    found = {
+        name: [sys.executable, "-c", code, str(status)]
+        for name, status in (("cluster", first), ("everyday", second))
+    }
+    assert parts.run(found) == (first or second)
+    said = capfd.readouterr().out
+    assert said.index(f"said by {second}") < said.rindex(f"said by {first}") or first == second
