@@ -46,13 +46,12 @@ SMALL = "tests/unit/kernels/gpu"
 SMALL_TESTS = (
     "test_tree_attention.py::test_trees_prompts_and_plain_rows_see_their_contexts"
     "[bfloat16-cuda-4-2-32-0]",
-    "test_linear.py::test_products_are_those_of_the_dense_matrix[bfloat16-cuda-5-200-2-0]",
-    "test_linear.py::test_products_are_those_of_the_dense_matrix[bfloat16-cuda-5-200-2-1]",
-    "test_linear.py::test_products_are_those_of_the_dense_matrix[bfloat16-cuda-5-200-2-2]",
-    "test_gated_mlp.py::test_the_product_is_that_of_the_dense_halves[bfloat16-cuda-7-80-2-0]",
-    "test_projection.py::test_heads_are_turned_and_written_to_their_slots"
-    "[bfloat16-cuda-5-32-2-True-False-0]",
-    "test_norm.py::test_the_sum_is_kept_and_normed[bfloat16-cuda-True-3-80]",
+    "test_linear.py::test_products_are_those_of_the_dense_matrix[cuda-0-shape2-bfloat16]",
+    "test_linear.py::test_products_are_those_of_the_dense_matrix[cuda-1-shape7-bfloat16]",
+    "test_linear.py::test_products_are_those_of_the_dense_matrix[cuda-2-shape5-bfloat16]",
+    "test_gated_mlp.py::test_the_product_is_that_of_the_dense_halves[cuda-0-shape2-bfloat16]",
+    "test_projection.py::test_heads_are_turned_and_written_to_their_slots[cuda-0-norms-bfloat16]",
+    "test_norm.py::test_the_sum_is_kept_and_normed[cuda-shape7-True-bfloat16]",
     "test_norm.py::test_quantised_rows_have_their_own_scales[bfloat16-cuda-kind0]",
     "test_cache.py::test_moves_read_everything_before_they_write"
     "[bfloat16-cuda-sources0-destinations0]",
