@@ -19,7 +19,7 @@ from outrider.client import Chunk
 
 SAME, MORE = 0.95, 1.05
 """Ratios of speed between which neither side is called faster."""
-BAR_COLUMNS = 24
+BAR_COLUMNS = 16
 PICTURES_PER_SECOND = 8
 
 
