@@ -124,7 +124,8 @@ class Comparison:
         line = Text(self.said or "The same questions with the draft and without, in turns", "bold")
         parts: list[Text | Table] = [line, Text(), self._bars(), Text(self.why, "dim")]
         for prompt, text in self.answers:
-            parts += [Text(f"> {prompt}", "bold"), Text(text.strip())]
+            first, *more = prompt.strip().splitlines() or [""]
+            parts += [Text(f"> {first}{' …' if more else ''}", "bold"), Text(text.strip())]
         if self.said:
             parts += [Text(), line]
         return Group(*parts)
