@@ -111,6 +111,14 @@ def test_without_a_commit_a_day_old_a_change_is_everything(
     assert parts.changed_paths() is None
 
 
+def test_where_git_says_nothing_a_change_is_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert parts.changed_paths() is None
+
+
 def test_one_process_runs_the_tests_of_a_file_or_of_a_group() -> None:
     everyday = parts.test_files()[parts.EVERYDAY]
     assert len({parts.group(file) for file in everyday}) == len(everyday)
