@@ -39,7 +39,8 @@ class Answers:
 
 def alone(prompts: Sequence[str], arrangement: Arrangement, results: Sequence[Result]) -> Answers:
     """Return the answers of one arrangement."""
-    return Answers(tuple(map(Answer, prompts, results)), arrangement.name)
+    pairs = zip(prompts, results, strict=True)
+    return Answers(tuple(Answer(*one) for one in pairs), arrangement.name)
 
 
 def compared(
@@ -53,5 +54,5 @@ def compared(
     if arrangements[0].placement is None:
         sides.reverse()
     (drafted, with_draft), (plain, without) = sides
-    pairs = tuple(map(Answer, prompts, with_draft, without))
-    return Answers(pairs, arrangements[0].name, drafted, plain)
+    pairs = zip(prompts, with_draft, without, strict=True)
+    return Answers(tuple(Answer(*one) for one in pairs), arrangements[0].name, drafted, plain)

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.text import Text
 
@@ -158,11 +166,8 @@ def _print(line: str, remark: str) -> None:
     print(f"{line} ({remark})" if remark else line, file=sys.stderr, flush=True)
 
 
-class Share(TextColumn):
+class Share(ProgressColumn):
     """How much of a stage is done and how long the rest takes, once both are known."""
-
-    def __init__(self) -> None:
-        super().__init__("")
 
     def render(self, task: Task) -> Text:
         """Return both in words."""
