@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import code_pair
 
-OUTRIDER = (str(Path(sys.prefix) / "bin" / "outrider"),)
+OUTRIDER = str(Path(sys.prefix) / "bin" / "outrider")
 MODULE = """\
 class Stack:
     def __init__(self):
@@ -42,21 +42,22 @@ def main() -> int:
     """Fetch the pair where it is missing, and compare; the exit status of the comparison."""
     parser = argparse.ArgumentParser(prog="python -m bench.code_demo", description=__doc__)
     parser.add_argument("--yes", action="store_true", help="fetch without a question")
-    if not (code_pair.is_there() or parser.parse_args().yes or agreed()):
+    options = parser.parse_args()
+    if not (code_pair.is_there() or options.yes or agreed()):
         return 1
     try:
         target, draft = code_pair.fetch(lambda line: print(line, file=sys.stderr))
     except code_pair.FetchError as error:
         print(f"code_demo: {error}", file=sys.stderr)
         return 1
-    serve = (*OUTRIDER, "serve", str(target), "--draft", str(draft), "--print-yaml")
+    serve = (OUTRIDER, "serve", str(target), "--draft", str(draft), "--print-yaml")
     yaml = subprocess.run(serve, capture_output=True, text=True, check=True).stdout
     with tempfile.TemporaryDirectory(prefix="outrider-demo-") as folder:
         file = Path(folder, "service.yaml")
         file.write_text(yaml, encoding="utf-8")
         prompt = f"{WISH}\n\n```python\n{MODULE}```"
         asked = ("--prompt", prompt, "--max-tokens", MOST_TOKENS, "--compare")
-        return subprocess.run([*OUTRIDER, "run", "-f", str(file), *asked], check=False).returncode
+        return subprocess.run([OUTRIDER, "run", "-f", str(file), *asked], check=False).returncode
 
 
 def agreed() -> bool:

