@@ -12,29 +12,9 @@ import tempfile
 from pathlib import Path
 
 from bench import code_pair
+from bench.pair_prompts import STACK, STACK_WISH
 
 OUTRIDER = str(Path(sys.prefix) / "bin" / "outrider")
-MODULE = """\
-class Stack:
-    def __init__(self):
-        self.items = []
-
-    def push(self, item):
-        self.items.append(item)
-
-    def pop(self):
-        return self.items.pop()
-
-    def peek(self):
-        return self.items[-1]
-
-    def size(self):
-        return len(self.items)
-"""
-WISH = (
-    "Make pop and peek raise an IndexError with a message if the stack is empty. "
-    "Show the whole class."
-)
 MOST_TOKENS = "400"
 
 
@@ -55,7 +35,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="outrider-demo-") as folder:
         file = Path(folder, "service.yaml")
         file.write_text(yaml, encoding="utf-8")
-        prompt = f"{WISH}\n\n```python\n{MODULE}```"
+        prompt = f"{STACK_WISH}\n\n```python\n{STACK}```"
         asked = ("--prompt", prompt, "--max-tokens", MOST_TOKENS, "--compare")
         return subprocess.run([OUTRIDER, "run", "-f", str(file), *asked], check=False).returncode
 

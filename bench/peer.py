@@ -16,6 +16,10 @@ LINE_LIMIT = 1 << 22
 """Bytes of the longest line."""
 
 
+class DoesNotRun(RuntimeError):
+    """A peer could not be built, or ended; the message says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A peer that runs."""
@@ -36,7 +40,7 @@ class Peer:
 async def started(
     name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Peer]:
-    """Start a peer, and wait for what it says first; raises `SystemExit` if it ends before."""
+    """Start a peer, and wait for what it says first; raises `DoesNotRun` if it ends before."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command), stdin=PIPE, stdout=PIPE, env=environment, limit=LINE_LIMIT
     )
@@ -52,6 +56,6 @@ async def _line_of(name: str, process: Process) -> dict[str, Any]:
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
-        raise SystemExit(f"{name} ended with exit status {await process.wait()}")
+        raise DoesNotRun(f"{name} ended with exit status {await process.wait()}")
     found: dict[str, Any] = json.loads(line)
     return found

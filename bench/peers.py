@@ -168,14 +168,19 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         files = Files.of(service, scratch)
         ours = await our_sides(stack, service, options.threads)
         sides: dict[str, dict[str, Side]] = {OURS: dict(ours)}
+        missing = {}
         for name in options.engines:
             say(f"starting {name}")
-            sides[name] = await ENGINES[name](stack, files, options.threads)
+            try:
+                sides[name] = await ENGINES[name](stack, files, options.threads)
+            except peer.DoesNotRun as error:
+                say(f"{name}: not had: {error}")
+                missing[name] = str(error)
         found = {}
         for name, chosen in sets.items():
             prompts = [await ids_of(ours[PLAIN], prompt) for prompt in chosen]
             found[name] = figures(await measure(name, sides, prompts, options))
-    return {"sets": found, "threads": options.threads}
+    return {"sets": found, "threads": options.threads, "missing": missing}
 
 
 def say(words: str) -> None:

@@ -1,16 +1,16 @@
 """The measured figures written into their page: `python -m bench.quote`.
 
-Reads `bench/results/speculation.json` for the ratios, `processors.json` and `peers.json` for the
-tables of processors and of other engines; measuring is left to the benchmarks of these names.
+Reads `bench/results/speculation.json` for the ratios, `processors.json`, `peers.json` and
+`pairs.json` for the tables; measuring is left to the benchmarks of these names.
 """
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import peers, processors, provenance
+from bench import pairs, peers, processors, provenance
 from bench.report import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
@@ -18,6 +18,7 @@ REPORT = RESULTS / "speculation.json"
 BEGIN, END = "<!-- ratios -->", "<!-- /ratios -->"
 PROCESSORS = ("<!-- processors -->", "<!-- /processors -->")
 PEERS = ("<!-- peers -->", "<!-- /peers -->")
+PAIRS = ("<!-- pairs -->", "<!-- /pairs -->")
 SIDES = {
     "async_vs_plain": ("asynchronous speculation (two processes) over plain decoding", "async", ""),
     "serial_vs_plain": ("serial speculation (one process) over plain decoding", "serial", ""),
@@ -46,11 +47,16 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--processors", type=Path, default=processors.OUT)
     parser.add_argument("--peers", type=Path, default=RESULTS / "peers.json")
+    parser.add_argument("--pairs", type=Path, default=RESULTS / "pairs.json")
     options = parser.parse_args()
     before = options.page.read_text(encoding="utf-8")
     after = quote(before, read(options.report))
     after = between(after, PROCESSORS, processors.table(processors.known(options.processors)))
-    after = between(after, PEERS, beside(read(options.peers)))
+    for markers, name, table in (
+        (PEERS, "peers", peers.markdown),
+        (PAIRS, "pairs", pairs.markdown),
+    ):
+        after = between(after, markers, with_origin(name, read(getattr(options, name)), table))
     options.page.write_text(after, encoding="utf-8")
 
 
@@ -64,12 +70,13 @@ def quote(page: str, report: Mapping[str, Any] | None) -> str:
     return between(page, (BEGIN, END), UNMEASURED if report is None else measured(report))
 
 
-def beside(report: Mapping[str, Any] | None) -> str:
-    """The table of other engines, and where it was measured."""
+def with_origin(
+    name: str, report: Mapping[str, Any] | None, table: Callable[[Mapping[str, Any]], str]
+) -> str:
+    """The tables of one report, and where it was measured."""
     if report is None:
-        return "Not measured yet: `python -m bench.peers`."
-    origin = provenance.origin("peers", report)
-    return f"{peers.markdown(report['results'])}\n\n{origin}"
+        return f"Not measured yet: `python -m bench.{name}`."
+    return f"{table(report['results'])}\n\n{provenance.origin(name, report)}"
 
 
 def between(page: str, markers: tuple[str, str], words: str) -> str:

@@ -54,6 +54,21 @@ class Answer:
             plain_seconds=timing.plain_seconds,
         )
 
+    @classmethod
+    def of_peer(cls, token_ids: Sequence[int], seconds: float) -> "Answer":
+        """Return the figures of an engine that counts no passes: one is taken for each token."""
+        tokens = len(token_ids) - 1
+        return cls(
+            token_ids=tuple(token_ids),
+            tokens=tokens,
+            seconds=seconds,
+            passes=max(1, tokens),
+            draft_rows=0,
+            accepted_rows=0,
+            wait_seconds=0.0,
+            plain_seconds=0.0,
+        )
+
 
 class Counts(NamedTuple):
     """Counters of a target and, added up, of its drafts."""

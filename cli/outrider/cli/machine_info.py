@@ -23,7 +23,7 @@ PACKAGES = ("torch", "numba", "numpy", "grpcio")
 
 def machine() -> dict[str, Any]:
     """Return the facts of this machine that decide how fast a benchmark runs."""
-    model, flags = _cpu()
+    model, flags = cpu()
     return {
         "cpu": model,
         "flags": [flag for flag in FLAGS if flag in flags],
@@ -72,7 +72,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _cpu() -> tuple[str, frozenset[str]]:
+def cpu() -> tuple[str, frozenset[str]]:
     """Model name and feature flags, from the system's own tables."""
     if sys.platform == "darwin":
         ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
