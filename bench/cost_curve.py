@@ -37,7 +37,7 @@ class Side:
         """Start the process of `isa`, or of `isa@checkout`."""
         isa, _, checkout = name.partition("@")
         root = Path(checkout or ROOT).absolute()
-        folders = ("operator", "worker", "kernels", "protos", "cli", ".")
+        folders = ("operator", "worker", "kernels", "protos", "cli", "lab", ".")
         path = os.pathsep.join(str(root / folder) for folder in folders)
         given = {"OUTRIDER_ISA": isa, "PYTHONPATH": path}
         command = [sys.executable, "-P", __file__, "--child", *sys.argv[1:]]

@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
+FOLDERS = (".", "kernels", "cli", "lab", "protos", "worker", "operator")
 """Folders of the source tree that Python has to find, relative to its root."""
 OPTIONAL = {"ImportError", "ModuleNotFoundError"}
 """Exceptions that a `try` around optional imports catches."""

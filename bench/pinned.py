@@ -24,7 +24,7 @@ from outrider.contract.user_cache import user_cache
 
 ROOT = Path(__file__).parent.parent
 PEER = Path(__file__).parent / "pinned_peer.py"
-PORTIONS = ("operator", "worker", "kernels", "protos", "cli")
+PORTIONS = ("operator", "worker", "kernels", "protos", "cli", "lab")
 """Folders of the repository that hold the namespace `outrider`."""
 EXAMPLES = "examples"
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 UNIT = PurePosixPath("tests/unit")
-PORTIONS = ("operator", "worker", "kernels", "protos", "cli")
+PORTIONS = ("operator", "worker", "kernels", "protos", "cli", "lab")
 """Folders that each hold a part of the namespace package `outrider`."""
 EVERYWHERE = {*PORTIONS, "outrider", "tests", "unit"}
 """Names of folders that say little: half of all strings hold them."""

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PORTIONS = ("operator", "worker", "kernels", "protos", "cli")
+PORTIONS = ("operator", "worker", "kernels", "protos", "cli", "lab")
 
 
 def test_no_portion_makes_the_namespace_a_package() -> None:

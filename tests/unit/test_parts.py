@@ -48,7 +48,7 @@ def test_every_tracked_path_is_matched_and_every_pattern_matches_one(tracked: li
         ("worker/outrider/worker/gpu/shard.py", {"torch"}),
         ("kernels/outrider/kernels/gpu/norm.py", {"torch"}),
         ("bench/device.py", {"torch"}),
-        ("cli/outrider/distil/shards.py", {"distillation"}),
+        ("lab/outrider/distil/shards.py", {"distillation"}),
         ("tests/kube/space.py", {"cluster"}),
     ],
 )

@@ -18,7 +18,7 @@ from outrider.cli.progress import reporter
 from outrider.contract.extras import missing_extra
 
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
-MISSING = missing_extra("worker")
+MISSING = missing_extra("simulate")
 
 
 async def simulate(file: Path, seed: int | None, processes: int | None) -> dict[str, Any]:
