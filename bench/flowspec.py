@@ -22,11 +22,10 @@ from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT
 from bench.flow.plots import plot
 from bench.flow.real_cases import CASES
-from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
+from bench.flow.setting import Links, demo, jetson_7b, jetson_13b
 from bench.flow.sides import TENSOR, Cell, Figures, continuous, figures, measure, rounds
 from bench.pictures import put_title
 from bench.report import RESULTS, write_report
-from outrider.cli.lanes import draw
 
 SURENESS = 0.5
 """Of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP writes."""
@@ -39,7 +38,6 @@ DELAYS = (0.0, 10e-3)
 MAKERS = {"jetson 7B": jetson_7b, "jetson 13B": jetson_13b, "demo": demo}
 PAPER_STAGES = 4
 """And a rank for the draft: the paper's five."""
-LANES_TOKENS = 24
 
 
 class Job(NamedTuple):
@@ -140,17 +138,6 @@ def busy_at_acceptance_3(tokens: int, texts: int) -> dict[str, Any]:
     return found
 
 
-def lanes(folder: Path) -> None:
-    """Draw what the stages of the paper's setting do, ours and in rounds."""
-    language = languages(drawn_guesses(SURENESS), LANES_TOKENS, 1)[0]
-    setting: Setting = jetson_7b(PAPER_STAGES)
-    for name, make in (("continuous", continuous), ("rounds", rounds(16, 80, 6))):
-        outcome = make(setting, language).run()
-        spans = [span for span in outcome.spans if span.begin >= outcome.began]
-        title = f"{name}: {LANES_TOKENS} tokens over {PAPER_STAGES} stages, simulated (jetson 7B)"
-        draw(spans, title, folder / f"flowspec_lanes_{name}.svg")
-
-
 def ratios(
     cells: Sequence[Cell], paper: Mapping[str, Cell], busy: Mapping[str, Any]
 ) -> dict[str, float]:
@@ -210,7 +197,6 @@ def main() -> int:
             cells.append(one)
             print(line_of(one), flush=True)
     busy = busy_at_acceptance_3(options.tokens, PAPER_TEXTS * options.texts)
-    lanes(options.out.parent)
     found = ratios(cells, paper, busy)
     for name, value in found.items():
         print(f"{name}: {value:.3f}")

@@ -40,7 +40,6 @@ from bench.flow.sides import reach_of
 from bench.flow.stages import SimulatedStages, Stages
 from bench.pictures import put_title
 from bench.report import Spread, median_and_range, write_report
-from outrider.cli.lanes import draw
 from outrider.worker.pipeline.segment_size import SegmentPlan, plan_segments
 from outrider.worker.pipeline.wire.stage_client import StageClient
 
@@ -186,11 +185,8 @@ def measured_setting(
 
 def compare(
     case: str, setting: Setting, language: Language, client: StageClient, repetitions: int
-) -> tuple[RealCell, Outcome]:
-    """Run every side in turn, `repetitions` times, then simulate it with what was recorded.
-
-    Returns a run of the engine, too.
-    """
+) -> RealCell:
+    """Run every side in turn, `repetitions` times, then simulate it with what was recorded."""
     outcomes: dict[str, list[Outcome]] = {side: [] for side in SIDES}
     recorded: dict[str, Recording] = {side: Recording() for side in SIDES}
     for _ in range(repetitions):
@@ -206,8 +202,7 @@ def compare(
         sides[side] = compared(outcomes[side], simulated, language)
     together = Recording([trip for one in recorded.values() for trip in one.trips])
     facts = facts_of(setting, measured, together)
-    cell = RealCell(case, CASES[case].note, setting.count, str(setting.links), sides, facts)
-    return cell, outcomes["engine"][0]
+    return RealCell(case, CASES[case].note, setting.count, str(setting.links), sides, facts)
 
 
 def compared(real: Sequence[Outcome], simulated: Sequence[Outcome], language: Language) -> Compared:
@@ -239,17 +234,6 @@ def facts_of(setting: Setting, measured: Setting, recording: Recording) -> dict[
     }
 
 
-def draw_lanes(outcome: Outcome, cell: RealCell, path: Path) -> None:
-    """Draw what real stages computed for the engine, from the first commit on."""
-    spans = [span for span in outcome.spans if span.begin >= outcome.began]
-    draw(spans, lanes_title(outcome.tokens, cell), path)
-
-
-def lanes_title(tokens: int, cell: RealCell) -> str:
-    """Return what a drawing of the engine's run is of."""
-    return f"engine: {tokens} tokens over {cell.stages} real stages, {cell.note}; {cell.links}"
-
-
 def ratios(case: str, cells: Sequence[RealCell]) -> dict[str, float]:
     """Return what may be quoted of the cells of one case."""
     found: dict[str, float] = {}
@@ -272,7 +256,7 @@ def ratios(case: str, cells: Sequence[RealCell]) -> dict[str, float]:
     return found
 
 
-def cells_of(name: str, count: int, repetitions: int) -> Iterator[tuple[RealCell, Outcome]]:
+def cells_of(name: str, count: int, repetitions: int) -> Iterator[RealCell]:
     """Yield what `compare` finds in one case over so many stages, for all its links."""
     case = CASES[name]
     setting = case.setting(count)
@@ -290,20 +274,13 @@ def cells_of(name: str, count: int, repetitions: int) -> Iterator[tuple[RealCell
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compare, print, and write `results/flowspec_real.json`; returns 1 where a text differs.
-
-    Draws the engine over the first links of each case.
-    """
+    """Compare, print, and write `results/flowspec_real.json`; returns 1 where a text differs."""
     load, cells = os.getloadavg(), []
     out = options.out.with_name(f"{options.out.stem}_real.json")
     for name, count in itertools.product(options.cases, STAGES):
-        first = str(CASES[name].links[0])
-        for cell, outcome in cells_of(name, count, options.repetitions):
+        for cell in cells_of(name, count, options.repetitions):
             cells.append(cell)
             print(line_of(cell), flush=True)
-            if cell.links == first:
-                lanes = f"{options.out.stem}_lanes_real_{name}_{count}.svg"
-                draw_lanes(outcome, cell, out.with_name(lanes))
     found: dict[str, float] = {}
     for name in options.cases:
         found |= ratios(name, [one for one in cells if one.case == name])

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.flow.clock import Clock
+from bench.flow.outcome import Span
 from bench.flow.recording import Recording, Trip
 from bench.flow.setting import Links, Setting
 from bench.serial import colocated
 from bench.sides import SERVICE
-from outrider.cli.lanes import Span
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import Dtype, PipelineSettings, StageDtype, WorkerSettings
 from outrider.contract.stages import StagePlace
@@ -117,7 +117,7 @@ class RealStages:
         sent = self._sent.pop(results.segment)
         self.recording.trips.append(Trip(sent, results.visits, results.arrived))
         self.spans += [
-            Span(stage, results.segment, float(v[BEGAN]), float(v[ENDED]), int(v[ROWS]))
+            Span(stage, float(v[BEGAN]), float(v[ENDED]), int(v[ROWS]))
             for stage, v in enumerate(results.visits)
             if v[ROWS]
         ]

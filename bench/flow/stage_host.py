@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.flow.clock import Clock
-from outrider.cli.lanes import Span
+from bench.flow.outcome import Span
 from outrider.worker.pipeline.records import Record, Results, Segment, visited
 from outrider.worker.pipeline.stage import Stage
 
@@ -74,10 +74,9 @@ class StageHost:
 
     def _compute(self, segment: Any, rows: int) -> None:
         self._running = True
-        first = int(segment.sequence[0])
 
         def computed(begin: float, end: float) -> None:
-            self.spans.append(Span(self._number, segment.number, begin, end, rows, first))
+            self.spans.append(Span(self._number, begin, end, rows))
             self._running = False
             if self._tells_times:
                 made = self._stage.outgoing.pop()

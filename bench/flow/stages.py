@@ -6,10 +6,10 @@ from typing import Any, Protocol
 from bench.flow.clock import Clock
 from bench.flow.language import Language
 from bench.flow.network import Link, Sizes
+from bench.flow.outcome import Span
 from bench.flow.path_layers import PathLayers
 from bench.flow.setting import Setting
 from bench.flow.stage_host import Processors, StageHost
-from outrider.cli.lanes import Span
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
