@@ -43,7 +43,7 @@ from bench.simulate_model import (
 from outrider.cli import profile as profiling
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.service_file import read_service
-from outrider.cli.top.figures import difference
+from outrider.cli.top import difference
 from outrider.client import Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement
