@@ -3,7 +3,7 @@
 A simulation in virtual time (`bench.flow`): this project's side runs the product's own leader,
 stages and draft scheduler; only clock, transport and forward passes are not real. All times of
 stages, the demo's too, are assumed. `--tensor` sets it beside tensor parallelism over the same
-devices and links instead, `--real` the simulation beside real processes.
+devices and links instead.
 """
 
 import argparse
@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.flow import real
 from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT
 from bench.flow.plots import plot
-from bench.flow.real_cases import CASES
 from bench.flow.setting import Links, demo, jetson_7b, jetson_13b
 from bench.flow.sides import TENSOR, Cell, Figures, continuous, figures, measure, rounds
 from bench.pictures import put_title
@@ -167,8 +165,7 @@ def ratios(
 
 
 def main() -> int:
-    """Simulate, print, and write `results/flowspec.json`, or with `--real` `flowspec_real.json`;
-    returns 1 where a text differs."""
+    """Simulate, print, and write `results/flowspec.json`; return 1 where a text differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", type=int, nargs="+", default=list(range(2, 9)))
     parser.add_argument("--delays", type=float, nargs="+", default=DELAYS, help="seconds")
@@ -177,14 +174,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=RESULTS / "flowspec.json")
     parser.add_argument("--tensor", action="store_true", help="the other way to cut a target")
-    parser.add_argument("--real", action="store_true", help="real processes (bench.flow.real)")
-    parser.add_argument(
-        "--cases", nargs="+", choices=CASES, default=list(CASES), help="of `--real`"
-    )
-    parser.add_argument("--repetitions", type=int, default=real.REPETITIONS, help="of `--real`")
     options = parser.parse_args()
-    if options.real:
-        return real.main(options)
     if options.tensor:
         return compare_cuts(options)
     load = os.getloadavg()
