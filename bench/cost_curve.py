@@ -3,7 +3,6 @@
 Each side is a process of its own with the demo's target and draft, and all sides take turns, one
 cell at a time, so that a slow minute slows them alike. A cell is the least time of its turns: other
 work on the machine only ever adds. A side may be another checkout: `avx512@/path/to/checkout`.
-Leaves what a pass is made of to `bench.forward`.
 """
 
 import argparse
@@ -151,8 +150,8 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
-    from bench.batching import SERVICE
-    from bench.serial import colocated
+    from bench.colocated import colocated
+    from bench.sides import SERVICE
     from outrider.cli.service_file import read_service
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.sides import Counts
-from outrider.cli.top.figures import StateChange, together
+from outrider.cli.top import difference
 from outrider.client import Counters
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS
 
@@ -57,8 +57,10 @@ def counted(counts: Sequence[Counts]) -> Counted:
 
 def total(counters: Iterable[Counters]) -> Counters:
     """Add up counters field by field."""
-    found = together(StateChange(one, None) for one in counters)
-    return Counters() if found is None else found.counters
+    found = Counters()
+    for one in counters:
+        found = difference(difference(one, Counters()), found)  # less minus one
+    return found
 
 
 def latency(counts: Sequence[int]) -> Latency | None:

@@ -27,9 +27,8 @@ from bench.fault.pool import Pool, running
 from bench.fault.samples import Sample, watch
 from bench.report import RESULTS, write_report
 from bench.sides import SERVICE
-from outrider.cli.load import texts
-from outrider.cli.load.drive import Extent
-from outrider.cli.load.outcome import Outcome
+from outrider.cli.load.exchange import Exchange
+from outrider.cli.load.summary import compare
 from outrider.cli.service_file import read_service
 
 EXAMPLES = """examples:
@@ -46,9 +45,9 @@ class Run:
 
     events: list[Event]
     samples: list[Sample]
-    plain: list[Outcome]
+    plain: list[Exchange]
     """Answers without drafts."""
-    outcomes: list[Outcome]
+    outcomes: list[Exchange]
 
 
 def main() -> int:
@@ -118,9 +117,9 @@ async def under_fire(pool: Pool, faults: Sequence[Fault], options: argparse.Name
                     ask(
                         target,
                         endless(asked, options.seed + number),
-                        Extent(seconds=options.seconds),
                         options.users,
                         started,
+                        seconds=options.seconds,
                     )
                 )
                 for number, target in enumerate(pool.targets)
@@ -142,17 +141,16 @@ def figures(run: Run, targets: int, seconds: float) -> tuple[list[Seen], list[Cl
     gaps = list(gaps_of(run.outcomes))
     watched = [one for one in run.events if one.returned + LOOKED_FOR <= seconds]
     found = [seen(event, run.samples, gaps, targets) for event in watched]
-    compared = texts.compare([*run.plain, *run.outcomes])
+    compared = compare([*run.plain, *run.outcomes])
     calm = calm_gap(gaps, run.events)
     return found, claims(run.outcomes, compared, found, calm, targets)
 
 
-def gaps_of(outcomes: Iterable[Outcome]) -> Iterable[Gap]:
+def gaps_of(outcomes: Iterable[Exchange]) -> Iterable[Gap]:
     """Yield the pauses of all streams."""
     for one in outcomes:
-        chunks = one.answer.chunks
-        for before, after in itertools.pairwise(chunks):
-            yield Gap(before.at, after.at)
+        for before, after in itertools.pairwise(one.times):
+            yield Gap(before, after)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A simulation in virtual time (`bench.flow`): this project's side runs the product's own leader,
 stages and draft scheduler; only clock, transport and forward passes are not real. All times of
 stages, the demo's too, are assumed. `--tensor` sets it beside tensor parallelism over the same
-devices and links instead, `--real` the simulation beside real processes.
+devices and links instead.
 """
 
 import argparse
@@ -17,16 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.flow import real
 from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT
 from bench.flow.plots import plot
-from bench.flow.real_cases import CASES
-from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
+from bench.flow.setting import Links, demo, jetson_7b, jetson_13b
 from bench.flow.sides import TENSOR, Cell, Figures, continuous, figures, measure, rounds
 from bench.pictures import put_title
 from bench.report import RESULTS, write_report
-from outrider.cli.lanes import draw
 
 SURENESS = 0.5
 """Of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP writes."""
@@ -39,7 +36,6 @@ DELAYS = (0.0, 10e-3)
 MAKERS = {"jetson 7B": jetson_7b, "jetson 13B": jetson_13b, "demo": demo}
 PAPER_STAGES = 4
 """And a rank for the draft: the paper's five."""
-LANES_TOKENS = 24
 
 
 class Job(NamedTuple):
@@ -140,17 +136,6 @@ def busy_at_acceptance_3(tokens: int, texts: int) -> dict[str, Any]:
     return found
 
 
-def lanes(folder: Path) -> None:
-    """Draw what the stages of the paper's setting do, ours and in rounds."""
-    language = languages(drawn_guesses(SURENESS), LANES_TOKENS, 1)[0]
-    setting: Setting = jetson_7b(PAPER_STAGES)
-    for name, make in (("continuous", continuous), ("rounds", rounds(16, 80, 6))):
-        outcome = make(setting, language).run()
-        spans = [span for span in outcome.spans if span.begin >= outcome.began]
-        title = f"{name}: {LANES_TOKENS} tokens over {PAPER_STAGES} stages, simulated (jetson 7B)"
-        draw(spans, title, folder / f"flowspec_lanes_{name}.svg")
-
-
 def ratios(
     cells: Sequence[Cell], paper: Mapping[str, Cell], busy: Mapping[str, Any]
 ) -> dict[str, float]:
@@ -180,8 +165,7 @@ def ratios(
 
 
 def main() -> int:
-    """Simulate, print, and write `results/flowspec.json`, or with `--real` `flowspec_real.json`;
-    returns 1 where a text differs."""
+    """Simulate, print, and write `results/flowspec.json`; return 1 where a text differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", type=int, nargs="+", default=list(range(2, 9)))
     parser.add_argument("--delays", type=float, nargs="+", default=DELAYS, help="seconds")
@@ -190,14 +174,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=RESULTS / "flowspec.json")
     parser.add_argument("--tensor", action="store_true", help="the other way to cut a target")
-    parser.add_argument("--real", action="store_true", help="real processes (bench.flow.real)")
-    parser.add_argument(
-        "--cases", nargs="+", choices=CASES, default=list(CASES), help="of `--real`"
-    )
-    parser.add_argument("--repetitions", type=int, default=real.REPETITIONS, help="of `--real`")
     options = parser.parse_args()
-    if options.real:
-        return real.main(options)
     if options.tensor:
         return compare_cuts(options)
     load = os.getloadavg()
@@ -210,7 +187,6 @@ def main() -> int:
             cells.append(one)
             print(line_of(one), flush=True)
     busy = busy_at_acceptance_3(options.tokens, PAPER_TEXTS * options.texts)
-    lanes(options.out.parent)
     found = ratios(cells, paper, busy)
     for name, value in found.items():
         print(f"{name}: {value:.3f}")

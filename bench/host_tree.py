@@ -1,15 +1,12 @@
 """Host cost of one step at 64 nodes, of a target and of a draft: `python -m bench.host_tree`.
 
-Times what an engine does between two passes: it takes messages in, `next`, sends, samples or scores
-what a pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and
-put out what `host_tree_models` says. Each is timed with no link, and with a live gRPC stream beside
-it, on a thread of the process, at full rate; a target with one and with two messages of growth a
-step. *Work* is processor time of the loop's own thread; *stalls* are what the wall clock shows
-beyond it: another thread held the interpreter lock, or the processor.
+Times what an engine does between two passes: it takes messages in, `next`, samples or scores what a
+pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and put out
+what `host_tree_models` says. *Work* is processor time of the loop's own thread; *stalls* are what
+the wall clock shows beyond it: another thread held the interpreter lock, or the processor.
 """
 
 import argparse
-import contextlib
 import os
 import statistics
 from collections.abc import Callable
@@ -22,7 +19,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bench.host_tree_links import NoLink, TimedLink, live_link
 from bench.host_tree_loops import (
     STAGES,
     DraftLoop,
@@ -30,18 +26,12 @@ from bench.host_tree_loops import (
     TargetLoop,
     TimedLoop,
 )
-from bench.host_tree_models import Pass, computing, streaming
+from bench.host_tree_models import computing
 from bench.host_tree_peer import DRAFT_SECONDS, TARGET_SECONDS
 from bench.report import RESULTS, write_report
-from outrider.contract.sources import SourceKind
 
 TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
 """Microseconds of work that a step may take."""
-SOURCE_LIMIT = 10.0
-"""Microseconds of work that the text as a source may add to a step in which it finds nothing."""
-WITHOUT, TEXT = "target, 1 message", "target, 1 message and text"
-"""Roles of which the second has the text as a source beside the draft; it never repeats itself."""
-WITH_TEXT = (SourceKind.DRAFT, SourceKind.SUFFIX)
 WARM_STEPS = 200
 SAMPLE = STAGES.index("sample")
 SHOWN = (*STAGES, "total but sample", "total")
@@ -49,44 +39,28 @@ SHOWN = (*STAGES, "total but sample", "total")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One role, link and number of messages."""
+    """One role, and number of messages of growth a step."""
 
     name: str
     limit_us: float
-    loop: Callable[[TimedLink], TimedLoop]
-    link: Callable[[], contextlib.AbstractContextManager[TimedLink]]
+    loop: Callable[[], TimedLoop]
 
 
-LINKS: dict[str, Callable[[], contextlib.AbstractContextManager[TimedLink]]] = {
-    "no link": lambda: contextlib.nullcontext(NoLink()),
-    "live link": live_link,
-}
-
-
-def cases(target_pass: Pass, draft_pass: Pass) -> list[Case]:
-    """Return all that is timed."""
-    roles: dict[str, tuple[float, Callable[[TimedLink], TimedLoop]]] = {
-        WITHOUT: (TARGET_LIMIT, lambda link: TargetLoop(link, 1, target_pass)),
-        "target, 2 messages": (TARGET_LIMIT, lambda link: TargetLoop(link, 2, target_pass)),
-        TEXT: (TARGET_LIMIT, lambda link: TargetLoop(link, 1, target_pass, WITH_TEXT)),
-        "draft": (DRAFT_LIMIT, lambda link: DraftLoop(link, draft_pass)),
-    }
-    return [
-        Case(f"{role}, {link}", limit, loop, beside)
-        for role, (limit, loop) in roles.items()
-        for link, beside in LINKS.items()
-    ]
+CASES = (
+    Case("target, 1 message", TARGET_LIMIT, lambda: TargetLoop(1, computing(TARGET_SECONDS))),
+    Case("target, 2 messages", TARGET_LIMIT, lambda: TargetLoop(2, computing(TARGET_SECONDS))),
+    Case("draft", DRAFT_LIMIT, lambda: DraftLoop(computing(DRAFT_SECONDS))),
+)
 
 
 def measure(case: Case, steps: int) -> Laps:
     """Return so many steps that count, after some that warm up."""
-    with case.link() as link:
-        loop, turns = case.loop(link), 0
-        while len(loop.laps.stages) < WARM_STEPS + steps:
-            loop.step()
-            turns += 1
-            if turns > 50 * (WARM_STEPS + steps):
-                raise RuntimeError(f"{case.name}: trees are hardly ever full")
+    loop, turns = case.loop(), 0
+    while len(loop.laps.stages) < WARM_STEPS + steps:
+        loop.step()
+        turns += 1
+        if turns > 50 * (WARM_STEPS + steps):
+            raise RuntimeError(f"{case.name}: trees are hardly ever full")
     laps = loop.laps
     return Laps(laps.stages[WARM_STEPS:], laps.nodes[WARM_STEPS:], laps.messages[WARM_STEPS:])
 
@@ -118,9 +92,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000, help="steps of each repetition")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument(
-        "--streaming", action="store_true", help="a target's passes read 110 MB, as the demo's do"
-    )
     parser.add_argument("--out", type=Path, default=RESULTS / "host_tree.json")
     return parser.parse_args()
 
@@ -128,36 +99,27 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure all cases in turn, print a table, write the JSON."""
     options = parse()
-    kind = streaming if options.streaming else computing
-    found = cases(kind(TARGET_SECONDS), computing(DRAFT_SECONDS))
     load = os.getloadavg()
-    runs: dict[str, list[Laps]] = {case.name: [] for case in found}
+    runs: dict[str, list[Laps]] = {case.name: [] for case in CASES}
     for _ in range(options.repetitions):
-        for case in found:
+        for case in CASES:
             runs[case.name].append(measure(case, options.steps))
     results = {name: summary(laps) for name, laps in runs.items()}
-    added = {link: added_by_text(results, link) for link in LINKS}
     Console().print(table(results))
-    print("the text as a source adds", ", ".join(f"{us:.1f} µs ({at})" for at, us in added.items()))
     write_report(
         options.out,
         command=f"python -m bench.host_tree --steps {options.steps} "
-        f"--repetitions {options.repetitions}{' --streaming' * options.streaming}",
+        f"--repetitions {options.repetitions}",
         results={
             "unit": "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is "
             "least disturbed by other work on the machine), mean and p99 of stalls",
             "cases": results,
-            "text_adds_us": added,
         },
         ratios={
             f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
                 results[case.name]["stages"]["total"]["work_us"] / case.limit_us
             )
-            for case in found
-        }
-        | {
-            f"text_{link.replace(' ', '_')}_vs_limit": microseconds / SOURCE_LIMIT
-            for link, microseconds in added.items()
+            for case in CASES
         },
         load_average=load,
     )
@@ -170,18 +132,8 @@ def summary(runs: list[Laps]) -> dict[str, Any]:
         "steps": sum(len(laps.nodes) for laps in runs),
         "median_nodes": statistics.median(n for laps in runs for n in laps.nodes),
         "messages_a_step": round(statistics.mean(m for laps in runs for m in laps.messages), 2),
-        "repetition_work_us": [figures(one)["total"]["work_us"] for one in stages],
         "stages": figures(np.concatenate(stages)),
     }
-
-
-def added_by_text(results: dict[str, Any], link: str) -> float:
-    """Return the microseconds of work that the text as a source adds to a step: the median over
-    repetitions, which took turns."""
-    with_text, without = (
-        results[f"{role}, {link}"]["repetition_work_us"] for role in (TEXT, WITHOUT)
-    )
-    return statistics.median(a - b for a, b in zip(with_text, without, strict=True))
 
 
 def table(results: dict[str, Any]) -> Table:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.host_tree_links import TimedLink
 from bench.host_tree_models import (
     OUTPUTS,
     VOCABULARY,
@@ -48,7 +47,7 @@ TARGET_SHAPE, DRAFT_SHAPE = (30, 3, 64), (3, 3, 64)
 """Layers, key heads and the numbers of one, as the demo's models have them."""
 PASSES = 6
 """Passes of a draft between two commits."""
-STAGES = ("receive", "next", "send", "sample", "settle")
+STAGES = ("receive", "next", "sample", "settle")
 LINK = 1
 
 
@@ -84,28 +83,24 @@ class Laps:
 class TimedLoop(abc.ABC):
     """One role's scheduler and runner; the other side answers between two steps."""
 
-    def __init__(self, link: TimedLink, model: StandIn, scheduler: Any, runner: Any) -> None:
+    def __init__(self, model: StandIn, scheduler: Any, runner: Any) -> None:
         self.laps = Laps()
         self.sent: list[Any] = []
         """What the scheduler has sent and the other side has not heard."""
-        self._link = link
         self._model = model
         self._scheduler = scheduler
         self._runner = runner
-        self._arrived: list[FromPeer] = []
         up = LinkUp(LINK, np.ones(VOCABULARY, np.bool_))
         scheduler.receive(up, time.monotonic())
 
     def step(self) -> None:
         """Run one step as the engine does; count it if its tree is as full as it should be."""
-        unsent, arrived = self._talk(), self._arrived
+        arrived = self._arrived()
         watch = Stopwatch()
         for message in arrived:
             self._scheduler.receive(message, time.monotonic())
         watch.lap()
         batch = self._scheduler.next(time.monotonic())
-        watch.lap()
-        self._link.send(unsent)
         watch.lap()
         if batch is None:
             self.rest()
@@ -122,11 +117,10 @@ class TimedLoop(abc.ABC):
             self.laps.nodes.append(nodes)
             self.laps.messages.append(len(arrived))
 
-    def _talk(self) -> list[Any]:
-        """Let the other side answer what was sent; return that."""
+    def _arrived(self) -> list[FromPeer]:
+        """Let the other side answer what was sent."""
         unsent, self.sent = self.sent, []
-        self._arrived = [FromPeer(LINK, tuple(answer)) for answer in self.answers(unsent)]
-        return unsent
+        return [FromPeer(LINK, tuple(answer)) for answer in self.answers(unsent)]
 
     @abc.abstractmethod
     def answers(self, sent: Sequence[Any]) -> Iterable[Sequence[Any]]:
@@ -144,18 +138,15 @@ class TimedLoop(abc.ABC):
 class TargetLoop(TimedLoop):
     """A target that answers one request after another."""
 
-    def __init__(
-        self,
-        link: TimedLink,
-        messages: int,
-        run_pass: Pass,
-        sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,),
-    ) -> None:
+    def __init__(self, messages: int, run_pass: Pass) -> None:
         """`messages`: in which growth comes for each step."""
         selector = RowSelector.start(
             costs(TARGET_SECONDS),
             PolicySettings(
-                nodes_ahead=NODES_AHEAD, max_rows=MAX_ROWS, off_below_percent=0, sources=sources
+                nodes_ahead=NODES_AHEAD,
+                max_rows=MAX_ROWS,
+                off_below_percent=0,
+                sources=(SourceKind.DRAFT,),
             ),
             NODES_AHEAD,
             time.monotonic(),
@@ -169,7 +160,7 @@ class TargetLoop(TimedLoop):
             [],
             LogitsProcessors(VOCABULARY),
         )
-        super().__init__(link, model, scheduler, TargetRunner(model, VOCABULARY))
+        super().__init__(model, scheduler, TargetRunner(model, VOCABULARY))
         self._grower = Grower(messages)
         self._requests = 0
 
@@ -195,7 +186,7 @@ class TargetLoop(TimedLoop):
 class DraftLoop(TimedLoop):
     """A draft that grows the tree of one session after another."""
 
-    def __init__(self, link: TimedLink, run_pass: Pass) -> None:
+    def __init__(self, run_pass: Pass) -> None:
         model = StandIn(OUTPUTS, draft_logits, run_pass)
         scheduler = DraftScheduler(
             kv_cache_of(DRAFT_SHAPE),
@@ -205,7 +196,7 @@ class DraftLoop(TimedLoop):
             SendBuffer(lambda link, messages: self.sent.extend(messages)),
         )
         runner = DraftRunner(model, tuple(range(OUTPUTS)), VOCABULARY)
-        super().__init__(link, model, scheduler, runner)
+        super().__init__(model, scheduler, runner)
         self._committer = Committer(DRAFT_AHEAD)
         self._passes = 0
         self._open = False

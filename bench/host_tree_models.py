@@ -26,8 +26,6 @@ HIT_PERCENT = (60, 20)
 """Of tokens: the next one is the draft's first child, its second one; else it is none of them."""
 UNLIKELY = -20.0
 """Mean logit of every other token."""
-WEIGHT_BYTES = 110 << 20
-"""Of the demo's target with int8 weights."""
 
 Pass = Callable[[], None]
 
@@ -105,30 +103,6 @@ def computing(seconds: float) -> Pass:
             _spin(20_000)
 
     return run
-
-
-def streaming(seconds: float) -> Pass:
-    """Return a pass that reads as many bytes as the demo's target has weights.
-
-    It takes `seconds` at least, and leaves nothing of the loop's in the caches.
-    """
-    weights = np.ones(WEIGHT_BYTES // 8, np.int64)
-    rest = computing
-
-    def run() -> None:
-        began = time.perf_counter()
-        _read(weights)
-        rest(began + seconds - time.perf_counter())()
-
-    return run
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _read(weights: NDArray[np.int64]) -> int:
-    total = 0
-    for weight in weights:
-        total += weight
-    return total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -1,22 +1,15 @@
 """The other sides of `bench.host_tree`: a draft without a model, and a target without one.
 
-In the loop's process they answer its messages, which is not timed. As a program, in a process
-beside it, this is the other end of `host_tree_links`.
+They answer the loop's messages in its process, which is not timed.
 """
 
-import asyncio
-import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import grpc
 import numpy as np
 
 from bench.host_tree_models import CHILDREN, OUTPUTS, SHARES, children, next_tokens
 from outrider.worker.kv.block_pool import BLOCK, BlockTable
-from outrider.worker.link.codec import decode_from_target, encode_for_target
-from outrider.worker.link.service import SERVICE
 from outrider.worker.link.wire import (
     Close,
     CloseReason,
@@ -35,7 +28,6 @@ from outrider.worker.tree.growth import Growth, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
 
-PAIR = f"/{SERVICE}/Pair"
 DEPTH, WIDTH, NEW_NODES = 12, 8, 8
 PROMPT = np.arange(10, dtype=np.int32)
 NODES_AHEAD = 64
@@ -152,42 +144,3 @@ class Committer:
         position, tokens = mirror.root_position, np.array(path, np.int32)
         mirror.commit(tokens)
         return [Commit(self._session, position, tokens)]
-
-
-async def serve_draft() -> None:
-    """Serve until killed, and send growth at a steady rate; prints its port first."""
-    payloads = itertools.cycle(some_growth())
-
-    async def pair(
-        incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
-    ) -> AsyncIterator[bytes]:
-        async def listen() -> None:
-            async for payload in incoming:
-                decode_from_target(payload)
-
-        listener = asyncio.create_task(listen())
-        try:
-            while True:
-                yield next(payloads)
-                await asyncio.sleep(DRAFT_SECONDS)
-        finally:
-            listener.cancel()
-
-    server = grpc.aio.server()
-    method: Any = grpc.stream_stream_rpc_method_handler(pair)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Pair": method}),)
-    )
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    await server.start()
-    await server.wait_for_termination()
-
-
-def some_growth() -> list[bytes]:
-    """Return messages of growth as large as those of a draft's passes."""
-    answers = Grower(NODES_AHEAD // NEW_NODES).answer(Committer(NODES_AHEAD).open())
-    return [encode_for_target(answer) for answer in answers]
-
-
-if __name__ == "__main__":
-    asyncio.run(serve_draft())

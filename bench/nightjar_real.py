@@ -25,7 +25,7 @@ from bench.sides import MODES, SERVICE, with_engine, with_speculation
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.progress import reporter
 from outrider.cli.service_file import read_service
-from outrider.cli.top.figures import difference
+from outrider.cli.top import difference
 from outrider.cli.trial import running
 from outrider.client import AsyncClient, Counters, Message
 from outrider.operator.plan import PlanOptions

@@ -20,23 +20,14 @@ PEERS = (
     "ours by dtype auto, or int4 where it says so. llama.cpp decodes plainly; serial: with a draft"
 )
 CAPTIONS = {
-    "batching": f"{PAIR}: many requests at once, one process, a thread for each processor",
     "control_loop": "A day of the operator's control loop, a target and two drafts",
     "cpu_peers": f"SmolLM2-135M beside llama.cpp, one thread; {PEERS}",
     "cpu_peers_2_threads": f"SmolLM2-135M beside llama.cpp, two threads; {PEERS}",
-    "draft_pool": "Price of tokens by the drafts that eight targets of four GPUs share",
     "flowspec": "A pipelined target beside other ways, above as in FlowSpec's paper, below by "
     "stages and links",
-    "flowspec_real": "A pipelined target over real stage processes and shaped links, stages padded "
-    "to a slower device; dots: simulated",
-    "flowspec_own_real": "A pipelined target over real stage processes and shaped links, stages at "
-    "their own speed; dots: simulated",
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
     "nightjar_real": f"Planners by requests at once, {MODELS}, dtype auto",
-    "operator": "The operator with 200 services; a pass is a reconcile",
     "peers": "SmolLM2-135M and its draft in other engines, each in the numeric type that it takes",
-    "prefix": f"{PAIR}: chats with and without kept prefixes, one process, a thread for each "
-    "processor",
     "proportion": f"{PAIR}, and targets of more layers. "
     "serial: one process, async: two; two processors",
     "soak": "Memory of each process under load",

@@ -14,6 +14,19 @@ from bench.report import RESULTS
 
 DOCS = Path(__file__).parent.parent / "docs"
 LINE = re.compile(r"<!-- measured: (\w+) -->\n(?:.*\n)?<!-- /measured -->")
+GONE = {
+    "draft_pool": "8f22b843",
+    "flowspec_own_real": "288f0517",
+    "flowspec_real": "8552a434",
+    "host_tree": "90a0341d",
+    "link": "f2bc40dd",
+    "planning": "4e7c810c",
+    "prefill": "90a0341d",
+    "prefix": "8494d352",
+    "ranks": "ccd8ff0c",
+    "simulate": "018faca8",
+}
+"""Commits with the benchmarks of reports that the present ones cannot repeat."""
 SIMULATED = frozenset({"control_loop", "draft_pool", "flowspec", "flowspec_tensor", "nightjar"})
 """Reports whose figures are in virtual time, so that no machine changes them."""
 
@@ -45,6 +58,8 @@ def quoted(page: str) -> str:
 def origin(name: str, report: Mapping[str, Any]) -> str:
     """Machine, instruction sets, date and command of a report, as a sentence."""
     date, command = report["date"][:10], f"`{report['command'].strip()}`"
+    if name in GONE:
+        command += f" of commit {GONE[name]}"
     if name in SIMULATED:
         return f"Simulated, not measured; {date}, {command}."
     load = report["load_average"][0]

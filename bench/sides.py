@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from bench.report import Prompt
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.progress import reporter
-from outrider.cli.top.figures import difference
+from outrider.cli.top import difference
 from outrider.cli.trial import Arrangement, Workshop, running
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions

@@ -2,40 +2,68 @@
 
 Starts `outrider run`, measures with so many users as it runs requests how many it serves in a
 second, sends a share of that for a while, and watches the memory of each process (Linux only). Ends
-with status 1 if a request is lost, a text is wrong, or a process grows or ends. Load, comparison of
-texts and memory are those of `outrider bench serve`.
+with status 1 if a request is lost, a text is wrong, or a process grows or ends. Load and comparison
+of texts are those of `outrider bench serve`.
 """
 
 import argparse
 import asyncio
 import contextlib
 import os
+import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.pictures import put_title
 from bench.report import RESULTS, prompts, write_report
-from outrider.cli.load import memory
-from outrider.cli.load.arrivals import Arrivals
-from outrider.cli.load.drive import Extent
 from outrider.cli.load.endpoint import Endpoint
-from outrider.cli.load.exchange import Manner
-from outrider.cli.load.lengths import Lengths
-from outrider.cli.load.session import Measurement, Pace, Session
-from outrider.cli.load.summary import Summary
-from outrider.cli.load.workload import PAIRS, LoadWorkload
+from outrider.cli.load.exchange import Exchange
+from outrider.cli.load.run import Load, jobs
+from outrider.cli.load.summary import compare, report, summary
 from outrider.cli.service_file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 MAX_GROWTH_PERCENT = 5.0
 """Of one process's memory, from the first fifth of the soak to its last."""
 STOP_SECONDS = 60.0
+
+
+MOST_TOKENS, CANCEL_SHARE = 128, 0.2
+PERIOD = 1.0
+"""Seconds between two samples of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Change of one process's memory, from the first fifth of the soak to the last."""
+
+    first_mib: float
+    last_mib: float
+    percent: float
+    ended: bool
+    """The process ended during the soak."""
+
+
+class Impatient(Load):
+    """A load that gives up some requests at a random point of their stream, or before it."""
+
+    patience = 0.0
+    """Mean seconds of an answer, by which that point is drawn; 0: nothing is given up."""
+    rng = random.Random(0)
+
+    async def send(self, exchange: Exchange) -> None:
+        """Send one request, and perhaps leave its answer."""
+        gives_up = self.patience and self.rng.random() < CANCEL_SHARE
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.rng.uniform(0, self.patience) if gives_up else None):
+                await super().send(exchange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +81,27 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     with running(options.file) as service:
-        edge = asyncio.run(edge_rate(options, service))
+        edge, patience = asyncio.run(edge_of(options, service))
         rate = options.share * edge
         print(f"{edge:.2f} requests a second are served; {rate:.2f} are sent", file=sys.stderr)
-        watch = memory.watch(list(service.processes))
-        soaked = asyncio.run(soak(options, service, rate, watch))
-    wrong, grown = problems(soaked, service.processes), by_role(soaked, service.processes)
+        samples: dict[int, list[int]] = {pid: [] for pid in service.processes}
+        soaked = asyncio.run(soak(options, service, (rate, patience), samples))
+    grown = {role: growth(samples[pid]) for pid, role in service.processes.items()}
+    wrong = problems(soaked, grown)
     write_report(
         options.out,
         command="python -m bench.soak " + " ".join(sys.argv[1:]),
         results={
             "requests_per_second_served": edge,
             "requests_per_second_sent": rate,
-            **asdict(soaked),
+            **soaked,
             "memory": grown,
             "problems_found": wrong,
         },
-        ratios={f"memory_{one['role']}": 1 + one["percent"] / 100 for one in grown},
+        ratios={f"memory_{role}": 1 + one.percent / 100 for role, one in grown.items()},
         load_average=load,
     )
-    plot(watch.samples, service.processes, options.out.with_suffix(".png"))
+    plot(samples, service.processes, options.out.with_suffix(".png"))
     put_title(options.out)
     for line in wrong:
         print(f"bench.soak: {line}", file=sys.stderr)
@@ -86,7 +115,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds, to find the edge")
     parser.add_argument("--share", type=float, default=0.9, help="of what can be served")
-    parser.add_argument("--cancel-share", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "soak.json")
     return parser.parse_args()
@@ -130,76 +158,88 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-async def edge_rate(options: argparse.Namespace, service: Service) -> float:
-    """Return requests that end in a second with as many users as run at once; fills the KV, too."""
+async def edge_of(options: argparse.Namespace, service: Service) -> tuple[float, float]:
+    """Return requests that end in a second with as many users as run at once, and the mean seconds
+    of one; fills the KV, too."""
     users = read_service(options.file).spec.target.engine.max_running
-    pace = Pace(arrivals=Arrivals.POISSON, rate=None, burst_size=1, concurrency=users)
-    session = replace(load_of(options, service, pace), extent=Extent(seconds=options.warm_up))
-    found = await measured(session, memory.watch([]))
-    return (found.completed + found.cancelled) / found.duration
+    async with loading(service, options.seed, options.warm_up) as load:
+        await load.closed_loop(users)
+    found = summary(load.ended)
+    return found["completed"] / found["duration"], found["latency"]["mean"]
 
 
 async def soak(
-    options: argparse.Namespace, service: Service, rate: float, watch: memory.MemoryWatch
-) -> Summary:
-    """The load itself, other requests than before."""
-    pace = Pace(arrivals=Arrivals.POISSON, rate=rate, burst_size=1, concurrency=None)
-    session = load_of(options, service, pace)
-    return await measured(replace(session, seed=options.seed + 1), watch)
+    options: argparse.Namespace,
+    service: Service,
+    pace: tuple[float, float],
+    samples: Mapping[int, list[int]],
+) -> dict[str, Any]:
+    """Send other requests than before at a rate, with some patience; return the run's figures."""
+    rate, patience = pace
+    seed = options.seed + 1
+    async with loading(service, seed, options.seconds) as load:
+        load.patience, load.rng = patience, random.Random(seed)
+        beside = [asyncio.create_task(load.progress()), asyncio.create_task(watch(samples))]
+        try:
+            await load.open_loop(rate, seed)
+        finally:
+            for task in beside:
+                task.cancel()
+    found = summary(load.ended) | {"texts": compare(load.ended)}
+    report(found)
+    return found
 
 
-def load_of(options: argparse.Namespace, service: Service, pace: Pace) -> Session:
-    """Return what `outrider bench serve` would send."""
-    return Session(
-        place=Endpoint(url=service.url),
-        model=None,
-        manner=Manner(model=""),
-        workload=LoadWorkload(
-            source=prompts(),
-            lengths=Lengths(longest_prompt=256, longest_answer=128),
-            cancel_share=options.cancel_share,
-            checked_pairs=PAIRS,
-        ),
-        pace=pace,
-        extent=Extent(seconds=options.seconds),
-        seed=options.seed,
-    )
+@contextlib.asynccontextmanager
+async def loading(service: Service, seed: int, seconds: float) -> AsyncIterator[Impatient]:
+    """A load of so many seconds; every second prompt is sampled."""
+    place = Endpoint(service.url)
+    async with place.client() as client:
+        shared = {"model": await place.model(client, None), "max_tokens": MOST_TOKENS}
+        asked = [one.fields() | {"temperature": 0.8 * (at % 2)} for at, one in enumerate(prompts())]
+        yield Impatient(client, jobs(asked, shared, seed), seconds=seconds)
 
 
-async def measured(session: Session, watch: memory.MemoryWatch) -> Summary:
-    """Run a load and show its figures."""
-    measurement = Measurement(command="", wanted=[], memory=watch)
-    await session.run(measurement)
-    assert measurement.summary is not None
-    return measurement.summary
+async def watch(samples: Mapping[int, list[int]]) -> None:
+    """Sample the resident memory of processes, in bytes, until cancelled; Linux only."""
+    while True:
+        for pid, sizes in samples.items():
+            sizes.append(resident(pid))
+        await asyncio.sleep(PERIOD)
 
 
-def problems(soaked: Summary, roles: Mapping[int, str]) -> list[str]:
+def resident(pid: int) -> int:
+    """Return the bytes of memory of a process; 0 if there is none, or it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    kib = (line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
+    return 1024 * int(next(kib, 0))
+
+
+def growth(samples: Sequence[int]) -> Growth:
+    """Return the growth of a process from its samples; those of 0 bytes are of one that ended."""
+    alive = [size for size in samples if size] or [1]
+    count = max(1, len(alive) // 5)
+    first, last = statistics.fmean(alive[:count]), statistics.fmean(alive[-count:])
+    return Growth(first / 2**20, last / 2**20, (last / first - 1) * 100, 0 in samples)
+
+
+def problems(soaked: Mapping[str, Any], grown: Mapping[str, Growth]) -> list[str]:
     """Return what went wrong, in words; nothing if all is well."""
-    wrong = [f"{count} requests lost: {why}" for why, count in soaked.problems.items()]
-    lost = soaked.sent - soaked.completed - soaked.cancelled - soaked.rejected
-    if lost > sum(soaked.problems.values()):
-        wrong.append(f"{lost} of {soaked.sent} requests lost")
-    if not soaked.completed:
+    wrong = [f"{count} requests lost: {why}" for why, count in soaked["problems"].items()]
+    if not soaked["completed"]:
         wrong.append("no request completed")
-    if soaked.texts is not None and soaked.texts.differences:
-        wrong.append(f"{len(soaked.texts.differences)} answers have a wrong text")
-    for one in soaked.memory:
+    if differences := soaked["texts"]["differences"]:
+        wrong.append(f"{len(differences)} answers have a wrong text")
+    for role, one in grown.items():
         if one.ended:
-            wrong.append(f"{roles[one.pid]} ended")
+            wrong.append(f"{role} ended")
         elif one.percent > MAX_GROWTH_PERCENT:
-            grown = f"from {one.first_mib:.0f} to {one.last_mib:.0f} MiB"
-            wrong.append(f"{roles[one.pid]} grew by {one.percent:.1f} %, {grown}")
-    missing = roles.keys() - {one.pid for one in soaked.memory}
-    return wrong + [f"{roles[pid]} ended before it was looked at" for pid in sorted(missing)]
-
-
-def by_role(soaked: Summary, roles: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Memory of each process, named by what it does."""
-    return [
-        {"role": roles[one.pid], **{k: v for k, v in asdict(one).items() if k != "pid"}}
-        for one in soaked.memory
-    ]
+            rise = f"from {one.first_mib:.0f} to {one.last_mib:.0f} MiB"
+            wrong.append(f"{role} grew by {one.percent:.1f} %, {rise}")
+    return wrong
 
 
 def plot(samples: Mapping[int, Sequence[int]], roles: Mapping[int, str], file: Path) -> None:
@@ -213,7 +253,7 @@ def plot(samples: Mapping[int, Sequence[int]], roles: Mapping[int, str], file: P
     for pid, sizes in samples.items():
         changes = [100 * (size / sizes[0] - 1) for size in sizes]
         label = f"{roles[pid]}, {sizes[0] / 2**20:.0f} MiB"
-        axes.plot([n * memory.PERIOD for n in range(len(sizes))], changes, label=label)
+        axes.plot([n * PERIOD for n in range(len(sizes))], changes, label=label)
     axes.axhline(MAX_GROWTH_PERCENT, color="gray", linestyle=":")
     axes.set_xlabel("seconds")
     axes.set_ylabel("resident memory, change in percent")

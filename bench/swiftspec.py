@@ -23,14 +23,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.pictures import PAIR, put_title
+from bench.pictures import put_title
 from bench.proportion import MAX_CONTEXT, NODES_AHEAD, deeper
-from bench.provenance import on
-from bench.report import RESULTS, Prompt, machine, prompts, write_report
+from bench.report import RESULTS, Prompt, prompts, write_report
 from bench.sides import SERVICE, with_engine, with_speculation
 from bench.swift.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swift.figures import Figures, Verdict, by_side, differing, ratios, verdicts
-from bench.swift.plots import draw_lanes, plot_delays
+from bench.swift.plots import plot_delays
 from bench.swift.sides import Side, all_started, delayed, link_near
 from outrider.cli.service_file import read_service
 from outrider.operator.spec import SpeculationMode, SpeculativeService
@@ -56,8 +55,6 @@ class Found:
     """By side, each at its best link."""
     far: dict[float, dict[str, Figures]]
     """By milliseconds each way and side, over gRPC."""
-    samples: dict[str, Answer]
-    """An answer of each side at its best link."""
     texts: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     """Number of the prompt, and what was answered: of all answers that were compared."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -94,8 +91,6 @@ def main() -> int:
     )
     for depth, one in found.items():
         show(depth, one, claims[depth])
-        lanes = options.out.with_name(f"{options.out.stem}_lanes_{depth}.svg")
-        draw_lanes(one.samples, lanes_title(depth, machine()), lanes)
     plot_delays({depth: one.far for depth, one in found.items()}, options.out.with_suffix(".png"))
     put_title(options.out)
     return 1 if any(differing(one.texts) for one in found.values()) else 0
@@ -144,11 +139,9 @@ async def measure(depth: int, delays: Sequence[float], options: argparse.Namespa
                     name = f"{depth} x, {delay:g} ms each way"
                     far[delay] = await compare(name, parallel, chosen, seconds, options)
     every = [near, *far.values()]
-    drafted = {name: answers for name, answers in near.items() if name != PLAIN}
     return Found(
         near=by_side(near),
         far={delay: by_side(answers) for delay, answers in far.items()},
-        samples={name: answers[-1] for name, answers in drafted.items()},
         texts=[
             (number % len(chosen), answer.token_ids)
             for answers in every
@@ -227,11 +220,6 @@ def show(depth: int, found: Found, claims: Sequence[Verdict]) -> None:
     different = differing(found.texts)
     same = f"texts differ at prompts {different}" if different else "all texts are the same"
     print(f"{depth} x: {len(found.texts)} answers, {same}")
-
-
-def lanes_title(depth: int, facts: Mapping[str, Any]) -> str:
-    """Return what a drawing of all sides' lanes is of."""
-    return f"{PAIR}, {depth} x the demo's depth, links through shared memory; {on(facts)}"
 
 
 def table(title: str, sides: Mapping[str, Figures]) -> Table:

@@ -1,12 +1,12 @@
 """Claims about a pool under faults, as had or not had, and the table of what was seen; pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bench.fault.figures import LOOKED_FOR, Seen, of_kinds
 from bench.fault.plan import Kind
-from outrider.cli.load.outcome import Outcome, Status
-from outrider.cli.load.texts import TextCheck
+from outrider.cli.load.exchange import Exchange, Status
 
 BACK_SECONDS = 1.0
 """Within which throughput is to be back after a draft's return."""
@@ -36,7 +36,11 @@ class Claim:
 
 
 def claims(
-    outcomes: Sequence[Outcome], texts: TextCheck, found: Sequence[Seen], calm: float, targets: int
+    outcomes: Sequence[Exchange],
+    texts: Mapping[str, Any],
+    found: Sequence[Seen],
+    calm: float,
+    targets: int,
 ) -> list[Claim]:
     """Return every claim; `calm`: the longest pause of a stream without a fault, in seconds."""
     away = of_kinds(found, Kind.KILLED, Kind.PARTITIONED)
@@ -51,15 +55,15 @@ def claims(
     ]
 
 
-def same_text(texts: TextCheck) -> Claim:
+def same_text(texts: Mapping[str, Any]) -> Claim:
     """Claim that every answer is that of plain decoding."""
-    wrong = len(texts.differences)
-    words = f"{wrong} of {texts.compared} answers differ"
-    had = wrong == 0 if texts.compared else None
+    wrong = len(texts["differences"])
+    words = f"{wrong} of {texts['compared']} answers differ"
+    had = wrong == 0 if texts["compared"] else None
     return Claim("text is that of plain decoding, greedy and sampled", words, had, wrong)
 
 
-def none_lost(outcomes: Sequence[Outcome]) -> Claim:
+def none_lost(outcomes: Sequence[Exchange]) -> Claim:
     """Claim that every request is answered."""
     lost = sum(one.status is not Status.COMPLETED for one in outcomes)
     had = lost == 0 if outcomes else None

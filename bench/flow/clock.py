@@ -29,9 +29,5 @@ class Clock:
         while not until():
             if not self._events:
                 raise RuntimeError(f"nothing happens after {self.now:.3f} s")
-            self.now = self._events[0][0]
-            self.pop()()
-
-    def pop(self) -> Action:
-        """Take the next event away; there is one."""
-        return heapq.heappop(self._events)[2]
+            self.now, _, action = heapq.heappop(self._events)
+            action()

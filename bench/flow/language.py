@@ -35,7 +35,7 @@ class Guesses(NamedTuple):
 
 
 def pair_guesses(file: Path = PAIR) -> Guesses:
-    """Read what was recorded from the demo's pair (`bench.flow.record_pair`)."""
+    """Read what was recorded from the demo's pair (`bench.flow.record_pair` of commit ba2eeaf6)."""
     with np.load(file) as tables:
         rank, on_path, off_path = (tables[name] for name in Guesses._fields)
     return Guesses(rank, on_path.astype(np.float32), off_path.astype(np.float32))

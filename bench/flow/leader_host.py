@@ -1,7 +1,7 @@
 """A simulated pipelined target: the real leader over simulated stages, and its one request.
 
 Sides differ in when growth comes and when results are handed over: `PlainLeader`,
-`ContinuousLeader`, `MeasuredLeader`, `RoundsLeader`.
+`ContinuousLeader`, `RoundsLeader`.
 """
 
 import math
@@ -16,8 +16,7 @@ from bench.flow.language import Language
 from bench.flow.network import Link
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Setting
-from bench.flow.stages import SimulatedStages, Stages
-from outrider.contract.settings import PolicySettings
+from bench.flow.stages import SimulatedStages
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, blocks_for
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import Submit
@@ -27,7 +26,6 @@ from outrider.worker.pipeline.pace import Pace
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT
 
@@ -41,8 +39,6 @@ REQUEST = 0
 GROWTH_BYTES, COMMIT_BYTES = 40, 40
 """About what these messages take beside their nodes and tokens."""
 NODE_BYTES = 12
-FIRST_ROWS, PROMPT_ROWS = 4, 60
-"""Of an engine's plan before anything is measured."""
 
 
 def slots_for(language: Language) -> int:
@@ -53,23 +49,13 @@ def slots_for(language: Language) -> int:
 class PlainLeader:
     """One request without a draft."""
 
-    def __init__(
-        self,
-        setting: Setting,
-        language: Language,
-        plan: SegmentPlan,
-        stages: Stages | None = None,
-    ) -> None:
-        """`stages`: None for simulated ones."""
+    def __init__(self, setting: Setting, language: Language, plan: SegmentPlan) -> None:
         self.setting = setting
         self.language = language
         slots = slots_for(language)
         pool = BlockPool(slots // BLOCK, slots, prefix_cache=False)
-        if stages is None:
-            stages = SimulatedStages(setting, language, slots)
-        self.stages = stages
-        self.clock = stages.clock
-        stages.begin(self._results_arrive)
+        self.stages = SimulatedStages(setting, language, slots, self._results_arrive)
+        self.clock = self.stages.clock
         limits = LeaderLimits(1, TREE_BLOCKS, local_nodes=BLOCK * TREE_BLOCKS)
         self.leader = Leader(pool, plan, limits)
         self.pace = Pace(setting.times())
@@ -114,26 +100,15 @@ class PlainLeader:
 
     def fill(self) -> None:
         """Send what is due, and may be sent."""
-        while self.clock.now >= self.due and self.leader.fill():
+        while self.clock.now >= self.pace.due and self.leader.fill():
             segment = self.leader.outgoing[-1]
             assert isinstance(segment, Segment)
-            self.sent(segment)
-            self.clock.at(self.due, self.fill)
+            self.pace.sent(self.clock.now, segment.count)
+            self.clock.at(self.pace.due, self.fill)
         while self.leader.outgoing:
             self.stages.send(self.leader.outgoing.popleft())
 
-    @property
-    def due(self) -> float:
-        """Time at which the next segment may leave."""
-        return self.pace.due
-
-    def sent(self, segment: Segment) -> None:
-        """Note that a segment leaves."""
-        self.pace.sent(self.clock.now, segment.count)
-
     def _results_arrive(self, results: Any) -> None:
-        if math.isnan(results.arrived):
-            results = replace(results, arrived=self.clock.now)
         self.clock.after(self.setting.host, lambda: self.receive(results))
 
     def receive(self, results: Results) -> None:
@@ -162,14 +137,8 @@ class PlainLeader:
 class ContinuousLeader(PlainLeader):
     """One request whose draft grows its tree all the time."""
 
-    def __init__(
-        self,
-        setting: Setting,
-        language: Language,
-        plan: SegmentPlan,
-        stages: Stages | None = None,
-    ) -> None:
-        super().__init__(setting, language, plan, stages)
+    def __init__(self, setting: Setting, language: Language, plan: SegmentPlan) -> None:
+        super().__init__(setting, language, plan)
         self.mirror.attach()
         links = setting.links
         self._growth = Link(self.clock, links, self._receive_growth)
@@ -201,40 +170,6 @@ class ContinuousLeader(PlainLeader):
         self.fill()
 
 
-class MeasuredLeader(ContinuousLeader):
-    """Likewise, planned as an engine does: by the times that come back with results."""
-
-    def __init__(
-        self, setting: Setting, language: Language, stages: Stages, paced: bool = True
-    ) -> None:
-        """`stages` tell their times; `paced`: segments wait until they are due."""
-        first = SegmentPlan(FIRST_ROWS, setting.count + 1, PROMPT_ROWS)
-        super().__init__(setting, language, first, stages)
-        self.planner = PipelinePlanner(first, setting.count)
-        self._paced = paced
-        self._sent_at: dict[int, float] = {}
-
-    @property
-    def due(self) -> float:
-        """Time at which the next segment may leave."""
-        return self.planner.due if self._paced else -math.inf
-
-    def sent(self, segment: Segment) -> None:
-        """Note that a segment leaves."""
-        self._sent_at[segment.number] = self.clock.now
-        self.planner.sent(segment.count, self.clock.now)
-        sequence = self.leader.running[0]
-        if sequence.kv.decodes:
-            self.planner.saw_tree(sequence)
-
-    def settle(self, results: Results) -> None:
-        """Commit what results decide, and plan anew."""
-        self.planner.saw_results(results, self._sent_at.pop(results.segment))
-        super().settle(results)
-        most = 1 + PolicySettings().max_rows
-        self.leader.plan = self.planner.replan(1, most, self.clock.now)
-
-
 class RoundSizes(NamedTuple):
     """Sizes of rounds."""
 
@@ -250,14 +185,8 @@ class RoundsLeader(PlainLeader):
     """One request in rounds (FlowSpec's Chunk-PP): a tree is drafted, travels in chunks, and is
     verified as a whole before the next one is drafted."""
 
-    def __init__(
-        self,
-        setting: Setting,
-        language: Language,
-        sizes: RoundSizes,
-        stages: Stages | None = None,
-    ) -> None:
-        super().__init__(setting, language, SegmentPlan(sizes.chunk, 1 << 30, 64), stages)
+    def __init__(self, setting: Setting, language: Language, sizes: RoundSizes) -> None:
+        super().__init__(setting, language, SegmentPlan(sizes.chunk, 1 << 30, 64))
         self._nodes, self._depth = sizes.nodes, sizes.depth
         self._held: list[Results] = []
         self.rounds = 0

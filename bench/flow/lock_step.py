@@ -16,9 +16,8 @@ import numpy as np
 from bench.flow.draft_tree import BestTree, best_tree
 from bench.flow.language import Language, step
 from bench.flow.leader_host import PROMPT
-from bench.flow.outcome import Outcome
+from bench.flow.outcome import Outcome, Span
 from bench.flow.setting import Setting
-from outrider.cli.lanes import Span
 from outrider.worker.tree.walk import ROOT
 
 INITIAL_NODES, INITIAL_DEPTH = 80, 6
@@ -224,7 +223,7 @@ class LockStep(abc.ABC):
             begin = max(given[stage], told, free[stage])
             free[stage] = begin + self.setting.stage(stage, rows)
             if rows:
-                self._spans.append(Span(stage, self._turns, begin, free[stage], rows, 0))
+                self._spans.append(Span(stage, begin, free[stage], rows))
             arrives = free[stage] + self._carry(stage + 1, rows)
             if stage + 1 < count:
                 next_given[stage + 1] = arrives

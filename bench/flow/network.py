@@ -1,11 +1,10 @@
-"""Links of the simulation: messages arrive in order, after a token bucket and a delay."""
+"""Links of the simulation: messages arrive in order, at a rate and after a delay."""
 
 from collections.abc import Callable
 from typing import Any
 
 from bench.flow.clock import Clock
 from bench.flow.setting import Links
-from bench.flow.token_bucket import TokenBucket
 from outrider.contract.settings import StageDtype
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.wire.codec import Codec
@@ -21,16 +20,18 @@ class Link:
 
     def __init__(self, clock: Clock, links: Links, arrive: Callable[[Any], None]) -> None:
         self._clock = clock
-        self._bucket = TokenBucket(links.bits_per_second)
-        self._delay = links.delay
+        self._links = links
+        self._free = 0.0
+        """Time at which all that was sent has left."""
         self._arrive = arrive
         self.bytes = 0
 
     def send(self, message: Any, size: int) -> None:
         """Send a message after all that was sent before."""
         self.bytes += size
-        leaves = self._bucket.leaves(self._clock.now, size)
-        self._clock.at(leaves + self._delay, lambda: self._arrive(message))
+        taken = size * 8 / self._links.bits_per_second
+        self._free = max(self._free, self._clock.now) + taken
+        self._clock.at(self._free + self._links.delay, lambda: self._arrive(message))
 
 
 class Sizes:

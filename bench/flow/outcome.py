@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.cli.lanes import Span
+
+class Span(NamedTuple):
+    """One segment in one stage."""
+
+    stage: int
+    begin: float
+    """Seconds, by a clock that all stages share."""
+    end: float
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,6 @@
 """Settings of the simulation: seconds of stages and draft passes, links, and sizes on the wire."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,6 @@ class Setting:
     """Seconds that the leader takes for a message."""
     layers: int
     """Of the target."""
-    processors: int = 64
-    """That the stages share: mostly one each, and more than there are stages."""
 
     @property
     def count(self) -> int:
@@ -81,10 +78,6 @@ class Setting:
         ]
         delay = (self.count + 1) * self.links.delay + self.host
         return PipelineTimes(self.stages, np.array(links), delay)
-
-    def over(self, links: Links) -> Self:
-        """Return the setting with other links."""
-        return replace(self, links=links)
 
 
 PAPER_LINKS = Links(150e6, 0.0)

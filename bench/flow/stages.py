@@ -1,75 +1,98 @@
-"""Stages as their leader sees them: records go in, results come back; simulated ones here."""
+"""Simulated stages and the links between them, as their leader sees them: records go in, results
+come back. Real state machines over links and layers that take only virtual time.
+
+A stage does what `pipeline.stage_loop` does: handle the oldest record, take what has come
+meanwhile, for it may kill rows of the output, then send.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from bench.flow.clock import Clock
 from bench.flow.language import Language
 from bench.flow.network import Link, Sizes
+from bench.flow.outcome import Span
 from bench.flow.path_layers import PathLayers
 from bench.flow.setting import Setting
-from bench.flow.stage_host import Processors, StageHost
-from outrider.cli.lanes import Span
-from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 
 
-class Stages(Protocol):
-    """A pipeline's stages and the links between them."""
+class StageHost:
+    """One stage and its time."""
 
-    clock: Any
-    """`Clock`, or one like it that is real."""
+    def __init__(
+        self,
+        clock: Clock,
+        stage: Stage,
+        number: int,
+        seconds: Callable[[int], float],
+        send: Callable[[Any], None],
+    ) -> None:
+        """`seconds` of a segment of so many rows; `send` takes what goes to the next party."""
+        self._clock = clock
+        self._stage = stage
+        self._number = number
+        self._seconds = seconds
+        self._send = send
+        self._running = False
+        self.spans: list[Span] = []
 
-    def begin(self, arrive: Callable[[Results], None]) -> None:
-        """Begin; `arrive` takes results."""
+    def receive(self, record: Record) -> None:
+        """Take a record that has arrived."""
+        self._stage.receive(record)
+        if not self._running:
+            self._run()
 
-    def send(self, record: Record) -> None:
-        """Send a record to the first stage."""
+    def _run(self) -> None:
+        """Handle records until one takes time."""
+        while self._stage.incoming:
+            oldest = self._stage.incoming[0]
+            self._stage.step()
+            rows = oldest.count if isinstance(oldest, Segment) else 0
+            if rows:
+                self._running = True
+                begin = self._clock.now
+                end = begin + self._seconds(rows)
+                self.spans.append(Span(self._number, begin, end, rows))
+                self._clock.at(end, self._computed)
+                return
+            self._send_all()
 
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes on all links so far."""
+    def _computed(self) -> None:
+        self._running = False
+        self._send_all()
+        self._run()
 
-    @property
-    def spans(self) -> Sequence[Span]:
-        """What stages did; none where that is not known."""
+    def _send_all(self) -> None:
+        while self._stage.outgoing:
+            self._send(self._stage.outgoing.popleft())
 
 
 class SimulatedStages:
-    """Real state machines over links and layers that take only virtual time."""
+    """A pipeline's stages and the links between them."""
 
     def __init__(
-        self, setting: Setting, language: Language, slots: int, tells_times: bool = False
+        self, setting: Setting, language: Language, slots: int, arrive: Callable[[Results], None]
     ) -> None:
-        """`tells_times`: each stage adds its visit to a segment, as real ones do."""
+        """Join stages and links, the last stage first; `arrive` takes results."""
         self.clock = Clock()
-        self._tells_times = tells_times
-        self._setting = setting
-        self._language = language
-        self._slots = slots
         self._sizes = Sizes(setting.hidden)
-        self._links: list[Link] = []
+        self._links = [Link(self.clock, setting.links, arrive)]
         self._hosts: list[StageHost] = []
         self.layers: list[PathLayers] = []
-
-    def begin(self, arrive: Callable[[Results], None]) -> None:
-        """Join stages and links, the last stage first."""
-        setting = self._setting
-        processors = Processors(self.clock, setting.processors)
-        self._links = [Link(self.clock, setting.links, arrive)]
         for number in reversed(range(setting.count)):
             last = number == setting.count - 1
-            sampler = StageSampler(LogitsProcessors(self._language.vocabulary)) if last else None
-            layers = PathLayers(self._language, self._slots, last=last)
+            sampler = StageSampler(LogitsProcessors(language.vocabulary)) if last else None
+            layers = PathLayers(language, slots, last=last)
             host = StageHost(
-                processors,
+                self.clock,
                 Stage(layers, sampler),
                 number,
                 lambda rows, number=number: setting.stage(number, rows),
                 lambda record, link=self._links[0]: link.send(record, self._sizes.of(record)),
-                self._tells_times,
             )
             self.layers.insert(0, layers)
             self._hosts.insert(0, host)

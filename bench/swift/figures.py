@@ -3,7 +3,6 @@
 Pure. Leaves asking to `sides`, drawing to `plots`.
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,13 +129,6 @@ def differing(texts: Iterable[tuple[Any, Sequence[int]]]) -> list[Any]:
     for key, ids in texts:
         found.setdefault(key, set()).add(tuple(ids))
     return [key for key, different in found.items() if len(different) > 1]
-
-
-def steady(answer: Answer, passes: int) -> tuple[float, float]:
-    """Return a time in the middle of an answer that holds so many passes of the target, or all."""
-    first = max(0, (len(answer.target) - passes) // 2)
-    chosen = list(itertools.islice(answer.target, first, first + passes))
-    return chosen[0].began, chosen[-1].ended
 
 
 def ratios(

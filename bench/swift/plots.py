@@ -1,53 +1,13 @@
-"""Pictures of `bench.swiftspec`: both engines over time, and tokens a second by delay."""
+"""Plot of `bench.swiftspec`: tokens a second by delay."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.swift.answer import LOCK_STEP, MIRRORED, Answer
-from bench.swift.figures import Figures, of_mirrored, steady
-from outrider.cli.lanes import Span, draw
-from outrider.worker.messages import TimelineSpan
+from bench.swift.answer import LOCK_STEP, MIRRORED
+from bench.swift.figures import Figures, of_mirrored
 
-PASSES = 12
-"""Of a target, in a picture of lanes."""
-LANES = ("target", "draft")
 COLOURS = {"serial": "C7", "no reuse": "C1", "lock step": "C3", "mirrored": "C2"}
-
-
-def draw_lanes(answers: Mapping[str, Answer], title: str, path: Path) -> None:
-    """Draw both engines of each side, all from the same moment on, for as long as the shortest."""
-    times = {name: steady(one, PASSES) for name, one in answers.items()}
-    seconds = min(ended - began for began, ended in times.values())
-    spans = []
-    for at, (name, one) in enumerate(answers.items()):
-        began = times[name][0]
-        for lane, passes in zip(LANES, (one.target, one.draft), strict=True):
-            place = len(LANES) * at + LANES.index(lane)
-            spans += lane_of(passes, (began, began + seconds), (place, f"{name}: {lane}"))
-    draw(spans, title, path)
-
-
-def lane_of(
-    passes: Sequence[TimelineSpan], time: tuple[float, float], lane: tuple[int, str]
-) -> list[Span]:
-    """Return the passes within a time, as spans of one lane; what reaches out is cut."""
-    (began, ended), (place, name) = time, lane
-    return [
-        Span(
-            stage=place,
-            segment=one.number,
-            begin=max(one.began, began) - began,
-            end=min(one.ended, ended) - began,
-            rows=one.rows,
-            lane=name,
-            prompt_rows=one.prompt_rows,
-            committed_rows=one.committed_rows,
-            pruned_rows=one.pruned_rows,
-        )
-        for one in passes
-        if one.ended > began and one.began < ended
-    ]
 
 
 def plot_delays(depths: Mapping[int, Mapping[float, Mapping[str, Figures]]], path: Path) -> None:

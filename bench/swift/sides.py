@@ -4,12 +4,10 @@ The target's settings are those that `outrider run` gives it in that arrangement
 processes run to `target_process` and `draft_process`.
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import os
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +24,7 @@ from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.worker.__main__ import QUIET_LIBRARIES
 from outrider.worker.messages import TimelineSpan
-from outrider.worker.server.stage_processes import reserved_ports
-
-NO_LIMIT = 1e12
-"""Bits a second: links are delayed, not narrow."""
+from tests.process.proxy import Proxy
 
 SEED = 1
 """Of answers that are sampled."""
@@ -168,21 +163,7 @@ async def part(sides: Sequence[Side]) -> None:
 async def delayed(sides: Sequence[Side], seconds: float) -> AsyncIterator[None]:
     """Link sides to their drafts by gRPC that takes so much longer each way; part them again."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(one) for one in reserved_ports(len(sides))]
-        here = [one.getsockname()[1] for one in sockets]
-        pairs = [f"{port}={side.port('far')}" for port, side in zip(here, sides, strict=True)]
-        relay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.flow.relay", str(NO_LIMIT), str(seconds), *pairs),
-            stdin=PIPE,
-            stdout=PIPE,
-        )
-        assert relay.stdin is not None
-        assert relay.stdout is not None
-        await relay.stdout.readline()  # it listens
-        try:
-            await link(sides, [f"127.0.0.1:{port}" for port in here])
-            yield
-            await part(sides)
-        finally:
-            relay.stdin.close()
-            await relay.wait()
+        proxies = [Proxy(f"127.0.0.1:{side.port('far')}", seconds) for side in sides]
+        await link(sides, [stack.enter_context(proxy).address for proxy in proxies])
+        yield
+        await part(sides)

@@ -1,6 +1,6 @@
 """Targets that end while requests stream: a roll-out, fewer replicas, a node that is drained.
 
-Requests arrive at a steady rate through the Service, by kube-proxy: a few that stream for many
+Requests arrive at a mean rate through the Service, by kube-proxy: a few that stream for many
 seconds, on connections of their own or kept, and many that ask for a word. None may fail, and
 answers to one prompt are compared. Takes the first step of `scenario`.
 """
@@ -12,8 +12,8 @@ from tests.e2e.recording import Recording
 from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install, until_pods
 
 LOADS = {
-    "long": "--rate 0.1 --output-tokens 300 --ignore-eos --check-pairs 2",
-    "short": "--rate 0.5 --output-tokens 4 --input-tokens 16 --check-text",
+    "long": "--rate 0.1 --max-tokens 300 --ignore-eos --prompts prompts.jsonl --check-text",
+    "short": "--rate 0.5 --max-tokens 4 --check-text",
 }
 """By the name of the file that tells of it: what three targets on two processors answer while new
 pods start (AMD EPYC, AVX2, 2026-11-25). With 0.2 answers of 800 tokens and 4 short ones a second,
@@ -93,7 +93,7 @@ def load(on: Recording) -> Iterator[None]:
     serve = f"outrider bench serve --url http://{ADDRESS}:8000/v1 --seconds 1500"
     with contextlib.ExitStack() as stack:
         running = [
-            on.background(f"{serve} --arrivals constant \\\n  {options} --out {name}.json")
+            on.background(f"{serve} \\\n  {options} --out {name}.json")
             for name, options in LOADS.items()
         ]
         for one in running:
@@ -120,7 +120,7 @@ STEPS = (
     ),
     Step(
         "A roll-out",
-        "Requests arrive at a steady rate through the Service; every pod is replaced meanwhile.",
+        "Requests arrive at a mean rate through the Service; every pod is replaced meanwhile.",
         roll_out,
     ),
     Step(

@@ -1,7 +1,7 @@
 """Fake workers of very many pods in one process, each on its own pod's address.
 
-    with crowd(control_plane, tmp_path, Behaviour()) as behaviour:
-        hang(behaviour, ["chat"])
+    with crowd(control_plane, tmp_path, Behaviour()):
+        ...
 
 For tests of size: a process for each pod would not fit. Says what `fake_worker` says; leaves out
 what needs a process of its own: files that a pod mounts, drains, ends and new lives.
@@ -9,7 +9,6 @@ what needs a process of its own: files that a pod mounts, drains, ends and new l
 
 import asyncio
 import contextlib
-import json
 import logging
 import multiprocessing
 import os
@@ -21,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from grpc import aio
 from starlette.responses import PlainTextResponse
@@ -29,12 +28,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.contract.process import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.operator.naming import SERVICE_LABEL
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.messages import LinkState, LinkStatus
-from tests.kube.behaviour import Behaviour, stamp
+from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
 from tests.kube.fake_worker import FakeWorker
 from tests.kube.pod_watch import Pod, PodWatch
@@ -70,54 +68,11 @@ class CrowdLinks:
         return LinkStatus(address, LinkState.UP, incarnation=draft.incarnation)
 
 
-def hang(behaviour: Path, services: Sequence[str]) -> None:
-    """Has the workers of these services take connections and answer nothing, and no others."""
-    file = _hanging(behaviour)
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps(list(services)))
-    new.replace(file)
-
-
-def _hanging(behaviour: Path) -> Path:
-    return behaviour.with_name("hanging.json")
-
-
-class Hanging:
-    """The services whose workers answer nothing, by a file that is read again when it changes."""
-
-    def __init__(self, behaviour: Path) -> None:
-        self._file = _hanging(behaviour)
-        self._stamp: tuple[int, int] | None = None
-        self._services: frozenset[str] = frozenset()
-
-    async def wait(self, service: str) -> None:
-        """Waits for ever if a service hangs."""
-        if self._file.exists() and stamp(self._file) != self._stamp:
-            self._stamp = stamp(self._file)
-            self._services = frozenset(json.loads(self._file.read_text()))
-        if service in self._services:
-            await asyncio.Event().wait()
-
-
-class HangingCalls(aio.ServerInterceptor):
-    """Lets no call through to a worker while its service hangs."""
-
-    def __init__(self, hanging: Hanging, service: str) -> None:
-        self._hanging, self._service = hanging, service
-
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """Waits before the call begins, until its client gives up."""
-        await self._hanging.wait(self._service)
-        return await continuation(details)
-
-
 class Crowd:
     """The workers of all pods that run, by their addresses."""
 
     def __init__(self, behaviour: Path) -> None:
         self._behaviour = behaviour
-        self._hanging = Hanging(behaviour)
-        self._services: dict[str, str] = {}
         self._workers: dict[str, FakeWorker] = {}
         self._applications: dict[str, ASGIApp] = {}
         self._servers: dict[str, aio.Server] = {}
@@ -126,9 +81,7 @@ class Crowd:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP on all addresses, answered by the worker of the one that was asked."""
-        address = scope["server"][0]
-        await self._hanging.wait(self._services.get(address, ""))
-        application = self._applications.get(address, NOBODY)
+        application = self._applications.get(scope["server"][0], NOBODY)
         await application(scope, receive, send)
 
     async def there(self, pod: Pod) -> None:
@@ -138,9 +91,7 @@ class Crowd:
             return
         address = self._addresses[uid] = str(status["podIP"])
         worker = self._worker(pod)
-        service = self._services[address] = pod["metadata"]["labels"].get(SERVICE_LABEL, "")
-        hanging = HangingCalls(self._hanging, service)
-        server = aio.server(interceptors=[hanging], options=[("grpc.so_reuseport", 0)])
+        server = aio.server(options=[("grpc.so_reuseport", 0)])
         control_pb2_grpc.add_ControlServicer_to_server(worker, server)
         for port in (GRPC_PORT, CONTROL_PORT):
             server.add_insecure_port(f"{address}:{port}")
@@ -152,7 +103,7 @@ class Crowd:
         """A pod is there no more."""
         address = self._addresses.pop(uid, None)
         if address is not None:
-            del self._workers[address], self._applications[address], self._services[address]
+            del self._workers[address], self._applications[address]
             await self._servers.pop(address).stop(None)
 
     def _worker(self, pod: Pod) -> FakeWorker:

@@ -1,4 +1,4 @@
-"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [MANNER [TIMELINE]]]."""
+"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [MANNER]]."""
 
 import sys
 from pathlib import Path
@@ -7,13 +7,12 @@ from outrider.cli import app, interrupts
 from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
 from outrider.cli.service_file import read_service
-from outrider.cli.timeline import TimelineFile
 from outrider.operator.plan import PlanOptions
 
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 
 
-def main(file: str, cache: str, prompt: str = "", manner: str = "", timeline: str = "") -> None:
+def main(file: str, cache: str, prompt: str = "", manner: str = "") -> None:
     """Runs; a prompt answers as JSON and exits, none serves on a free port.
 
     The manner has the words `compare` and `no-draft`, or one, or none.
@@ -27,7 +26,6 @@ def main(file: str, cache: str, prompt: str = "", manner: str = "", timeline: st
             plan=PlanOptions(cache=cache),
             questions=questions,
             as_json=bool(prompt),
-            timeline=TimelineFile.checked(Path(timeline), 1.0, ("run",)) if timeline else None,
             draft="no-draft" not in words,
             grpc_port=0,
             http_port=None if prompt else 0,

@@ -90,11 +90,6 @@ class Control(control_pb2_grpc.ControlServicer):
     async def GetState(self, request, context):
         return self._state()
 
-    async def GetTimeline(self, request, context):
-        lane = str(self.settings.role)
-        pair = [control_pb2.TimelineSpan(lane=lane, number=n, began=n, ended=n + 1) for n in (0, 1)]
-        return control_pb2.Timeline(spans=pair)
-
     def _state(self) -> control_pb2.State:
         links = [
             control_pb2.Link(address=address, state=control_pb2.LINK_STATE_UP)

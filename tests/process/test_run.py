@@ -74,12 +74,10 @@ class Notes:
 class Run:
     """`outrider run` with fake workers, as a process that serves."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        """`arguments`: of `fake_run`, from the prompt on."""
+    def __init__(self, folder: Path) -> None:
         self.runs = folder / "runs"
-        self.process = start(folder, "fine", *arguments)
+        self.process = start(folder, "fine")
         self.pids: list[int] = []
-        self.errors = ""
         assert self.process.stdout is not None
         self.said = ""
         for line in self.process.stdout:
@@ -92,7 +90,7 @@ class Run:
     def end(self, number: int) -> int:
         """Sends a signal; the exit status."""
         self.process.send_signal(number)
-        _, self.errors = self.process.communicate(timeout=SECONDS)
+        self.process.communicate(timeout=SECONDS)
         return self.process.returncode
 
 
@@ -165,56 +163,6 @@ def test_ctrl_c_leaves_no_process_and_no_folder(serving: Run) -> None:
     assert serving.end(signal.SIGINT) == 130
     assert all(gone(pid) for pid in serving.pids)
     assert not list(serving.runs.iterdir())
-
-
-def lanes_of(path: Path) -> list[tuple[str, int]]:
-    """What a timeline in JSON has."""
-    return [(span["lane"], span["number"]) for span in json.loads(path.read_text())["spans"]]
-
-
-LANES = [("draft", 0), ("draft", 1), ("target", 0), ("target", 1)]
-
-
-def test_a_run_with_prompts_ends_with_its_timeline(tmp_path: Path) -> None:
-    path = tmp_path / "lanes.json"
-    status, out, err = outcome(tmp_path, "fine", "one two", "compare", str(path))
-    assert (status, json.loads(out)["tokens"]) == (0, 8), err
-    assert lanes_of(path) == LANES
-
-
-def test_ctrl_c_writes_the_timeline_of_a_service(tmp_path: Path) -> None:
-    path = tmp_path / "lanes.json"
-    run = Run(tmp_path, "", "", str(path))
-    try:
-        assert run.end(signal.SIGINT) == 130
-    finally:
-        run.process.kill()
-    assert lanes_of(path) == LANES
-    assert not list(run.runs.iterdir())
-
-
-@pytest.fixture
-def full(tmp_path: Path) -> Path:
-    """A file that can be opened, not written."""
-    path = tmp_path / "full.json"
-    path.symlink_to("/dev/full")
-    return path
-
-
-def test_a_timeline_that_fails_costs_no_answer(tmp_path: Path, full: Path) -> None:
-    status, out, err = outcome(tmp_path, "fine", "one two", "compare", str(full))
-    assert (status, json.loads(out)["tokens"], json.loads(out)["same_text"]) == (1, 8, True)
-    assert f"outrider: --timeline {full}: No space left" in err
-
-
-def test_ctrl_c_is_no_error_where_its_timeline_fails(tmp_path: Path, full: Path) -> None:
-    run = Run(tmp_path, "", "", str(full))
-    try:
-        assert run.end(signal.SIGINT) == 130
-    finally:
-        run.process.kill()
-    assert f"--timeline {full}: No space left" in run.errors
-    assert not list(run.runs.iterdir())
 
 
 def test_sigterm_leaves_no_process(serving: Run) -> None:

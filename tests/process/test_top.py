@@ -1,15 +1,11 @@
 """`outrider top` of real workers, as a process of its own."""
 
 import json
-import os
-import pty
-import select
 import subprocess
 import sys
 from typing import Any
 
 from tests.ports import free_port
-from tests.process import workers
 from tests.process.conftest import MortalDraft
 from tests.process.workers import Worker, answer, pair_with
 
@@ -31,16 +27,6 @@ def seen(*options: str) -> dict[str, Any]:
     return shown
 
 
-def more(screen: int) -> bool:
-    """Reads what was drawn meanwhile; False once nobody draws any more."""
-    if not select.select([screen], [], [], 0.1)[0]:
-        return True
-    try:
-        return bool(os.read(screen, 4096))
-    except OSError:  # what Linux says when the other end is closed
-        return False
-
-
 def test_top_shows_a_target_and_the_draft_that_it_found(
     target: Worker, two_drafts: tuple[MortalDraft, MortalDraft]
 ) -> None:
@@ -55,7 +41,7 @@ def test_top_shows_a_target_and_the_draft_that_it_found(
     assert counters["accepted_rows"] >= made.result.usage.accepted_rows
     done = top("--address", target.address)
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 targets, 1 of 1 drafts" in done.stdout
+    assert f"{target.address} target ready" in " ".join(done.stdout.split())
 
 
 def test_a_worker_that_is_gone_is_shown_as_down(
@@ -72,24 +58,3 @@ def test_top_says_that_nothing_answers() -> None:
     done = top("--address", f"127.0.0.1:{free_port()}")
     assert done.returncode == 1
     assert "nothing answers" in done.stderr
-
-
-def test_q_ends_the_live_view(target: Worker) -> None:
-    ours, theirs = pty.openpty()
-    command = [*TOP, "--address", target.address, "--interval", "0.2"]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
-    )
-    try:
-        os.close(theirs)
-        shown = b""
-        while b"all targets" not in shown:
-            assert select.select([ours], [], [], SECONDS)[0], shown
-            shown += os.read(ours, 4096)
-        os.write(ours, b"q")
-        workers.wait_until(lambda: not more(ours), SECONDS, "nothing more is drawn")
-        assert process.wait(workers.END_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)

@@ -6,7 +6,6 @@ Leaves their figures to `figures` and asking to `prompts`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.cli.failures import Failure
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.estimate import Expected
 from outrider.client import Result
@@ -33,8 +32,6 @@ class Answers:
     """The two arrangements that were compared, if two were."""
     others: Sequence[tuple[Expected, float]] = ()
     """What other arrangements would give, and that over plain decoding."""
-    failure: Failure | None = None
-    """What failed after all was answered."""
 
 
 def alone(prompts: Sequence[str], arrangement: Arrangement, results: Sequence[Result]) -> Answers:

@@ -21,9 +21,9 @@ from outrider.cli.commands.profile import profile
 from outrider.cli.commands.run import run
 from outrider.cli.commands.serve import serve
 from outrider.cli.commands.simulate import simulate
+from outrider.cli.commands.top import top
 from outrider.cli.commands.validate import validate
 from outrider.cli.failures import INTERRUPTED, Failure, Interrupted, stop
-from outrider.cli.top.command import top
 from outrider.contract.version import version as own_version
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -83,18 +83,6 @@ Raw = Annotated[
 Compare = Annotated[
     bool, Option("--compare", help="Answer again without the draft, or with it; show both.")
 ]
-Timeline = Annotated[
-    Path | None,
-    Option(
-        metavar="FILE",
-        help="Write what each model or stage computed when, in the end: a .png, .svg or .pdf with "
-        "lanes, or .json.",
-    ),
-]
-TimelineSeconds = Annotated[
-    float,
-    number("SECONDS", 0, 3600, "Time at the end of the work that the lanes show.", above=True),
-]
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
 DtypeOption = Annotated[
     Dtype | None, Option(help="Numeric path of target and draft. [default: the YAML's]")

@@ -5,7 +5,6 @@ who know the figures.
 """
 
 import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
@@ -20,14 +19,9 @@ def is_possible() -> bool:
     return importlib.util.find_spec(PACKAGE) is not None
 
 
-def ensure_possible(path: Path, option: str = "--plot") -> None:
-    """Raise `BadInput` before the run rather than after it; `option` is named."""
+def ensure_possible(path: Path) -> None:
+    """Raise `BadInput` before the run rather than after it."""
     if not is_possible():
-        raise BadInput(f"{option} {path}: needs matplotlib; {missing_extra(EXTRA)}")
+        raise BadInput(f"--plot {path}: needs matplotlib; {missing_extra(EXTRA)}")
     if path.suffix not in SUFFIXES:
-        raise BadInput(f"{option} {path}: allowed: a file that ends in {listed(SUFFIXES)}")
-
-
-def listed(suffixes: Sequence[str]) -> str:
-    """Return suffixes as a sentence has them."""
-    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise BadInput(f"--plot {path}: allowed: a file that ends in .png, .svg or .pdf")

@@ -6,7 +6,7 @@ Options are parsed by `commands.run`; the processes are `local`'s.
 import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Never
 
@@ -16,7 +16,6 @@ from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to, refuse_open
 from outrider.cli.answers import Answer, Answers, alone
 from outrider.cli.comparison import compare, counterpart
-from outrider.cli.failures import Failure
 from outrider.cli.json_output import print_json
 from outrider.cli.local import LocalWorkers
 from outrider.cli.placement.local_service import LocalService, place
@@ -26,7 +25,6 @@ from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
 from outrider.cli.run_dir import told_cache
 from outrider.cli.stopwatch import Stopwatch
-from outrider.cli.timeline import TimelineFile
 from outrider.cli.trial import Workshop
 from outrider.contract import process
 from outrider.operator.plan import PlanOptions
@@ -45,8 +43,6 @@ class RunOptions:
     """None: serve until stopped."""
     as_json: bool = False
     """One JSON object instead of text and tables."""
-    timeline: TimelineFile | None = None
-    """Where what the workers computed when is written in the end; None: nowhere."""
     draft: bool = True
     """False: the target decodes plainly, and no draft is started."""
     host: str = HOST
@@ -80,8 +76,6 @@ async def run(options: RunOptions) -> None:
     else:
         found = await answers(local, options.questions, options)
         show(found, options.as_json)
-        if found.failure is not None:
-            raise found.failure
 
 
 async def answers(local: LocalService, questions: Questions, options: RunOptions) -> Answers:
@@ -101,22 +95,10 @@ async def answers(local: LocalService, questions: Questions, options: RunOptions
                 console = Console(quiet=options.as_json)
                 found = await compare((local, client), second, questions, console)
         await local.learn(hand)
-        return replace(found, failure=await _written(options.timeline, hand, local))
+        return found
 
     async with hand:
         return await hand.run(work)
-
-
-async def _written(
-    timeline: TimelineFile | None, hand: LocalWorkers, local: LocalService
-) -> Failure | None:
-    """Write the timeline where one is wanted; return why it could not be, as the work is done."""
-    if timeline is not None:
-        try:
-            await timeline.write(hand, local.arrangement.name)
-        except Failure as failure:
-            return failure
-    return None
 
 
 async def answer(
@@ -161,10 +143,6 @@ async def _serve_until_stopped(
     async with hand:
         try:
             await hand.run(work)
-        except asyncio.CancelledError:
-            if (failure := await _written(options.timeline, hand, local)) is not None:
-                local.workshop.progress.note(str(failure))
-            raise
         finally:
             await local.learn(hand)
 

@@ -1,13 +1,10 @@
-"""A draft as a torch module: some layers of a Llama, which may see the target's features.
+"""A draft as a torch module: some layers of a Llama.
 
-At position p it reads token p and the target's feature of position p - 1: the hidden state, after
-the final norm, that token p was chosen from (EAGLE, arXiv 2401.15077, section 3). Behind the last
-position whose feature is known, its own last hidden state takes the feature's place. Embedding and
-head are the target's and stay as they are. Leaves where keys and values lie to its caller.
+Embedding and head are the target's and stay as they are.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +17,9 @@ from outrider.worker.model.checkpoint import EMBEDDING, HEAD, LAYERS, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
 
-MIX = "feature_mix.weight"
 POSITIONS = 2048
 
 Weights = Mapping[str, NDArray[np.float32]]
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, queries, keys, values) to contexts, all [..., heads, rows, head_dim]; keys and values
-have fewer heads."""
 
 
 class Rotary(NamedTuple):
@@ -64,10 +57,8 @@ class Layer(nn.Module):
         self.gates = own("mlp.gate_proj", "mlp.up_proj")
         self.down = own("mlp.down_proj")
 
-    def forward(
-        self, x: Tensor, rotary: Rotary, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
-    ) -> Tensor:
-        """Return x [..., rows, hidden] after this layer."""
+    def forward(self, x: Tensor, rotary: Rotary) -> Tensor:
+        """Return x [texts, rows, hidden] after this layer."""
         config = self._config
         heads = [config.heads, config.kv_heads, config.kv_heads]
         made = F.linear(self._norm(x, self.attention_norm), self.qkv, self.qkv_bias)
@@ -75,7 +66,10 @@ class Layer(nn.Module):
         queries, keys, values = made.split(heads, -3)
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self._norm(queries, self.query_norm), self._norm(keys, self.key_norm)
-        context = attend(rotary.turn(queries), rotary.turn(keys), values)
+        queries, keys = rotary.turn(queries), rotary.turn(keys)
+        context = F.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True, enable_gqa=True
+        )
         x = x + F.linear(context.transpose(-2, -3).flatten(-2), self.output)
         gate, up = F.linear(self._norm(x, self.ffn_norm), self.gates).chunk(2, -1)
         return x + F.linear(F.silu(gate) * up, self.down)
@@ -113,21 +107,12 @@ class Draft(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(
-        self, config: ModelConfig, weights: Weights, layers: Sequence[int], sees_features: bool
-    ) -> None:
-        """Take the numbered layers of `weights`, whose `HEAD` has the draft's outputs.
-
-        A draft that sees features begins as one that gives them no weight.
-        """
+    def __init__(self, config: ModelConfig, weights: Weights, layers: Sequence[int]) -> None:
+        """Take the numbered layers of `weights`, whose `HEAD` has the draft's outputs."""
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([Layer(config, weights, number) for number in layers])
         self.norm = nn.Parameter(torch.from_numpy(weights[NORM].copy()))
-        self.mix = nn.Parameter(_token_alone(config.hidden)) if sees_features else None
-        self.scale = float(np.sqrt(np.square(weights[EMBEDDING]).mean()))
-        """Of features: that of embeddings. With features of length 1 fifty steps undid what the
-        plain draft had learnt (its agreement fell from 0.514 to 0.491)."""
         table = torch.from_numpy(rotary_table(config, POSITIONS))
         fixed = {
             "embedding": torch.from_numpy(weights[EMBEDDING]),
@@ -138,25 +123,15 @@ class Draft(nn.Module):
         for name, tensor in fixed.items():
             self.register_buffer(name, tensor, persistent=False)
 
-    @property
-    def sees_features(self) -> bool:
-        return self.mix is not None
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return hidden states [texts, rows, hidden] of whole texts, [texts, rows] token ids.
 
-    def forward(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, attend: Attend
-    ) -> Tensor:
-        """Return hidden states [..., rows, hidden] after the final norm, which `logits` takes.
-
-        `tokens` [..., rows], `positions` [rows]; `features` [..., rows, hidden] of each row's
-        position before, true or the draft's own; zeros where there is none.
+        They are those after the final norm, which `logits` takes.
         """
-        x = self.embedding[tokens]
-        if self.mix is not None:
-            seen = self.scale * F.rms_norm(features, features.shape[-1:])
-            x = F.linear(torch.cat([x, seen], -1), self.mix).to(x.dtype)
-        rotary = Rotary(self.cos[positions], self.sin[positions])
-        for number, layer in enumerate(self.layers):
-            x = layer(x, rotary, lambda q, k, v, number=number: attend(number, q, k, v))
+        x, rows = self.embedding[tokens], tokens.shape[-1]
+        rotary = Rotary(self.cos[:rows], self.sin[:rows])
+        for layer in self.layers:
+            x = layer(x, rotary)
         return F.rms_norm(x, self.norm.shape, self.norm, self.config.norm_eps)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -177,13 +152,3 @@ class Draft(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [..., outputs] of the draft's own outputs."""
         return F.linear(hidden, self.head)
-
-
-def causal(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend within whole texts: [texts, heads, rows, head_dim]."""
-    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
-
-
-def _token_alone(hidden: int) -> Tensor:
-    """Return the mix [hidden, 2 hidden] of token and feature that leaves the token alone."""
-    return torch.cat([torch.eye(hidden), torch.zeros(hidden, hidden)], 1)

@@ -105,4 +105,4 @@ def start(
     """Return a draft that is not trained yet: numbered layers, and some outputs, of a target."""
     own = dataclasses.replace(config, layers=len(layers), output_ids=tuple(output_ids), tied=False)
     head = weights.get(HEAD, weights[EMBEDDING])[list(output_ids)]
-    return Draft(own, {**weights, HEAD: head}, layers, sees_features=False)
+    return Draft(own, {**weights, HEAD: head}, layers)

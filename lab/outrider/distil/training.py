@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from outrider.distil.batches import Batch, batch_of, endless
+from outrider.distil.batches import batch_of, endless
 from outrider.distil.errors import BadRecipe
-from outrider.distil.network import Draft, causal
+from outrider.distil.network import Draft
 from outrider.distil.shards import Chat
 from outrider.distil.whole_files import write_whole
 from outrider.kernels import isa
 
 SAVE_EVERY = 50
 """Steps; so are those between two validations."""
-LONGEST_SPAN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +39,6 @@ class TrainingRecipe:
     """Learning rate at the end, as a share of the highest."""
     asked_weight: float = 0.1
     """Of tokens that the target wrote as user; those of answers have 1."""
-    feature_weight: float = 0.0
-    """Of the distance to the target's next feature, beside the divergence of the next token."""
-    span_share: float = 0.0
-    """Positions at which a span begins where a draft that sees features sees its own."""
     decay: float = 0.01
     clip: float = 1.0
     seed: int = 0
@@ -71,40 +65,6 @@ class Corpus(NamedTuple):
             )
 
 
-def seen_before(features: Tensor) -> Tensor:
-    """Return what each row sees: the feature of the position before, zeros at the first."""
-    return F.pad(features, (0, 0, 1, 0))[:, :-1]
-
-
-def hidden_states(draft: Draft, batch: Batch, span_share: float) -> Tensor:
-    """Return hidden states of a batch; in random spans the draft sees its own features.
-
-    Those come from passes before, without gradient: first where all features are the target's, then
-    often once more, where some are the draft's own (as in HASS, arXiv 2408.15766).
-    """
-    positions = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    true = seen = seen_before(batch.features)
-    if draft.sees_features and span_share > 0:
-        own = spans(batch.tokens.shape, span_share)[..., None].to(true.device)
-        for _ in range(1 + int(torch.rand(1).item() < 0.5)):
-            with torch.no_grad():
-                guessed = seen_before(draft(batch.tokens, seen, positions, causal))
-            seen = torch.where(own, guessed, true)
-    made: Tensor = draft(batch.tokens, seen, positions, causal)
-    return made
-
-
-def spans(shape: torch.Size, share: float) -> Tensor:
-    """Return bool [texts, rows], True in spans of 1 to `LONGEST_SPAN` rows; `share` begin one."""
-    begins = torch.rand(shape) < share
-    lengths = torch.randint(1, LONGEST_SPAN + 1, shape)
-    within = torch.zeros(shape, dtype=torch.bool)
-    for behind in range(min(LONGEST_SPAN, shape[1])):
-        reaches = begins & (lengths > behind)
-        within[:, behind:] |= reaches[:, : shape[1] - behind]
-    return within
-
-
 def quick_products(device: torch.device | str = "cpu") -> torch.autocast:
     """Return a context whose matrix products are of bfloat16, all else of float32.
 
@@ -121,8 +81,6 @@ class Distance(NamedTuple):
 
     divergence: Tensor
     """[rows] of the next token's distribution from the target's, over the draft's outputs; nats."""
-    feature: Tensor
-    """[rows] of the hidden state from the target's, both of length one on average."""
     agrees: Tensor
     """[rows] True where both have the same likeliest token."""
 
@@ -132,10 +90,8 @@ def distance(draft: Draft, hidden: Tensor, features: Tensor) -> Distance:
     guessed = draft.logits(hidden).log_softmax(-1)
     with torch.no_grad():
         wanted = draft.logits(features).log_softmax(-1)
-    own, true = (F.rms_norm(x, x.shape[-1:]) for x in (hidden, features))
     return Distance(
         (wanted.exp() * (wanted - guessed)).sum(-1),
-        F.smooth_l1_loss(own, true, reduction="none").mean(-1),
         guessed.argmax(-1) == wanted.argmax(-1),
     )
 
@@ -207,9 +163,8 @@ class Training:
         rows = batch.weights > 0
         weights = batch.weights[rows]
         with quick_products(self.device):
-            hidden = hidden_states(self.draft, batch, recipe.span_share)
-            away = distance(self.draft, hidden[rows], batch.features[rows])
-            loss = away.divergence + recipe.feature_weight * away.feature
+            hidden = self.draft(batch.tokens)
+            loss = distance(self.draft, hidden[rows], batch.features[rows]).divergence
         ((loss * weights).sum() / weights.sum().clamp_min(1)).backward()
         torch.nn.utils.clip_grad_norm_(self.draft.parameters(), recipe.clip)
         for group in self._optimizer.param_groups:
@@ -220,16 +175,16 @@ class Training:
 
     @torch.no_grad()
     def _validate(self) -> None:
-        """Compare with the target on what is held out, with all features true; [rows] means."""
+        """Compare with the target on what is held out; [rows] means."""
         found: list[Distance] = []
         for i in range(0, len(self._held_out), 4):
             batch = batch_of(self._held_out[i : i + 4], 0.0).to(self.device)
             rows = batch.weights > 0
             with quick_products(self.device):
-                hidden = hidden_states(self.draft, batch, 0.0)
+                hidden = self.draft(batch.tokens)
                 found.append(distance(self.draft, hidden[rows], batch.features[rows]))
         means = [torch.cat(column).float().mean().item() for column in zip(*found, strict=True)]
-        names = ("divergence", "feature", "agreement")
+        names = ("divergence", "agreement")
         self.curve.append({"step": self.step} | dict(zip(names, means, strict=True)))
 
     def _save(self) -> None:

@@ -2,19 +2,20 @@
 
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from bench.soak import problems, served
-from outrider.cli.load.memory import MemoryGrowth
-from outrider.cli.load.summary import Summary, summary
-from outrider.cli.load.texts import Difference, TextCheck
+from bench.soak import Growth, growth, problems, served
+from outrider.cli.load.summary import summary
 
-ROLES = {1: "run", 2: "target 0 engine"}
-FLAT = [MemoryGrowth(1, 60.0, 60.1, 0.2, False), MemoryGrowth(2, 500.0, 524.0, 4.8, False)]
-WELL = replace(summary([], memory=FLAT), sent=9, completed=6, cancelled=2, rejected=1)
-WRONG = Difference(0, "Hi", 1, 0.0, 3, "a", "b")
+FLAT = {
+    "run": Growth(60.0, 60.1, 0.2, ended=False),
+    "target 0 engine": Growth(500.0, 524.0, 4.8, ended=False),
+}
+WELL = summary([]) | {"completed": 6, "texts": {"compared": 1, "differences": []}}
+WRONG = {"texts": {"compared": 1, "differences": ["prompt 0"]}}
 PARENT = """
 import subprocess, sys
 with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
@@ -31,28 +32,31 @@ Ctrl-C stops it.
 """
 
 
-def test_answered_cancelled_and_refused_requests_are_no_problem() -> None:
-    assert problems(WELL, ROLES) == []
+def test_answered_and_given_up_requests_are_no_problem() -> None:
+    assert problems(WELL | {"interrupted": 2, "rejected": 1}, FLAT) == []
 
 
 @pytest.mark.parametrize(
-    ("soaked", "words"),
+    ("soaked", "grown", "words"),
     [
-        (replace(WELL, completed=5, failed=1, problems={"cut": 1}), "1 requests lost: cut"),
-        (replace(WELL, completed=5, interrupted=1), "1 of 9 requests lost"),
-        (replace(WELL, sent=3, completed=0), "no request completed"),
-        (replace(WELL, texts=TextCheck(1, 1, (WRONG,))), "1 answers have a wrong text"),
-        (
-            replace(WELL, memory=[FLAT[0], MemoryGrowth(2, 500.0, 526.0, 5.2, False)]),
-            "target 0 engine grew by 5.2 %, from 500 to 526 MiB",
-        ),
-        (replace(WELL, memory=[FLAT[0], MemoryGrowth(2, 500.0, 500.0, 0.0, True)]), "engine ended"),
-        (replace(WELL, memory=FLAT[:1]), "target 0 engine ended before it was looked at"),
+        ({"failed": 1, "problems": {"cut": 1}}, {}, "1 requests lost: cut"),
+        ({"completed": 0}, {}, "no request completed"),
+        (WRONG, {}, "1 answers have a wrong text"),
+        ({}, {"run": Growth(500.0, 526.0, 5.2, False)}, "run grew by 5.2 %, from 500 to 526 MiB"),
+        ({}, {"run": Growth(500.0, 500.0, 0.0, True)}, "run ended"),
     ],
 )
-def test_what_is_lost_wrong_or_grows_is_said(soaked: Summary, words: str) -> None:
-    (said,) = problems(soaked, ROLES)
-    assert words in said
+def test_what_is_lost_wrong_or_grows_is_said(
+    soaked: Mapping[str, Any], grown: Mapping[str, Growth], words: str
+) -> None:
+    assert problems(WELL | dict(soaked), FLAT | dict(grown)) == [words]
+
+
+def test_growth_is_from_the_first_fifth_to_the_last() -> None:
+    mib = 2**20
+    found = growth([100 * mib] * 2 + [500 * mib] * 6 + [150 * mib] * 2)
+    assert found == Growth(100.0, 150.0, 50.0, ended=False)
+    assert growth([mib, mib, 0]) == Growth(1.0, 1.0, 0.0, ended=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -12,7 +12,7 @@ from outrider.contract.settings import Dtype
 from outrider.distil.agreement import agreement, logits_of
 from outrider.distil.draft_folder import SERVICE, quantised, service, write_draft
 from outrider.distil.engine import Room, engine_of
-from outrider.distil.network import Draft, causal
+from outrider.distil.network import Draft
 from outrider.distil.start import head_of, start
 from outrider.distil.target import Target
 from outrider.distil.trees import tokens_per_pass
@@ -28,10 +28,8 @@ BEGUN = {"initialised_from_target_layers": [0, 2]}
 
 def own_logits(draft: Draft, tokens: np.ndarray) -> np.ndarray:
     ids = torch.from_numpy(tokens.astype(np.int64))[None]
-    nothing = torch.zeros(1, len(tokens), draft.config.hidden)
     with torch.no_grad():
-        hidden = draft(ids, nothing, torch.arange(len(tokens)), causal)
-        logits: np.ndarray = draft.logits(hidden)[0].numpy()
+        logits: np.ndarray = draft.logits(draft(ids))[0].numpy()
     return logits
 
 

@@ -12,7 +12,7 @@ from outrider.distil.network import Draft
 from outrider.distil.shards import Chat
 from outrider.distil.start import check_layers, default_layers, start
 from outrider.distil.target import Target
-from outrider.distil.training import Corpus, Training, TrainingRecipe, check_writable, spans
+from outrider.distil.training import Corpus, Training, TrainingRecipe, check_writable
 from outrider.worker.model.load import load
 from tests.distilling import written
 
@@ -86,15 +86,6 @@ def test_too_few_chats_are_refused() -> None:
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRecipe, match="missing is no folder"):
         check_writable(tmp_path / "missing" / "draft.pt")
-
-
-def test_spans_are_as_many_and_as_long_as_asked() -> None:
-    torch.manual_seed(1)
-    within = spans(torch.Size((200, 300)), 0.12)
-    # A row is outside where none of the last six rows began a span that reaches it.
-    outside = np.prod([1 - 0.12 * (6 - behind) / 6 for behind in range(6)])
-    assert within.float().mean().item() == pytest.approx(1 - outside, abs=0.02)
-    assert not spans(torch.Size((3, 4)), 0.0).any()
 
 
 @pytest.mark.parametrize(("layers", "found"), [(1, (0,)), (2, (0,)), (3, (0, 2)), (30, (0, 1, 29))])

@@ -1,15 +1,23 @@
 """`outrider bench serve`: its options; the load is `outrider.cli.load`'s, imported when wanted."""
 
+import asyncio
+import os
 import shlex
 import sys
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from outrider.cli.load import options as opt
-from outrider.cli.options import KeyVariable, TlsRoots
+from outrider.cli.failures import BadInput, Failure
+from outrider.cli.options import Json, KeyVariable, TlsRoots, TopP, number
 from outrider.contract import process
 
-REQUESTS = 100
+REQUESTS, LAST_SEED, MOST = 100, 2**31 - 1, 10**6
+PROMPTS = """Own prompts: JSON lines of {"prompt": …} or {"messages": […]}; max_tokens may stand \
+beside. [default: bundled ones]"""
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -21,99 +29,97 @@ def benches() -> None:
 
 @bench.command()
 def serve(
-    url: opt.Url = f"http://127.0.0.1:{process.HTTP_PORT}/v1",
-    model: opt.Model = None,
+    url: Annotated[
+        str, Option(metavar="URL", help="Base of an OpenAI-compatible API; usually ends in /v1.")
+    ] = f"http://127.0.0.1:{process.HTTP_PORT}/v1",
+    model: Annotated[
+        str | None, Option(metavar="NAME", help="Model to ask. [default: the only one served]")
+    ] = None,
     api_key_env: KeyVariable = None,
     tls_ca: TlsRoots = None,
-    arrivals: opt.Arriving = None,
-    rate: opt.Rate = None,
-    burst_size: opt.BurstSize = None,
-    concurrency: opt.Concurrency = None,
-    requests: opt.Requests = None,
-    seconds: opt.Seconds = None,
-    cancel_share: opt.CancelShare = 0.0,
-    retry: opt.Retry = 0,
-    timeout: opt.Timeout = 600.0,
-    seed: opt.LoadSeed = 0,
-    prompts: opt.PromptFile = None,
-    input_tokens: opt.InputTokens = None,
-    output_tokens: opt.OutputTokens = None,
-    max_input_tokens: opt.LongestPrompt = 1024,
-    max_tokens: opt.LongestAnswer = 1024,
-    temperature: opt.Temperature = None,
-    ignore_eos: opt.IgnoreEos = False,
-    chunk_usage: opt.ChunkUsage = False,
-    slo: opt.Slo = None,
-    check_text: opt.CheckText = False,
-    check_pairs: opt.CheckPairs = None,
-    watch_rss: opt.WatchRss = None,
-    out: opt.Out = None,
-    plot: opt.Plot = None,
-    json: opt.AsJson = False,
+    rate: Annotated[
+        float | None, number("R", 0, MOST, "Requests a second, as Poisson arrivals.", above=True)
+    ] = None,
+    concurrency: Annotated[
+        int | None, number("N", 1, MOST, "Instead of --rate: keep N requests running.")
+    ] = None,
+    requests: Annotated[
+        int | None, number("N", 1, MOST, "Send so many. [default: 100, without --seconds]")
+    ] = None,
+    seconds: Annotated[
+        float | None, number("S", 0, MOST, "Send for so long, then read the rest.", above=True)
+    ] = None,
+    prompts: Annotated[Path | None, Option(metavar="FILE", help=PROMPTS)] = None,
+    max_tokens: Annotated[int, number("N", 1, MOST, "Most tokens of an answer.")] = 256,
+    ignore_eos: Annotated[bool, Option("--ignore-eos", help="Ask for full length.")] = False,
+    temperature: Annotated[float, number("X", 0, 100, "0 is greedy.")] = 0.0,
+    top_p: TopP = None,
+    seed: Annotated[int, number("N", 0, LAST_SEED, "Of arrivals, prompts and sampling.")] = 0,
+    check_text: Annotated[
+        bool, Option("--check-text", help="Status 1 if two answers to one prompt differ.")
+    ] = False,
+    out: Annotated[
+        Path | None, Option(metavar="FILE.json", help="Write command, machine, date and figures.")
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Load any OpenAI-compatible endpoint with streamed chats, and report throughput and latencies.
 
-    Prompts and lengths are sampled from a mix like ShareGPT's, the same ones for the same `--seed`.
     Ctrl-C ends a run early and still reports what was measured.
 
     Examples:
 
     ```
     outrider bench serve --concurrency 8 --requests 200
-    outrider bench serve --rate 4 --seconds 60 --slo ttft=0.5,itl=0.05 --out run.json --plot run.png
     outrider bench serve --url http://10.0.0.7:8000/v1 --model my-model --api-key-env KEY --rate 2
-    outrider bench serve --arrivals burst --burst-size 32 --rate 4 --cancel-share 0.1 --retry 3
-    outrider bench serve --rate 4 --seconds 600 --cancel-share 0.2 --check-text --watch-rss 4711
+    outrider bench serve --rate 4 --prompts chats.jsonl --temperature 0.8 --check-text
     ```
     """
     from outrider.cli import interrupts
-    from outrider.cli.load import checks, memory
-    from outrider.cli.load.drive import Extent
     from outrider.cli.load.endpoint import endpoint
-    from outrider.cli.load.exchange import Manner
-    from outrider.cli.load.lengths import Lengths
-    from outrider.cli.load.session import Measurement, Session
-    from outrider.cli.load.workload import PAIRS, LoadWorkload
+    from outrider.cli.load.prompts import bundled, read
+    from outrider.cli.load.run import Load, jobs
+    from outrider.cli.load.summary import compare, report, summary
+    from outrider.cli.machine_info import write_report
 
-    checks.above_zero("--rate", rate)
-    checks.above_zero("--seconds", seconds)
-    checks.above_zero("--timeout", timeout)
-    session = Session(
-        place=endpoint(url, api_key_env, tls_ca),
-        model=model,
-        manner=Manner(
-            model=model or "",
-            ignore_eos=ignore_eos,
-            chunk_usage=chunk_usage,
-            retries=retry,
-            timeout=timeout,
-        ),
-        workload=LoadWorkload(
-            source=checks.source(prompts, input_tokens),
-            lengths=Lengths(
-                prompt=input_tokens,
-                answer=output_tokens,
-                longest_prompt=max_input_tokens,
-                longest_answer=max_tokens,
-            ),
-            temperature=temperature,
-            cancel_share=cancel_share,
-            checked_pairs=check_pairs or (PAIRS if check_text else 0),
-        ),
-        pace=checks.pace(arrivals, rate, burst_size, concurrency),
-        extent=Extent(
-            requests=REQUESTS if requests is None and seconds is None else requests,
-            seconds=seconds,
-        ),
-        seed=seed,
-    )
-    measurement = Measurement(
-        command=shlex.join(["outrider", *sys.argv[1:]]),
-        wanted=checks.objectives(slo),
-        memory=memory.watch(watch_rss or []),
-        out=checks.writable("--out", out),
-        plot=checks.plot_path(plot),
-        as_json=json,
-    )
-    interrupts.run(session.run(measurement))
-    checks.verdict(measurement)
+    if (rate is None) == (concurrency is None):
+        raise BadInput("give --rate R for requests a second, or --concurrency N for N at a time")
+    if out and not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+        raise BadInput(f"--out {out}: cannot be written; allowed: a file in a writable folder")
+    place = endpoint(url, api_key_env, tls_ca)
+    chosen = [one.fields() for one in bundled()] if prompts is None else read(prompts)
+    optional = {"top_p": top_p, "ignore_eos": ignore_eos or None}
+    asked: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    asked |= {key: value for key, value in optional.items() if value is not None}
+    load_average, command = os.getloadavg(), shlex.join(["outrider", *sys.argv[1:]])
+
+    async def run() -> None:
+        async with place.client() as client:
+            asked["model"] = await place.model(client, model)
+            most = REQUESTS if requests is None and seconds is None else requests
+            load = Load(client, jobs(chosen, asked, seed), most, seconds)
+            showing = asyncio.create_task(load.progress())
+            try:
+                await (load.open_loop(rate, seed) if rate else load.closed_loop(concurrency or 1))
+            finally:
+                showing.cancel()
+                finish(load)
+
+    def finish(load: Load) -> None:
+        settings = {"url": url, "rate": rate, "concurrency": concurrency, "seed": seed, **asked}
+        found = {"settings": settings, **summary(load.ended)}
+        if check_text:
+            found["texts"] = compare(load.ended)
+        if json:
+            print(dumps(found, ensure_ascii=False, allow_nan=False), flush=True)
+        else:
+            report(found)
+        if out is not None:
+            write_report(out, command=command, results=found, ratios={}, load_average=load_average)
+        if check_text and (wrong := len(found["texts"]["differences"])):
+            raise Failure(f"--check-text: {wrong} answers differ")
+        if not found["completed"] and (found["failed"] or found["rejected"]):
+            why = next(iter(found["problems"]), f"{found['rejected']} were rejected (HTTP 429)")
+            raise Failure(f"no request completed: {why}")
+
+    interrupts.run(run())

@@ -1,8 +1,6 @@
 """`outrider run`: its options; the work is `outrider.cli.run`'s, imported when it is needed."""
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from outrider.cli.commands.sampling import sampling
 from outrider.cli.failures import BadInput
@@ -27,8 +25,6 @@ from outrider.cli.options import (
     System,
     Temperature,
     Threads,
-    Timeline,
-    TimelineSeconds,
     TlsCert,
     TlsKey,
     TopK,
@@ -37,9 +33,6 @@ from outrider.cli.options import (
 )
 from outrider.cli.ports import checked_host
 from outrider.cli.text_file import read_text
-
-if TYPE_CHECKING:
-    from outrider.cli.timeline import TimelineFile
 
 
 def run(
@@ -58,8 +51,6 @@ def run(
     raw: Raw = False,
     compare: Compare = False,
     json: Json = False,
-    timeline: Timeline = None,
-    timeline_seconds: TimelineSeconds = 1.0,
     host: Host = None,
     port: HttpPort = None,
     grpc_port: GrpcPort = None,
@@ -80,7 +71,6 @@ def run(
     outrider run -f examples/smollm2.yaml --prompt "Why is the sky blue?"
     outrider run -f examples/smollm2.yaml --prompt "Tell a story." --temperature 0.8 --compare
     outrider run -f examples/smollm2.yaml --prompt "Tell a story." --no-draft
-    outrider run -f examples/pipeline.yaml --prompt "Tell a story." --timeline lanes.svg
     outrider run -f examples/smollm2.yaml    # serves
     ```
     """
@@ -122,7 +112,6 @@ def run(
                 plan=plan,
                 questions=questions,
                 as_json=json,
-                timeline=_timeline(timeline, timeline_seconds),
                 host=address,
                 draft=not no_draft,
                 page=not no_page,
@@ -144,9 +133,3 @@ def _refuse_together(
         raise BadInput("--compare needs --prompt.")
     if json and not asks:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
-
-
-def _timeline(path: Path | None, seconds: float) -> "TimelineFile | None":
-    from outrider.cli.timeline import TimelineFile
-
-    return None if path is None else TimelineFile.checked(path, seconds, sys.argv[1:])

@@ -1,4 +1,1 @@
-"""The load generator behind `outrider bench serve`, for any OpenAI-compatible endpoint.
-
-Knows nothing of Outrider's own workers: it speaks HTTP and counts what comes back.
-"""
+"""The load generator of `outrider bench serve`: prompts, requests, a run and its figures."""

@@ -1,144 +1,120 @@
-"""One job sent, and its answer read to its end, cancellation or failure.
+"""One request of a load, and its answer as it streams in, with the times at which text came.
 
-When to send is `drive`'s; what the answer's events mean is `answer`'s.
+Times are seconds since the run began.
 """
 
-import asyncio
+import enum
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from outrider.cli.load.answer import Broken, StreamedAnswer
-from outrider.cli.load.endpoint import refusal, words
-from outrider.cli.load.outcome import Outcome, Status
-from outrider.cli.load.workload import CHARACTERS_PER_TOKEN, Job
-
-RETRY_AFTER = 1.0
-"""Seconds before another try where the endpoint does not say."""
+TEXT_KEYS = ("content", "reasoning_content", "reasoning")
+"""Where chat deltas hold text; the latter two are those of servers that stream reasoning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """Settings that every request is sent with."""
+class Status(enum.StrEnum):
+    """End of a request."""
 
-    model: str
-    ignore_eos: bool = False
-    """Ask for answers of full length; an extension of vLLM, SGLang and others."""
-    chunk_usage: bool = False
-    """Ask for usage in every chunk; an extension of vLLM."""
-    retries: int = 0
-    """How often a rejected request is tried again."""
-    timeout: float = 600.0
-    """Seconds that a request may take, retries included."""
+    COMPLETED = "completed"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
-    def body(self, job: Job) -> dict[str, Any]:
-        """Return the request's JSON."""
-        stream_options = {"include_usage": True}
-        if self.chunk_usage:
-            stream_options["continuous_usage_stats"] = True
-        return {
-            "model": self.model,
-            "messages": [{"role": turn.role, "content": turn.content} for turn in job.turns],
-            "max_tokens": job.max_tokens,
-            "temperature": job.temperature,
-            "seed": job.seed,
-            "stream": True,
-            "stream_options": stream_options,
-            **({"ignore_eos": True} if self.ignore_eos else {}),
-        }
+
+class Broken(Exception):
+    """The endpoint answered what is no answer; the message says what."""
+
+
+Job = tuple[int, dict[str, Any]]
+"""Number of a prompt, and the JSON of a request; jobs of one number ask exactly the same."""
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """One request, while it runs and after."""
 
-    client: httpx.AsyncClient
-    manner: Manner
     job: Job
     due: float
-    clock: Callable[[], float]
-    """Seconds since the run began."""
+    """When it should be sent."""
+    sent: float = 0.0
+    ended: float = 0.0
     status: Status = Status.INTERRUPTED
     problem: str = ""
-    answer: StreamedAnswer = field(default_factory=StreamedAnswer)
-    retries: int = 0
-    sent: float = 0.0
+    """Reason for a failure."""
+    pieces: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """Arrival of each piece of text."""
+    usage: dict[str, Any] = field(default_factory=dict)
+    """As reported by the endpoint; empty if it was not."""
+    finish_reason: str | None = None
 
-    async def run(self) -> None:
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self.pieces)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the answer as reported; where nothing was reported, as many as pieces."""
+        return int(self.usage.get("completion_tokens", len(self.pieces)))
+
+    async def run(self, client: httpx.AsyncClient, clock: Callable[[], float]) -> None:
         """Send and read; what goes wrong becomes the status. Only cancellation is raised."""
-        self.sent = self.clock()
+        self.sent = clock()
         try:
-            async with asyncio.timeout(self.manner.timeout):
-                await self._tries()
-        except TimeoutError:
-            self._fail(f"not over after {self.manner.timeout:g} seconds")
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            self._fail(f"connection: {words(error)}")
-        except Broken as error:
-            self._fail(str(error))
+            self.status = await self._answered(client, clock)
+        except (httpx.HTTPError, httpx.StreamError, Broken) as error:
+            self.status, self.problem = Status.FAILED, words(error)
+        finally:
+            self.ended = clock()
 
-    def outcome(self) -> Outcome:
-        """Return the outcome as of now."""
-        return Outcome(
-            job=self.job,
-            status=self.status,
-            due=self.due,
-            sent=self.sent,
-            ended=self.clock(),
-            answer=self.answer,
-            retries=self.retries,
-            problem=self.problem,
-        )
-
-    def _fail(self, problem: str) -> None:
-        self.status, self.problem = Status.FAILED, problem
-
-    async def _tries(self) -> None:
-        while (wait := await self._try()) is not None and self.retries < self.manner.retries:
-            self.retries += 1
-            await asyncio.sleep(wait)
-
-    async def _try(self) -> float | None:
-        """One try; seconds to wait before the next one if it was rejected, else None."""
-        self.status = Status.INTERRUPTED
-        body = self.manner.body(self.job)
-        async with self.client.stream("POST", "chat/completions", json=body) as response:
+    async def _answered(self, client: httpx.AsyncClient, clock: Callable[[], float]) -> Status:
+        async with client.stream("POST", "chat/completions", json=self.job[1]) as response:
             if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                self.status = Status.REJECTED
-                return retry_after(response.headers.get("Retry-After"))
+                return Status.REJECTED
             if response.status_code != httpx.codes.OK:
                 await response.aread()
-                raise Broken(refusal(response))
-            self.status = await self._read(response)
-        return None
-
-    async def _read(self, response: httpx.Response) -> Status:
-        if self._cancels():
-            return Status.CANCELLED
-        async for line in response.aiter_lines():
-            self.answer.take(line, self.clock())
-            if self.answer.done:
-                break
-            if self._cancels():
-                return Status.CANCELLED
-        if self.answer.finish_reason is None:
+                raise Broken(f"HTTP {response.status_code}: {error_words(response.text)}")
+            async for line in response.aiter_lines():
+                value = line.removeprefix("data:").strip()
+                if value == "[DONE]":
+                    break
+                if line.startswith("data:"):
+                    self._take(value, clock())
+        if self.finish_reason is None:
             raise Broken("the stream ended before the answer did")
         return Status.COMPLETED
 
-    def _cancels(self) -> bool:
-        """True if the job is to be given up here; finished answers are not."""
-        if self.job.cancel_after is None or self.answer.finish_reason is not None:
-            return False
-        characters = sum(map(len, self.answer.pieces))
-        came = max(len(self.answer.chunks), characters / CHARACTERS_PER_TOKEN)
-        return came >= self.job.cancel_after
+    def _take(self, value: str, at: float) -> None:
+        """Take one event; raises `Broken` for an error or what cannot be read."""
+        try:
+            event = json.loads(value)
+            if event.get("error"):
+                raise Broken(f"error in the stream: {error_words(value)}")
+            self.usage = event.get("usage") or self.usage
+            for choice in event.get("choices") or ():
+                delta = choice.get("delta") or {}
+                if piece := "".join(delta.get(key) or "" for key in TEXT_KEYS):
+                    self.pieces.append(piece)
+                    self.times.append(at)
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        except (json.JSONDecodeError, TypeError, AttributeError):
+            raise Broken(f"an event that is no chat completion chunk: {value[:80]}") from None
 
 
-def retry_after(header: str | None) -> float:
-    """Return the seconds of a Retry-After; a date, or nothing, counts as `RETRY_AFTER`."""
+def words(error: Exception) -> str:
+    """Return an error's message, or its kind where it has none."""
+    return str(error) or type(error).__name__
+
+
+def error_words(text: str) -> str:
+    """Return the message of an error in OpenAI's shape, or what stands in its place."""
     try:
-        return min(max(0.0, float(header or RETRY_AFTER)), 3600.0)
-    except ValueError:
-        return RETRY_AFTER
+        error = json.loads(text)["error"]
+        text = error["message"] if isinstance(error, dict) else str(error)
+    except (ValueError, KeyError, TypeError):
+        pass
+    return " ".join(text.split())[:200]

@@ -1,109 +1,120 @@
-"""The figures of a run, from how its requests went; what `--json` and the table show.
+"""The figures of a run, from how its requests went, and the tables that show them."""
 
-Leaves showing them to `show` and `plot`.
-"""
-
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
-from outrider.cli.load.memory import MemoryGrowth
-from outrider.cli.load.outcome import Outcome, Status
-from outrider.cli.load.percentiles import Spread, spread, weighted
-from outrider.cli.load.slo import Objective, goodput
-from outrider.cli.load.texts import TextCheck
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
-READ = (Status.COMPLETED, Status.CANCELLED)
+from outrider.cli.load.exchange import Exchange, Status
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """A run in figures; seconds throughout. None where nothing was measured."""
-
-    sent: int
-    completed: int
-    cancelled: int
-    rejected: int
-    """Answered 429, after all retries."""
-    failed: int
-    interrupted: int
-    """On their way when the run was ended early."""
-    retries: int
-    problems: dict[str, int]
-    """Why requests failed, and how many for each reason."""
-    duration: float
-    """From the start to the end of the last request."""
-    request_rate: float
-    """Completed requests by duration."""
-    token_rate: float
-    """Tokens of all answers by duration; of one that did not end, each chunk counts as a token."""
-    prompt_tokens: int | None
-    """As reported by the endpoint."""
-    completion_tokens: int
-    tokens_reported: bool
-    """Whether every completed answer had usage; else chunks are counted instead."""
-    accepted_prediction_tokens: int | None
-    rejected_prediction_tokens: int | None
-    ttft: Spread | None
-    """Time to first token."""
-    inter_token: Spread | None
-    """Gap before each chunk by its tokens, weighted by them."""
-    chunk_gap: Spread | None
-    """Gap before each chunk: what a reader sees."""
-    tpot: Spread | None
-    """Time per output token after the first, one for each request."""
-    latency: Spread | None
-    """From sending to the end of the stream, of completed requests."""
-    behind_schedule: Spread | None
-    """How late requests were sent: large where this tool is the bottleneck."""
-    goodput: float | None
-    """Share of requests that met all objectives; None without objectives."""
-    texts: TextCheck | None
-    memory: list[MemoryGrowth]
+COUNTS = (*Status, "prompt_tokens", "completion_tokens", "accepted_prediction_tokens")
+LATENCIES = {
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "tpot": "time per output token",
+    "latency": "end-to-end latency",
+}
 
 
-def summary(
-    outcomes: Sequence[Outcome],
-    *,
-    wanted: Sequence[Objective] = (),
-    texts: TextCheck | None = None,
-    memory: Sequence[MemoryGrowth] = (),
-) -> Summary:
-    """Sum up; latencies are those of completed requests, first tokens of cancelled ones too."""
-    counts = Counter(one.status for one in outcomes)
-    completed = [one for one in outcomes if one.status is Status.COMPLETED]
-    read = [one for one in outcomes if one.status in READ]
-    duration = max((one.ended for one in outcomes), default=0.0)
-    tokens = sum(one.answer.tokens for one in outcomes)
-    return Summary(
-        sent=len(outcomes),
-        completed=len(completed),
-        cancelled=counts[Status.CANCELLED],
-        rejected=counts[Status.REJECTED],
-        failed=counts[Status.FAILED],
-        interrupted=counts[Status.INTERRUPTED],
-        retries=sum(one.retries for one in outcomes),
-        problems=dict(Counter(one.problem for one in outcomes if one.problem).most_common()),
-        duration=duration,
-        request_rate=len(completed) / duration if duration else 0.0,
-        token_rate=tokens / duration if duration else 0.0,
-        prompt_tokens=_total(outcomes, lambda one: one.answer.usage.prompt_tokens),
-        completion_tokens=tokens,
-        tokens_reported=all(one.answer.usage.completion_tokens is not None for one in completed),
-        accepted_prediction_tokens=_total(outcomes, lambda one: one.answer.usage.accepted_tokens),
-        rejected_prediction_tokens=_total(outcomes, lambda one: one.answer.usage.rejected_tokens),
-        ttft=spread(one.ttft for one in read if one.ttft is not None),
-        inter_token=weighted(gap for one in completed for gap in one.token_gaps),
-        chunk_gap=spread(gap for one in read for gap in one.gaps),
-        tpot=spread(one.tpot for one in completed if one.tpot is not None),
-        latency=spread(one.latency for one in completed),
-        behind_schedule=spread(max(0.0, one.sent - one.due) for one in outcomes),
-        goodput=goodput(outcomes, wanted) if wanted else None,
-        texts=texts,
-        memory=list(memory),
-    )
+def summary(ended: Sequence[Exchange]) -> dict[str, Any]:
+    """Sum up in seconds; latencies are those of completed requests, by their percentiles.
+
+    `itl` is the gap before each chunk, which a reader sees; `tpot` the mean time of an answer's
+    tokens after the first; `behind_schedule` how late requests were sent.
+    """
+    counts = Counter(one.status for one in ended)
+    completed = [one for one in ended if one.status is Status.COMPLETED]
+    duration = max((one.ended for one in ended), default=0.0)
+    tokens = sum(one.tokens for one in ended)
+    details = [one.usage.get("completion_tokens_details") or {} for one in ended]
+    predicted = ("accepted_prediction_tokens", "rejected_prediction_tokens")
+    return {
+        "sent": len(ended),
+        **{str(status): counts[status] for status in Status},
+        "problems": dict(Counter(one.problem for one in ended if one.problem).most_common()),
+        "duration": duration,
+        "request_rate": len(completed) / duration if duration else 0.0,
+        "token_rate": tokens / duration if duration else 0.0,
+        "prompt_tokens": sum(one.usage.get("prompt_tokens", 0) for one in ended),
+        "completion_tokens": tokens,
+        "tokens_reported": all("completion_tokens" in one.usage for one in completed),
+        **{name: sum(one.get(name) or 0 for one in details) for name in predicted},
+        "ttft": percentiles(one.times[0] - one.sent for one in completed if one.times),
+        "itl": percentiles(b - a for one in completed for a, b in pairwise(one.times)),
+        "tpot": percentiles(
+            (one.times[-1] - one.times[0]) / (one.tokens - 1)
+            for one in completed
+            if one.times and one.tokens > 1
+        ),
+        "latency": percentiles(one.ended - one.sent for one in completed),
+        "behind_schedule": percentiles(max(0.0, one.sent - one.due) for one in ended),
+    }
 
 
-def _total(outcomes: Sequence[Outcome], figure: Callable[[Outcome], int | None]) -> int | None:
-    known = [value for one in outcomes if (value := figure(one)) is not None]
-    return sum(known) if known else None
+def percentiles(values: Iterable[float]) -> dict[str, float] | None:
+    """Return mean, p50, p90, p99 and number of some figures; None if there are none."""
+    known = sorted(values)
+    if not known:
+        return None
+    found = {f"p{n}": known[math.ceil(n * len(known) / 100) - 1] for n in (50, 90, 99)}
+    return {"mean": math.fsum(known) / len(known), **found, "n": len(known)}
+
+
+def compare(ended: Iterable[Exchange]) -> dict[str, Any]:
+    """Hold every answer to a prompt against its first whole one; say how many were, which differ.
+
+    Whole answers must be the same; what came of a broken one must be its beginning.
+    """
+    first: dict[int, Exchange] = {}
+    for one in ended:
+        if one.status is Status.COMPLETED:
+            first.setdefault(one.job[0], one)
+    compared, differences = 0, []
+    for one in ended:
+        whole = first.get(one.job[0], one)
+        if whole is one or one.status is Status.REJECTED:
+            continue
+        compared += 1
+        end = None if one.status is Status.COMPLETED else len(one.text)
+        if whole.text[:end] != one.text:
+            both = zip(whole.text, one.text, strict=False)
+            at = next((at for at, (a, b) in enumerate(both) if a != b), len(one.text))
+            shown = f"{whole.text[at : at + 40]!r} and {one.text[at : at + 40]!r}"
+            differences.append(f"prompt {one.job[0]}: {shown} from character {at} on")
+    return {"compared": compared, "differences": differences}
+
+
+def report(run: Mapping[str, Any]) -> None:
+    """Show the figures of a run on stdout."""
+    console = Console()
+    counts = Table(box=None, show_header=False)
+    counts.add_column(style="dim")
+    counts.add_column(justify="right")
+    for name in COUNTS:
+        counts.add_row(name.replace("_", " "), str(run[name]))
+    counts.add_row("duration", f"{run['duration']:.1f} s")
+    counts.add_row("requests per second", f"{run['request_rate']:.2f}")
+    counts.add_row("output tokens per second", f"{run['token_rate']:.1f}")
+    latencies = Table("milliseconds", box=SIMPLE_HEAD, header_style="dim")
+    for name in ("mean", "p50", "p90", "p99"):
+        latencies.add_column(name, justify="right")
+    for figure, label in LATENCIES.items():
+        shown = list((run[figure] or {}).values())[:4]
+        latencies.add_row(label, *(f"{1e3 * value:.1f}" for value in shown))
+    console.print(counts, latencies)
+    lines = [f"{count} failed: {problem}" for problem, count in run["problems"].items()]
+    if not run["tokens_reported"]:
+        lines.append("The endpoint reports no usage: each chunk counts as one token.")
+    if texts := run.get("texts"):
+        wrong = len(texts["differences"]) or "none"
+        lines.append(
+            f"{texts['compared']} answers compared with the first to a prompt: {wrong} differ."
+        )
+        lines += texts["differences"][:5]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -11,21 +11,11 @@ from bench.fault.claims import Claim, claims
 from bench.fault.figures import Seen
 from bench.fault.injector import Event
 from bench.fault.plan import Fault, Kind
-from outrider.cli.load.answer import StreamedAnswer
-from outrider.cli.load.outcome import Outcome, Status
-from outrider.cli.load.texts import Difference, TextCheck
-from outrider.cli.load.workload import Job
+from outrider.cli.load.exchange import Exchange, Status
 
-ANSWERED = Outcome(
-    job=Job(turns=(), max_tokens=1, seed=0, temperature=0.0),
-    status=Status.COMPLETED,
-    due=0.0,
-    sent=0.0,
-    ended=1.0,
-    answer=StreamedAnswer(),
-)
-SAME = TextCheck(pairs=1, compared=2, differences=())
-DIFFERENT = TextCheck(1, 2, (Difference(0, "Hi", 1, 0.0, 3, "a", "b"),))
+ANSWERED = Exchange((0, {}), due=0.0, ended=1.0, status=Status.COMPLETED)
+SAME = {"compared": 2, "differences": []}
+DIFFERENT = {"compared": 2, "differences": ["prompt 0: 'a' and 'b' from character 3 on"]}
 
 
 def of(kind: Kind, **changes: Any) -> Seen:
@@ -57,7 +47,7 @@ def test_what_no_fault_has_tried_is_neither_had_nor_not() -> None:
 
 
 def test_nothing_asked_is_nothing_had() -> None:
-    found = claims([], TextCheck(0, 0, ()), [], 0.0, targets=2)
+    found = claims([], {"compared": 0, "differences": []}, [], 0.0, targets=2)
     assert {one.verdict for one in found} == {"not tried"}
 
 

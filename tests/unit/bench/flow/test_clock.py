@@ -1,9 +1,10 @@
-"""Virtual time and the token bucket."""
+"""Virtual time, and links in it."""
 
 import pytest
 
 from bench.flow.clock import Clock
-from bench.flow.token_bucket import TokenBucket
+from bench.flow.network import Link
+from bench.flow.setting import Links
 
 
 def test_events_come_in_the_order_of_time_and_of_asking() -> None:
@@ -22,18 +23,10 @@ def test_a_clock_without_events_says_so() -> None:
 
 
 def test_a_link_carries_one_message_after_the_other() -> None:
-    bucket = TokenBucket(8000)
-    assert bucket.leaves(1.0, 500) == pytest.approx(1.5)
-    assert bucket.leaves(1.0, 500) == pytest.approx(2.0)
-    assert bucket.leaves(5.0, 500) == pytest.approx(5.5)
-
-
-def test_a_burst_leaves_at_once_after_a_silence() -> None:
-    bucket = TokenBucket(8000, burst=600)
-    assert bucket.leaves(1.0, 500) == 1.0
-    assert bucket.leaves(1.0, 500) == pytest.approx(1.4)
-
-
-def test_in_the_long_run_a_burst_changes_no_rate() -> None:
-    bucket = TokenBucket(8000, burst=600)
-    assert max(bucket.leaves(0.0, 100) for _ in range(100)) == pytest.approx(10 - 0.6)
+    clock, arrived = Clock(), list[tuple[float, str]]()
+    link = Link(clock, Links(8000, 0.25), lambda message: arrived.append((clock.now, message)))
+    clock.at(1.0, lambda: [link.send(name, 500) for name in ("one", "two")])
+    clock.at(5.0, lambda: link.send("three", 500))
+    clock.run(lambda: len(arrived) == 3)
+    assert arrived == [(1.75, "one"), (2.25, "two"), (5.75, "three")]
+    assert link.bytes == 1500

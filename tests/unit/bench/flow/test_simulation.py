@@ -22,7 +22,6 @@ from bench.flow.sides import (
     figures,
     plain,
 )
-from bench.flow.stages import SimulatedStages
 from bench.flow.tensor import tensor_parallel
 from bench.flowspec import ACCEPTANCE_3, languages, same_texts
 from outrider.contract.settings import StageDtype
@@ -113,7 +112,6 @@ def test_rounds_wait_for_all_their_chunks(language: Language) -> None:
 def test_a_wrong_slot_is_another_text(language: Language) -> None:
     """A stage that forgets moves is noticed: its KV no longer says what the text is."""
     run_of = ContinuousLeader(jetson_7b(2), language, SegmentPlan(8, 3, 64))
-    assert isinstance(run_of.stages, SimulatedStages)
     last = run_of.stages.layers[-1]
     last.move = lambda sources, destinations: None  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="different paths"):
@@ -184,9 +182,3 @@ def test_more_delay_is_never_faster(language: Language) -> None:
 
     for make in (plain, PAPER["rounds"], PAPER["flowspec"]):
         assert seconds(make, 10e-3) > seconds(make, 0.0)
-
-
-def test_stages_that_share_a_processor_never_compute_at_once(language: Language) -> None:
-    alone = replace(jetson_7b(3), processors=1)
-    spans = sorted(continuous(alone, language).run().spans, key=lambda span: span.begin)
-    assert all(a.end <= b.begin + 1e-9 for a, b in pairwise(spans))

@@ -1,7 +1,6 @@
 """`outrider bench serve` loads a real server on loopback and reports what it met."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -47,8 +46,6 @@ def every(number: int, way: Way) -> Any:
     [
         ("--concurrency", "3"),
         ("--rate", "200"),
-        ("--rate", "200", "--arrivals", "constant"),
-        ("--rate", "200", "--arrivals", "burst", "--burst-size", "4"),
     ],
 )
 def test_every_request_is_sent_and_counted(
@@ -62,7 +59,7 @@ def test_every_request_is_sent_and_counted(
     assert run["prompt_tokens"] == 84
     assert run["tokens_reported"] is True
     assert run["ttft"]["n"] == run["latency"]["n"] == run["tpot"]["n"] == 12
-    assert run["inter_token"]["n"] == 12 * 3
+    assert run["itl"]["n"] == 12 * 3
     assert 0 < run["ttft"]["p50"] <= run["latency"]["p99"]
 
 
@@ -70,19 +67,19 @@ def test_a_slow_stream_shows_in_its_latencies(capsys: pytest.CaptureFixture[str]
     with LoopbackEndpoint(pause=0.05) as endpoint:
         run = measured(capsys, endpoint.url, "--concurrency", "1", "--requests", "2")
     assert run["ttft"]["p50"] >= 0.04
-    assert run["chunk_gap"]["mean"] >= 0.04
-    assert run["inter_token"]["mean"] == pytest.approx(run["chunk_gap"]["mean"] / 2)
+    assert run["itl"]["mean"] >= 0.04
+    assert run["tpot"]["mean"] == pytest.approx(run["itl"]["mean"] * 3 / 7)
     assert run["latency"]["p50"] >= 0.16
 
 
 def test_the_request_says_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "1", "--requests", "1", "--output-tokens", "5", "--ignore-eos")
+    options = ("--concurrency", "1", "--requests", "1", "--max-tokens", "5", "--ignore-eos")
     with LoopbackEndpoint() as endpoint:
-        measured(capsys, endpoint.url, *options, "--temperature", "0.5", "--chunk-usage")
+        measured(capsys, endpoint.url, *options, "--temperature", "0.5", "--top-p", "0.9")
     [body] = endpoint.bodies
     assert body["model"] == "tiny"
     assert (body["max_tokens"], body["temperature"], body["ignore_eos"]) == (5, 0.5, True)
-    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert (body["top_p"], body["stream_options"]) == (0.9, {"include_usage": True})
     assert body["messages"][-1]["role"] == "user"
 
 
@@ -108,15 +105,7 @@ def test_own_prompts_are_sent(capsys: pytest.CaptureFixture[str], tmp_path: Path
 def test_rejected_requests_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     with LoopbackEndpoint(ways=every(3, Way.REJECT)) as endpoint:
         run = measured(capsys, endpoint.url, "--concurrency", "1", "--requests", "9")
-    assert (run["completed"], run["rejected"], run["retries"]) == (6, 3, 0)
-
-
-def test_rejected_requests_are_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "1", "--requests", "2", "--retry", "2")
-    with LoopbackEndpoint(ways=lambda at: Way.REJECT if at < 4 else Way.WELL) as endpoint:
-        run = measured(capsys, endpoint.url, *options)
-    assert (run["completed"], run["rejected"], run["retries"]) == (1, 1, 3)
-    assert [endpoint.bodies.count(body) for body in endpoint.bodies] == [3, 3, 3, 2, 2]
+    assert (run["completed"], run["rejected"]) == (6, 3)
 
 
 def test_only_rejections_are_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,22 +133,6 @@ def test_failures_are_counted_with_their_reason(
     assert run["problems"] == {problem: 3}
 
 
-def test_a_stream_that_stalls_fails_after_the_time_out(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "1", "--requests", "1", "--timeout", "0.5")
-    with LoopbackEndpoint(ways=every(1, Way.STALL)) as endpoint:
-        run = measured(capsys, endpoint.url, *options, status=1)
-        assert endpoint.left.wait(60)
-    assert run["problems"] == {"not over after 0.5 seconds": 1}
-
-
-def test_a_cancelled_stream_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "1", "--requests", "3", "--cancel-share", "1")
-    with LoopbackEndpoint(ways=every(1, Way.STALL)) as endpoint:
-        run = measured(capsys, endpoint.url, *options, "--output-tokens", "1")
-        assert endpoint.left.wait(60)
-    assert (run["cancelled"], run["completed"], run["failed"]) == (3, 0, 0)
-
-
 def test_without_usage_chunks_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     with LoopbackEndpoint(usage=False) as endpoint:
         status, out, _ = serve(capsys, endpoint.url, "--concurrency", "1", "--requests", "2")
@@ -168,53 +141,37 @@ def test_without_usage_chunks_are_counted(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--check-text", "--concurrency", "1", "--requests", "70")
+    options = ("--check-text", "--concurrency", "1", "--requests", "70", "--temperature", "0.8")
     with LoopbackEndpoint(ways=lambda at: Way.WRONG if at == 64 else Way.WELL) as endpoint:
         status, out, err = serve(capsys, endpoint.url, *options)
     assert (status, err.split(": ")[:2]) == (1, ["outrider", "--check-text"])
-    assert "19 answers compared with the first of 16 (prompt, seed) pairs: 1 differ" in out
-
-
-def test_few_requests_are_compared_if_few_pairs_are_asked(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ("--concurrency", "1", "--requests", "6")
-    with LoopbackEndpoint() as endpoint:
-        _, none, _ = serve(capsys, endpoint.url, *options, "--check-text")
-        _, some, _ = serve(capsys, endpoint.url, *options, "--check-pairs", "2")
-    assert "No answers were compared: 3 (prompt, seed) pairs were answered, none" in none
-    assert "1 answers compared with the first of 2 (prompt, seed) pairs: none differ." in some
+    assert "38 answers compared with the first to their prompt: 1 differ" in out
 
 
 def test_right_text_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--check-text", "--concurrency", "4", "--requests", "70", "--cancel-share", "0.2")
+    options = ("--check-text", "--concurrency", "4", "--requests", "70")
     with LoopbackEndpoint() as endpoint:
-        run = measured(capsys, endpoint.url, *options, "--watch-rss", str(os.getpid()))
-    assert run["texts"]["differences"] == []
-    assert run["texts"]["compared"] > 10
-    assert [one["pid"] for one in run["memory"]] == [os.getpid()]
+        run = measured(capsys, endpoint.url, *options)
+    assert run["texts"] == {"compared": 38, "differences": []}
 
 
 def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "2", "--requests", "4", "--slo", "ttft=60")
+    options = ("--concurrency", "2", "--requests", "4")
     with LoopbackEndpoint() as endpoint:
         status, out, _ = serve(capsys, endpoint.url, *options)
     assert status == 0
-    figures = ("completed", "429", "100.0%", "p99", "inter-token", "first token", "latency")
+    figures = ("completed", "rejected", "p99", "inter-token", "first token", "latency")
     assert [one for one in figures if one not in out] == []
 
 
-def test_report_and_plot_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out, plot = tmp_path / "new" / "run.json", tmp_path / "new" / "run.png"
-    options = ("--out", str(out), "--plot", str(plot), "--slo", "latency=60")
+def test_a_report_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
     with LoopbackEndpoint() as endpoint:
-        run = measured(capsys, endpoint.url, "--rate", "100", "--requests", "3", *options)
+        run = measured(capsys, endpoint.url, "--rate", "100", "--requests", "3", "--out", str(out))
     report = json.loads(out.read_text())
     assert report["results"] == run
-    assert report["ratios"] == {"goodput": 1.0}
     assert report["command"].split()[0] == "outrider"
     assert report.keys() >= {"machine", "date", "load_average"}
-    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_lasts_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,13 +213,13 @@ def test_a_refused_key_is_told(
         measured(capsys, endpoint.url, *one, "--api-key-env", "THE_KEY")
     assert (status, out) == (2, "")
     assert err.startswith(f"outrider: --url {endpoint.url} ")
-    assert "allowed: --api-key-env VARIABLE" in err
+    assert "refuses requests without --api-key-env (HTTP 401)" in err
 
 
 @pytest.mark.parametrize(
     ("models", "model", "words"),
     [
-        (("a", "b"), None, "--model is needed: {url} serves several; allowed: a, b"),
+        (("a", "b"), None, "--model is needed at {url}; allowed: a, b"),
         (("a", "b"), "c", "--model c is not served at {url}; allowed: a, b"),
     ],
 )
@@ -295,17 +252,8 @@ def test_an_endpoint_that_does_not_answer_is_named(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "neither of --rate and --concurrency given"),
-        (("--rate", "1", "--concurrency", "1"), "both of --rate and --concurrency given"),
-        (("--rate", "0"), "--rate 0 is not allowed; allowed: a number above 0"),
-        (("--rate", "inf"), "--rate inf is not allowed"),
-        (("--rate", "nan"), "--rate nan is not allowed"),
-        (("--rate", "1", "--seconds", "-1"), "--seconds -1 is not allowed"),
-        (("--rate", "1", "--timeout", "0"), "--timeout 0 is not allowed"),
-        (("--concurrency", "1", "--arrivals", "burst"), "--arrivals burst needs --rate"),
-        (("--rate", "1", "--burst-size", "3"), "--burst-size 3 needs --arrivals burst"),
-        (("--rate", "1", "--slo", "x=1"), "--slo x=1: 'x=1' is not allowed; allowed:"),
-        (("--rate", "1", "--plot", "x.gif"), "--plot x.gif: allowed: a file that ends in .png"),
+        ((), "give --rate R for requests a second, or --concurrency N"),
+        (("--rate", "1", "--concurrency", "1"), "give --rate R for requests a second, or"),
         (("--rate", "1", "--out", "/dev/null/x"), "--out /dev/null/x: cannot be written"),
         (("--rate", "1", "--api-key-env", "NO_SUCH"), "--api-key-env NO_SUCH: this environment"),
         (("--rate", "1", "--prompts", "nowhere"), "--prompts nowhere: No such file"),

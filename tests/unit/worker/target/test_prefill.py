@@ -1,5 +1,6 @@
 """Prefill is shared fairly: who gets the rows of a pass, and how many there are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.prefill import FirstCome
 from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.target.prefill import (
     NEWCOMER_SECONDS,
@@ -18,6 +18,7 @@ from outrider.worker.target.prefill import (
     FairPrefill,
     PrefillPlanner,
     Prompt,
+    Streams,
     rows_alone,
     rows_beside,
     shares,
@@ -171,6 +172,17 @@ def one_long_prompt(streams: int) -> dict[int, tuple[float, int, int]]:
     long = {1: (0.05, LONG, ANSWER)}
     shorts = {2 + n: (0.13 + 0.1 * n, SHORT, ANSWER) for n in range(3)}
     return long | shorts | {10 + n: (0.0, SHORT, 300) for n in range(streams)}
+
+
+class FirstCome:
+    """Prompts in the order of their arrival, 64 rows of a pass."""
+
+    def plan(self, prompts: Sequence[Prompt], streams: Streams, most: int) -> list[int]:
+        left, counts = min(64, most), []
+        for prompt in prompts:
+            counts.append(min(left, prompt.rest))
+            left -= counts[-1]
+        return counts
 
 
 @pytest.mark.parametrize(("streams", "most_time"), [(0, 1.06), (2, 1.03)])

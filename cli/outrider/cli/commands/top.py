@@ -1,6 +1,6 @@
 """The options of `outrider top`, checked before any worker is asked.
 
-The watching itself is `watch`'s.
+The watching itself is `outrider.cli.top`'s.
 """
 
 from typing import Annotated
@@ -37,10 +37,10 @@ def top(
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
-    """Watch a running service: requests, speed, what drafting brings, stages, KV, links; `q` quits.
+    """Watch a running service, a row for each worker: speed, what drafting brings, KV.
 
     Key and TLS are those of the targets; the drafts that they name are asked without.
-    Figures under *now* are those of the last interval. A worker that is gone is shown as down
+    Rates are those of the last interval. A worker that is gone is shown as down
     until it is back. It asks `Control`, which in a cluster is the operator's alone: metrics say the
     same there.
 
@@ -51,26 +51,20 @@ def top(
     outrider top --address 127.0.0.1:50051,127.0.0.1:41235 --interval 5
     outrider top --tls-ca cert.pem --api-key-env KEY
     outrider top --once
-    outrider top --json | jq .now.tokens_per_second
+    outrider top --json | jq .workers[0].now.tokens_per_second
     ```
     """
     from outrider.cli import interrupts
     from outrider.cli.access import access_from
-    from outrider.cli.top.watch import Watched, watch
+    from outrider.cli.top import watch
 
-    watched = Watched(
-        addresses=addresses(address),
-        interval=interval,
-        once=once,
-        json=json,
-        access=access_from(api_key_env, tls, tls_ca, tls_name),
-    )
-    interrupts.run(watch(watched))
+    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    interrupts.run(watch(addresses(address), access, interval, once=once, as_json=json))
 
 
 def addresses(text: str) -> tuple[str, ...]:
     """Parse addresses between commas; raises `BadInput`."""
-    given = tuple(one.strip() for one in text.split(","))
+    given = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
     for one in given:
         host, _, port = one.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= LAST_PORT):

@@ -1,0 +1,238 @@
+"""`outrider top`: asks the workers every few seconds and shows a row for each, or a JSON object.
+
+Rates and ratios are between two samples of a worker's counters. Options are parsed by
+`commands.top`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from outrider.cli.access import OPEN, Access
+from outrider.cli.failures import Failure
+from outrider.client import AsyncClient, ClientError, Counters, LinkState, State
+from outrider.contract.settings import Role
+
+PLAIN_WIDTH = 100
+"""Columns of a frame that goes to no terminal."""
+STYLES = {"ready": "green", "down": "bold red"}
+COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("tok/s", "tokens_per_second", "{:.1f}".format),
+    ("/pass", "tokens_per_pass", "{:.2f}".format),
+    ("accepted", "accepted_share", "{:.0%}".format),
+    ("gain", "gain", "{:.2f}".format),
+)
+"""Columns of rates: heading, field of `Rates`, format."""
+
+
+class Rates(NamedTuple):
+    """What a worker did between two samples; None where there was nothing to divide by."""
+
+    tokens_per_second: float | None
+    """Tokens of a target's answers; of a draft, tokens that its targets committed."""
+    tokens_per_pass: float | None
+    """Tokens that a target's verify pass committed."""
+    accepted_share: float | None
+    """Share of verified node rows that were accepted."""
+    hit_rate: float | None
+    """Share of first draft tokens that were accepted."""
+    gain: float | None
+    """Seconds that plain decoding would have taken, by seconds taken."""
+    waiting_share: float | None
+    """Share of the time of passes that went into waiting for growth."""
+
+
+class Look(NamedTuple):
+    """Sample of one worker."""
+
+    address: str
+    role: Role
+    at: float
+    """`time.monotonic()`."""
+    state: State | None
+    """None: it did not answer."""
+    error: str = ""
+    """Reason for no answer."""
+
+
+def rates(before: Look | None, after: Look) -> Rates | None:
+    """Return the rates between two samples; None if the worker restarted or did not answer."""
+    if before is None or before.state is None or after.state is None:
+        return None
+    if before.state.incarnation != after.state.incarnation:
+        return None
+    c = difference(before.state.counters, after.state.counters)
+    is_draft = after.state.role is Role.DRAFT
+    return Rates(
+        _by(c.tokens if is_draft else c.generation_tokens, after.at - before.at),
+        None if is_draft else _by(c.tokens, c.passes),
+        None if is_draft else _by(c.accepted_rows, c.draft_rows),
+        _by(c.first_hits, c.first_guesses),
+        _by(c.plain_seconds, c.spent_seconds),
+        _by(c.draft_wait_seconds, c.spent_seconds),
+    )
+
+
+def difference(before: Counters, after: Counters) -> Counters:
+    """Subtract field by field, and depth by depth."""
+
+    def less(a: Any, b: Any) -> Any:
+        if isinstance(a, tuple):
+            return tuple(x - y for x, y in itertools.zip_longest(a, b, fillvalue=0))
+        return a - b
+
+    names = (field.name for field in dataclasses.fields(Counters))
+    return Counters(**{name: less(getattr(after, name), getattr(before, name)) for name in names})
+
+
+def frame(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> Group:
+    """Return the table of all workers, and below it what does not work."""
+    models = dict.fromkeys(look.state.model for look in looks if look.state)
+    heading = Text(", ".join(models) or "nothing answers", "bold").append(f"  {now:%H:%M:%S}")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in ("worker", "role", "state", *(one[0] for one in COLUMNS), "run", "wait", "KV"):
+        table.add_column(name, no_wrap=True, justify="left" if len(table.columns) < 3 else "right")
+    table.add_column("drafting")
+    for look in looks:
+        table.add_row(*cells(rates(before.get(look.address), look), look))
+    troubles = [Text(f"  {trouble}", "yellow") for trouble in itertools.chain(*map(wrong, looks))]
+    return Group(heading, table, *troubles)
+
+
+def cells(found: Rates | None, look: Look) -> Iterator[Text | str]:
+    """Yield the cells of a worker's row."""
+    state, word = look.state, _condition(look.state)
+    yield from (look.address, str(look.role), Text(word, STYLES.get(word, "yellow")))
+    if state is None:
+        return
+    for _, name, shown in COLUMNS:
+        value = getattr(found, name) if found else None
+        yield "-" if value is None else shown(value)
+    used, slots = state.counters.kv_slots_used, state.counters.kv_slots
+    yield from (str(state.running), str(state.waiting), f"{used / slots if slots else 0:.0%}")
+    yield "" if state.role is Role.DRAFT else drafting(state)
+
+
+def drafting(state: State) -> str:
+    """Say whether a target drafts, and where it does not, the planner's reason."""
+    if state.drafting in ("", "on"):
+        return state.drafting or "-"
+    reason = state.planner_choice.replace("_", " ")
+    return f"{state.drafting}: {reason}" if reason else state.drafting
+
+
+def wrong(look: Look) -> Iterator[str]:
+    """Yield sentences on what does not work."""
+    if look.state is None:
+        yield f"{look.address} does not answer: {look.error}"
+        return
+    if look.state.stages is not None and not look.state.stages.up:
+        yield f"{look.address} has not all of its stages: {look.state.stages.detail}"
+    for link in look.state.links:
+        if link.state is not LinkState.UP:
+            yield f"{look.address} has no link to {link.address}: {link.state}. {link.detail}"
+
+
+def as_fields(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> dict[str, Any]:
+    """Return the same, and each worker's whole state, as one object."""
+    workers = []
+    for look in looks:
+        found = rates(before.get(look.address), look)
+        workers.append(
+            {
+                "address": look.address,
+                "role": look.role,
+                "up": look.state is not None,
+                "error": look.error,
+                "now": found._asdict() if found else None,
+                "state": dataclasses.asdict(look.state) if look.state else None,
+            }
+        )
+    return {"time": now.astimezone().isoformat(timespec="milliseconds"), "workers": workers}
+
+
+class Workers:
+    """The targets at some addresses and the drafts that they name. Use as `async with`."""
+
+    def __init__(self, addresses: Sequence[str], access: Access, timeout: float) -> None:
+        """`timeout`: seconds for one answer; drafts are asked without the targets' `access`."""
+        self._given, self._access, self._timeout = addresses, access, timeout
+        self._clients: dict[str, AsyncClient] = {}
+        self._drafts: dict[str, tuple[str, ...]] = {}
+        """Drafts of each target, as it last said: one that is down keeps them in sight."""
+
+    async def look(self) -> list[Look]:
+        """Ask every worker: those given, in order, then the drafts of the targets."""
+        given = await asyncio.gather(*(self._ask(one, Role.TARGET) for one in self._given))
+        for one in given:
+            if one.state is not None:
+                self._drafts[one.address] = tuple(link.address for link in one.state.links)
+        named = dict.fromkeys(itertools.chain.from_iterable(self._drafts.values()))
+        others = [self._ask(one, Role.DRAFT) for one in named if one not in self._given]
+        return [*given, *await asyncio.gather(*others)]
+
+    async def _ask(self, address: str, role: Role) -> Look:
+        if address not in self._clients:
+            access = self._access if address in self._given else OPEN
+            self._clients[address] = access.client(address)
+        try:
+            state = await self._clients[address].state(timeout=self._timeout)
+        except ClientError as error:
+            return Look(address, role, time.monotonic(), None, str(error))
+        return Look(address, state.role, time.monotonic(), state)
+
+    async def __aenter__(self) -> "Workers":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+
+async def watch(
+    addresses: Sequence[str], access: Access, interval: float, *, once: bool, as_json: bool
+) -> None:
+    """Show frames until interrupted, or one; raises `Failure` if at first nothing answers."""
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+    before: dict[str, Look] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        workers = await stack.enter_async_context(Workers(addresses, access, interval + 1.0))
+        live = None
+        while True:
+            looks = await workers.look()
+            if not before and not any(look.state for look in looks):
+                told = "; ".join(f"{look.address}: {look.error}" for look in looks)
+                raise Failure(f"nothing answers: {told}")
+            if as_json and before:
+                print(json.dumps(as_fields(before, looks, datetime.now())), flush=True)
+            elif not as_json and console.is_terminal and not once:
+                live = live or stack.enter_context(Live(console=console, screen=True))
+                live.update(frame(before, looks, datetime.now()), refresh=True)
+            elif not as_json and before:
+                console.print(frame(before, looks, datetime.now()))
+            if once and before:
+                return
+            before = {look.address: look for look in looks}
+            await asyncio.sleep(interval)
+
+
+def _condition(state: State | None) -> str:
+    if state is None:
+        return "down"
+    return "draining" if state.draining else "ready" if state.ready else "loading"
+
+
+def _by(amount: float, base: float) -> float | None:
+    return amount / base if base else None
