@@ -1,7 +1,7 @@
 """What a draft's memory brings where KV is short: `python -m bench.lending`.
 
 The demo's pair, target and draft in one process, with a budget of memory that holds a part of the
-requests that are open at all times: without the draft, and with it under the default planner, its
+requests that are open at all times: without the draft, and with it, its
 memory lent and kept (`draft.offload: Never`), in turns. Under three minutes.
 """
 
@@ -35,7 +35,7 @@ SIDES = {
     LENT: (goodput(), Offload.AUTO),
     KEPT: (goodput(), Offload.NEVER),
 }
-"""Planner of each, and what becomes of its draft's memory."""
+"""Whether each drafts, and what becomes of its draft's memory."""
 COMPARED = ((LENT, KEPT), (LENT, NONE), (KEPT, NONE))
 
 

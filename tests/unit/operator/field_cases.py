@@ -51,7 +51,6 @@ class Case:
 PICKER = ("spec", "endpointPickerRef")
 POD_SPEC = ("spec", "template", "spec")
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
-TABLE = {"planner": "Static", "staticTable": [{"first": 1, "draftTokens": 2}]}
 EXTERNAL = {"scaling": {"mode": "External", "minReplicas": 1, "maxReplicas": 4}, "replicas": None}
 
 
@@ -184,13 +183,6 @@ CASES: dict[str, Case] = {
         policy={"speculate": False, "off_below_percent": 0},
         base={"speculation": {"mode": "Static"}},
     ),
-    "speculation.planner": Case("Bandit", policy={"planner": "bandit"}),
-    "speculation.staticTable": Case(
-        [{"first": 1, "draftTokens": 3}],
-        policy={"static_table": [{"first": 1, "last": 0, "draft_tokens": 3}]},
-        base={"speculation": TABLE},
-    ),
-    "speculation.bandit.maxDraftTokens": Case(3, policy={"bandit_draft_tokens": 3}),
     "speculation.sources": Case(["Draft"], policy={"sources": ["draft"]}),
     "speculation.maxRows": Case(
         3, policy={"max_rows": 3}, base={"speculation": {"mode": "Static"}}

@@ -141,16 +141,14 @@ def drafts(history: History, looks: Iterable[Look]) -> Table:
 
 
 def plans(history: History) -> Iterator[str]:
-    """Yield for each target which planner chooses, why its last step was as it was, and the most
-    frequent reasons of late."""
+    """Yield for each target why its last step was as it was, and the most frequent reasons of
+    late."""
     for look in history.of(Role.TARGET):
-        if look.state is None or not look.state.planner:
+        if look.state is None or not look.state.planner_choice:
             continue
         shares = choices(history.counted(look, look.state))[:MAX_REASONS]
         reasons = "".join(f"; {share:.0%} {why}" for why, share in shares)
-        if look.state.planner_choice:
-            last = _words(look.state.planner_choice)
-            yield f"{look.address} plans by {look.state.planner}: {last} in its last step{reasons}"
+        yield f"{look.address}: {_words(look.state.planner_choice)} in its last step{reasons}"
 
 
 def pipelines(history: History) -> Iterator[str]:

@@ -1,14 +1,14 @@
 """Rules between fields of a service and of a scaler.
 
 A test feeds the same objects to both forms of a rule. Leaves the rules of a draft's placement to
-`placement_rules`, those of the planner to `planner_rules`.
+`placement_rules`, those of sources to `source_rules`.
 """
 
 import re
 
 from outrider.operator.spec.placement_rules import PLACEMENT
-from outrider.operator.spec.planner_rules import PLANNER
 from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.source_rules import SOURCES
 
 NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_NAME = 40
@@ -324,7 +324,7 @@ SERVICE = (
     *_PIPELINE,
     *PLACEMENT,
     *_SPECULATION,
-    *PLANNER,
+    *SOURCES,
     *_METRICS,
 )
 """Rules of a `SpeculativeService`."""

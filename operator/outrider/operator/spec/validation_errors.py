@@ -15,8 +15,6 @@ _TYPES = {
     "string": "text",
     "object": "a mapping of keys to values",
 }
-_YAML_WORDS = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
-"""Words that YAML 1.1 reads as a boolean (yaml.org/type/bool.html), in lower case."""
 _PATTERNS = {
     "file|hf": "a URI that begins with file://, hf:// or package://",
     "(100|[1-9]?[0-9])%": "an integer from 0 or a percentage, as 1 or 25%",
@@ -44,17 +42,7 @@ def describe(problem: Mapping[str, Any], root: Schema) -> str:
     if kind == "extra_forbidden":
         return f"{path}: unknown key; allowed: {allowed(_at(location[:-1], root), root)}"
     schema, value = _at(location, root), problem["input"]
-    words = f"{path}: {_show(value)} is not allowed; allowed: {allowed(schema, root)}"
-    return words + _quoting(value, schema, root)
-
-
-def _quoting(value: Any, schema: Schema, root: Schema) -> str:
-    """Return what to do about a word that YAML took for true or false; empty: it is none."""
-    if not isinstance(value, bool):
-        return ""
-    choices = _resolve(schema, root).get("enum", [])
-    meant = [word for word in choices if str(word).lower() in _YAML_WORDS[value]]
-    return "".join(f'; YAML reads a bare {w} as {str(value).lower()}: write "{w}"' for w in meant)
+    return f"{path}: {_show(value)} is not allowed; allowed: {allowed(schema, root)}"
 
 
 def allowed(schema: Schema, root: Schema) -> str:

@@ -30,7 +30,7 @@ GROUP = StageGroup(
 def look(at: float, view: StageView, life: int = 1, **group: object) -> Look:
     other = dataclasses.replace(view, index=1, first_layer=14, layers=16)
     stages = dataclasses.replace(GROUP, each=(view, other), **group)  # type: ignore[arg-type]
-    known = dataclasses.replace(state(life=life), stages=stages, planner="goodput")
+    known = dataclasses.replace(state(life=life), stages=stages)
     return Look("a:1", at, known)
 
 

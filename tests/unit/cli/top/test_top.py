@@ -118,18 +118,18 @@ def test_a_frame_shows_workers_and_what_does_not_work(width: int) -> None:
     assert "60% 40%" in text
 
 
-def test_a_frame_says_which_planner_chose_what_and_why() -> None:
+def test_a_frame_says_why_steps_were_as_they_were() -> None:
     def planned(at: float, counts: dict[Choice, int]) -> Look:
         steps = tuple(counts.get(choice, 0) for choice in CHOICES)
         known = state(dataclasses.replace(EARLY, planner_steps=steps))
         choice = Choice.NO_ROW_PAYS.value
-        known = dataclasses.replace(known, planner="goodput", planner_choice=choice)
+        known = dataclasses.replace(known, planner_choice=choice)
         return Look("a:1", at, known)
 
     history = History()
     history.add([planned(1.0, {Choice.ROWS_PAY: 100})])
     history.add([planned(2.0, {Choice.ROWS_PAY: 175, Choice.NO_NODES: 25})])
-    line = "a:1 plans by goodput: no row pays in its last step; 75% rows pay; 25% no nodes"
+    line = "a:1: no row pays in its last step; 75% rows pay; 25% no nodes"
     assert line in drawn(history)
 
 

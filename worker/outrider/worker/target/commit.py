@@ -134,7 +134,7 @@ class Committer:
         self.sessions.finish(sequence)
         if not self.running:
             self.row_selector.wait_policy.break_off(now)
-        planned = self.row_selector.planned
+        planned = self.row_selector.choice.value
         sequence.send_end(finish, sequence.generated, self.outbox, now, detail, planned)
         self.stats.count_end(sequence, finish)
 

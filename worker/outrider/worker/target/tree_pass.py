@@ -134,7 +134,7 @@ def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
 
 @njit()
 def found_rows_that_pay(tree: TreeHandle, hunt: Hunt, remaining: int) -> bool:
-    """Let local sources add to the tree; True if the planner `goodput` would run any of its nodes.
+    """Let local sources add to the tree; True if the planner would run any of its nodes.
 
     `remaining`: tokens that the request may still get.
     """
