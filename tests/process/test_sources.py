@@ -34,7 +34,6 @@ SAMPLINGS = (
     Sampling(temperature=0.3, seed=11, logit_bias=FEW),
     Sampling(repetition_penalty=1.05, logit_bias=FEW | {11: 1.5, 12: -100.0}),
 )
-LOCAL = (SourceKind.SUFFIX, SourceKind.RECYCLED)
 
 
 def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
@@ -52,12 +51,9 @@ def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
     return found[-1]
 
 
-@pytest.mark.parametrize("source", LOCAL)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_a_source_without_a_draft_changes_no_token(
-    target: Worker, source: SourceKind, sampling: Sampling
-) -> None:
-    """The text itself, and the likeliest tokens of earlier rows."""
+def test_the_text_without_a_draft_changes_no_token(target: Worker, sampling: Sampling) -> None:
+    source = SourceKind.SUFFIX
 
     def accepted(state: State) -> int:
         return state.counters.source_accepted[SOURCES.index(source)]

@@ -187,8 +187,8 @@ class PolicySettings:
     drafts: tuple[str, ...] = ()
     """Addresses (host:port) of drafts to pair with, each once, at most 1024; targets only."""
     sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
-    """What may propose draft tokens, one or more: `draft`, `suffix`, `recycled` and `answers`; a
-    service has the first two unless it says otherwise."""
+    """What may propose draft tokens, one or more: `draft`, `suffix` and `answers`; a service has
+    the first two unless it says otherwise."""
 
     @property
     def drafts_allowed(self) -> bool:

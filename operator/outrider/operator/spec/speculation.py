@@ -36,7 +36,6 @@ class Source(enum.StrEnum):
 
     DRAFT = "Draft"
     SUFFIX = "Suffix"
-    RECYCLED = "Recycled"
     ANSWERS = "Answers"
 
 
@@ -151,7 +150,5 @@ class Speculation(SpecPart):
     sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
-    pass of any model. Recycled: what else was likely after the same token in earlier passes of the
-    same request; to find that takes time in each pass, so ask for it where rows cost little.
-    Answers: what followed in earlier answers to the same API key; a target without keys has none. A
-    target of several stages has Draft and Suffix alone, one of several ranks no Recycled."""
+    pass of any model. Answers: what followed in earlier answers to the same API key; a target
+    without keys has none, and a target of several stages neither."""

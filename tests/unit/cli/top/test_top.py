@@ -138,7 +138,7 @@ def test_a_frame_says_which_sources_proposed_what_was_accepted() -> None:
     history.add([look(1.0)])
     assert accepted_by_source(history) == ""
     history.add([look(2.0, dataclasses.replace(LATE, source_accepted=(60, 0, 40)))])
-    assert accepted_by_source(history) == "draft 60%, recycled 40%"
+    assert accepted_by_source(history) == "draft 60%, answers 40%"
 
 
 def accepted_by_source(history: History) -> str:

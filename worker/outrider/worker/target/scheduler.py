@@ -244,8 +244,6 @@ class TargetScheduler:
         if self.sessions.peers and selector.wants_drafts(sequence.submit):
             return None
         hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
-        if hunt is None:
-            return None
         if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
             return None
         most = self.passes_a_run

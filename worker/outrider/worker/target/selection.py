@@ -195,25 +195,19 @@ class RowSelector(DraftSwitch):
         """Let local sources add to a sequence's tree, if they may and have read its text."""
         search_text(sequence, self.local, self.policy)
 
-    def hunt(self, sequence: Sequence) -> Hunt | None:
-        """Return the terms of a run of a sequence's plain passes; None if it may have none.
-
-        Only a step of its own looks for the likeliest tokens of its rows.
-        """
+    def hunt(self, sequence: Sequence) -> Hunt:
+        """Return the terms of a run of a sequence's plain passes."""
         if not (self.local.on and sequence.submit.speculate):
             return NO_HUNT
-        if self.local.recycles:
-            return None
         costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
         self.planner.plain_rate = 1 / costs.plain.step
         return self._hunt(sequence, costs.at(self.slowdown))
 
     def drafts_as_usual(self, sequence: Sequence) -> bool:
-        """True if nothing that is learnt soon should change how a draft grows for a sequence, and
-        no source needs more of a pass than its tokens."""
+        """True if nothing that is learnt soon should change how a draft grows for a sequence."""
         settled = self._return is None and self.behind == 0 and self._rest_lag == 0
-        busy = self.wait_policy.ongoing is not None or self.local.recycles
-        return settled and not busy and self.wants_drafts(sequence.submit)
+        waits = self.wait_policy.ongoing is not None
+        return settled and not waits and self.wants_drafts(sequence.submit)
 
     def terms(self, sequence: Sequence) -> Hunt:
         """Return what local sources may add to a drafted sequence's tree, and what pays, now."""

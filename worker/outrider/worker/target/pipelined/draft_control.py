@@ -18,8 +18,7 @@ from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.tree.mirror import DRAFT
 
 OWN_SOURCES = (SourceKind.DRAFT, SourceKind.SUFFIX)
-"""Of a target of several stages: its last stage tells of no other tokens than those it samples, and
-no index of finished answers is kept."""
+"""Sources of a target of several stages: it keeps no index of finished answers."""
 
 
 class SourceStep(NamedTuple):
