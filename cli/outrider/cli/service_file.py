@@ -16,7 +16,6 @@ IGNORED = (
     "spec.target.scaling",
     "spec.draft.scaling.maxReplicas",
     *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
-    *(f"spec.metrics.{key}" for key in ("source", "prometheus")),
     *(f"spec.{key}" for key in ("access", "topology", "networkPolicy")),
     *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring", "inferencePool")),
     *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),

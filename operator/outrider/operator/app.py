@@ -40,7 +40,6 @@ from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.caller import Caller, MountedCaller, OwnCaller
 from outrider.operator.workers.client import WorkerClients
-from outrider.operator.workers.prometheus_client import PrometheusClient
 
 log = logging.getLogger(__name__)
 LOST = 3
@@ -238,9 +237,8 @@ class Operator:
         self, on_answer: Callable[[ServiceKey], None]
     ) -> AsyncIterator[BackgroundWorkers]:
         async with (
-            PrometheusClient(self._cluster) as prometheus,
             WorkerClients(self._caller()) as clients,
-            BackgroundWorkers(clients, prometheus.ask, on_answer) as workers,
+            BackgroundWorkers(clients, on_answer) as workers,
         ):
             yield workers
 

@@ -148,7 +148,7 @@ class Reconciler:
         shrinks = deletion_costs.shrinks(observed, replicas_of_spec(observed, service, Role.TARGET))
         if shrinks or cache.poll.due(observed, service, now, seconds):
             before = cache.poll.uids
-            question = cache.poll.question(observed, service, now, seconds)
+            question = cache.poll.question(observed, now, seconds)
             await self._workers.ask(key, question)
             await self._workers.forget(before - cache.poll.uids)
 
@@ -194,7 +194,8 @@ class Reconciler:
             failed = await self._renew(observed, cache)
             await self._report_invalid(key, observed, str(error), cache, failed)
             return RENEWAL_SECONDS if self._platform.certifies else None
-        self._take_answers(key, observed, service, cache.poll)
+        if (reports := self._workers.reports(key)) is not None:
+            cache.poll.record(observed, service, reports)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
@@ -245,15 +246,6 @@ class Reconciler:
         newest = own_writes.overlay(cached)
         service = newest.pop(child_key(raw))
         return observe(service, newest.values(), self._reader.pods(key), self._clock())
-
-    def _take_answers(
-        self, key: ServiceKey, observed: Observed, service: SpeculativeService, poll: WorkerPoll
-    ) -> None:
-        """Record what workers, and the Prometheus that has their metrics, have answered."""
-        if (reports := self._workers.reports(key)) is not None:
-            poll.record(observed, service, reports)
-        if (answer := self._workers.answer(key)) is not None:
-            poll.record_answer(observed, service, answer, self._clock())
 
     def _decide(
         self, observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool

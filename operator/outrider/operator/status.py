@@ -13,7 +13,7 @@ from outrider.operator.actions import ours
 from outrider.operator.admission import advice
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
-from outrider.operator.conditions import ConditionType, MetricsReason, ReadyReason
+from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observed import Observed
@@ -158,12 +158,10 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
 
 
 def _is_told(new: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """True if a condition is an event where it changes: of metrics, a Prometheus that fails or is
-    back, because pods that start have none for a while; roll-outs have events of their own."""
-    reasons = (new["reason"], "" if before is None else before["reason"])
+    """True if a condition is an event where it changes; roll-outs have events of their own."""
     if new["type"] == ConditionType.READY and new["reason"] in ROLLOUT_REASONS:
         return False
-    return new["type"] in EVENT_CONDITIONS or MetricsReason.PROMETHEUS_FAILED in reasons
+    return new["type"] in EVENT_CONDITIONS
 
 
 def _has_changed(new: Mapping[str, Any], before: Mapping[str, Any] | None, is_bad: bool) -> bool:

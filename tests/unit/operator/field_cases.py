@@ -126,13 +126,6 @@ def _role(role: Role) -> dict[str, Case]:
     }
 
 
-def _server(**more: Any) -> dict[str, Any]:
-    return {"metrics": {"prometheus": {"url": "http://127.0.0.1:1", **more}}}
-
-
-NAMED, SERVER = {"name": "some"}, _server()
-
-
 def _under(path: str, cases: Mapping[str, Case]) -> dict[str, Case]:
     return {f"{path}.{key}": case for key, case in cases.items()}
 
@@ -222,18 +215,6 @@ CASES: dict[str, Case] = {
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "metrics.staleAfterSeconds": Case(30),
-    "metrics.source": Case("Prometheus", base=SERVER),
-    "metrics.prometheus.url": Case("http://127.0.0.1:2", base=SERVER),
-    "metrics.prometheus.tokenSecretRef.name": Case("reader", base=SERVER),
-    "metrics.prometheus.tokenSecretRef.key": Case("word", base=_server(tokenSecretRef=NAMED)),
-    "metrics.prometheus.basicAuthSecretRef.name": Case("reader", base=SERVER),
-    "metrics.prometheus.caConfigMapRef.name": Case("trust", base=_server(url="https://p")),
-    "metrics.prometheus.caConfigMapRef.key": Case(
-        "pem", base=_server(url="https://p", caConfigMapRef=NAMED)
-    ),
-    "metrics.prometheus.namespaceLabel": Case("kubernetes_namespace", base=SERVER),
-    "metrics.prometheus.podLabel": Case("kubernetes_pod_name", base=SERVER),
-    "metrics.prometheus.matchers": Case([{"label": "cluster", "value": "eu"}], base=SERVER),
     "networkPolicy.mode": Case("Disabled", sets=(NETWORK_POLICY, "chat-draft", (), None)),
     "networkPolicy.clientNamespaces": Case(
         ["web"],

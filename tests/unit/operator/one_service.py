@@ -14,7 +14,6 @@ from outrider.contract.settings import PolicySettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import ClaimReader, Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
@@ -87,9 +86,6 @@ class Breaking:
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         return self._workers.reports(service)
-
-    def answer(self, service: ServiceKey) -> Answer | None:
-        return self._workers.answer(service)
 
     async def forget_service(self, service: ServiceKey) -> None:
         await self._workers.forget_service(service)

@@ -15,7 +15,7 @@ from outrider.operator.spec.engine import (
     TargetEngine,
     TargetParallelism,
 )
-from outrider.operator.spec.metrics import Metrics, MetricsSource, Prometheus
+from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import (
@@ -81,14 +81,12 @@ __all__ = [
     "EngineSpec",
     "Link",
     "Metrics",
-    "MetricsSource",
     "ModelSource",
     "NetworkPolicy",
     "Offload",
     "Parallelism",
     "Pipeline",
     "Placement",
-    "Prometheus",
     "Requests",
     "Resources",
     "RoleSpec",

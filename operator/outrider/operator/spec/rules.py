@@ -274,27 +274,6 @@ _METRICS = (
         ".metrics.staleAfterSeconds",
         tolerated=True,
     ),
-    Rule(
-        "spec.metrics",
-        "self.source != 'Prometheus' || has(self.prometheus)",
-        "must name the server's url where source is Prometheus",
-        lambda m: m.source != "Prometheus" or m.prometheus is not None,
-        ".prometheus",
-    ),
-    Rule(
-        "spec.metrics.prometheus",
-        "!has(self.tokenSecretRef) || !has(self.basicAuthSecretRef)",
-        "must be left out where basicAuthSecretRef is there",
-        lambda p: p.token_secret_ref is None or p.basic_auth_secret_ref is None,
-        ".tokenSecretRef",
-    ),
-    Rule(
-        "spec.metrics.prometheus",
-        "!has(self.caConfigMapRef) || self.url.startsWith('https://')",
-        "goes with a url of https",
-        lambda p: p.ca_config_map_ref is None or p.url.startswith("https://"),
-        ".caConfigMapRef",
-    ),
 )
 
 _NAME = Rule(

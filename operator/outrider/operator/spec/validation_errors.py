@@ -22,8 +22,6 @@ _PATTERNS = {
     "[0-9]{0,6}Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
     "[-.a-z0-9]*[a-z0-9])?$": "lower-case letters, digits, dashes and dots",
     "/)?[a-zA-Z0-9]": "the key of a label",
-    "https?": "http:// or https:// with a host, and no user, query or fragment",
-    "[a-zA-Z_][": "the name of a label of Prometheus",
     "[^@": "text without spaces and @",
     "\\S+": "text without spaces",
 }

@@ -129,33 +129,6 @@ def test_a_wrong_value_is_named_with_its_path_and_what_is_allowed(added: str, li
     assert problems(f"{MINIMAL}  speculation: {added}\n") == [line]
 
 
-URL = "http:// or https:// with a host, and no user, query or fragment, at most 512 characters"
-
-
-@pytest.mark.parametrize(
-    ("prometheus", "line"),
-    [
-        (
-            "{podLabel: pod}",
-            f"url: missing; allowed: {URL}",
-        ),
-        ("{url: prometheus:9090}", f"url: 'prometheus:9090' is not allowed; allowed: {URL}"),
-        ("{url: 'ftp://p'}", f"url: 'ftp://p' is not allowed; allowed: {URL}"),
-        ("{url: 'http://me:pw@p'}", f"url: 'http://me:pw@p' is not allowed; allowed: {URL}"),
-        ("{url: 'http://p/?a=b'}", f"url: 'http://p/?a=b' is not allowed; allowed: {URL}"),
-        ("{url: 'http://'}", f"url: 'http://' is not allowed; allowed: {URL}"),
-        (
-            "{url: 'http://p', podLabel: a-b}",
-            "podLabel: 'a-b' is not allowed; allowed: the name of a label of Prometheus, "
-            "at most 128 characters",
-        ),
-    ],
-)
-def test_a_server_that_cannot_be_asked_is_refused_by_name(prometheus: str, line: str) -> None:
-    found = problems(f"{MINIMAL}  metrics: {{prometheus: {prometheus}}}\n")
-    assert found == [f"spec.metrics.prometheus.{line}"]
-
-
 def test_a_draft_that_would_see_features_is_refused_by_name() -> None:
     """There is none (docs/decisions/0038): no such key is taken and forgotten."""
     (line,) = problems(WITH_DRAFT % ", method: Feature")
