@@ -72,10 +72,6 @@ class OperatorOptions:
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the PodMonitors of services."""
-    max_upgrades: int = 0
-    """Most services at once whose pods are replaced for the operator's sake alone."""
-    upgrades_paused: bool = False
-    """Whether no such replacing begins."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
@@ -121,8 +117,6 @@ async def run(options: OperatorOptions) -> int:
                 kinds=kinds,
                 monitor_labels=options.monitor_labels,
                 namespace=options.own_namespace,
-                max_upgrades=options.max_upgrades,
-                upgrades_paused=options.upgrades_paused,
                 issuer=options.issuer,
             )
             operator = Operator(options, platform, cluster, metrics, health, stop)
@@ -206,7 +200,6 @@ class Operator:
                 on_wait=self._metrics.queue.observe,
                 prepare=reconciler.prepare,
             )
-            reconciler.on_turn(queue.enqueue)
             full = asyncio.ensure_future(
                 resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
             )

@@ -49,12 +49,6 @@ class ClusterReader(Protocol):
     def service(self, key: ServiceKey) -> Mapping[str, Any] | None:
         """Return a service, or None if it is not known."""
 
-    def services(self) -> Iterable[ServiceKey]:
-        """Yield all services."""
-
-    def config_maps(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
-        """Yield the ConfigMaps that carry a service's label."""
-
     def children(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
         """Yield what carries a service's label, of all kinds that a service can own."""
 
@@ -67,9 +61,6 @@ class ClaimReader(Protocol):
 
     holder: str
     """Name of this operator."""
-
-    def refused(self, namespace: str) -> bool:
-        """Return True if a namespace is known to be another operator's, without asking."""
 
     async def claim(self, namespace: str) -> Claim:
         """Return who looks after a namespace; raises `ClusterError`."""

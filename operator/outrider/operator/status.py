@@ -15,7 +15,7 @@ from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
 from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.manifests.desired import Desired, roles
-from outrider.operator.naming import role_name, selector_text
+from outrider.operator.naming import restart_command, role_name, selector_text
 from outrider.operator.observed import Observed
 from outrider.operator.rollout_conditions import rolled_out_generation
 from outrider.operator.spec.status import MAX_ADVICE, MAX_RESOURCES
@@ -34,7 +34,7 @@ traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`benc
 ROLLED_OUT = "RolledOut"
 """Reason of the event that ends a roll-out."""
 UPGRADE_WAITS = "UpgradeWaits"
-"""Reason of the event that begins a wait for the service's turn."""
+"""Reason of the event that says that pods are kept as another version made them."""
 ROLLOUT_REASONS = frozenset((ReadyReason.ROLLING_OUT, ReadyReason.ROLLOUT_FAILED))
 MAX_MESSAGE = 1024
 PERCENTAGES = ("gainPercent", "hitPercent")
@@ -79,7 +79,7 @@ def said(view: View) -> list[str]:
         *advice.on_rival(view.rival),
         *advice.on_unknown(view.unknown_fields),
         *advice.on_unguarded(view.service, any(view.certificates.values())),
-        *advice.on_former_secrets(view.service, view.certificates, view.observed.carriers),
+        *advice.on_former_secrets(view.observed.owner, view.certificates, view.observed.carriers),
         *advice.on(view.service),
     )
     return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]
@@ -149,7 +149,8 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
             yield StatusEvent(False, ReadyReason.ROLLING_OUT, words)
         waited, waits = (one.get(role.value, {}).get("nextRevision") for one in (old, content))
         if waits and waits != waited:
-            words = f"{role}: revision {waits} waits for the service's turn; its pods stay at {now}"
+            words = f"{role}: this version of the operator would make revision {waits}; its pods"
+            words += f" stay at {now} until you replace them: {restart_command(*observed.key)}"
             yield StatusEvent(False, UPGRADE_WAITS, words)
     complete = content.get("rolledOutGeneration") == generation
     begun = old.get("observedGeneration") == generation != old.get("rolledOutGeneration")

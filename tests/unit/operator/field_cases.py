@@ -259,7 +259,6 @@ CASES: dict[str, Case] = {
     ),
     "monitoring.mode": Case("Disabled", sets=(POD_MONITOR, "chat", (), None)),
     "suspend": Case("Suspended", sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 0)),
-    "upgrade": Case("AtOnce"),  # test_upgrades says what it does
 }
 
 

@@ -44,7 +44,6 @@ from outrider.operator.spec.service import (
     Spec,
     SpeculativeService,
     Suspend,
-    Upgrade,
     load,
     load_document,
 )
@@ -112,7 +111,6 @@ __all__ = [
     "Topology",
     "TopologyPolicy",
     "Update",
-    "Upgrade",
     "checked_mapping",
     "load",
     "load_document",

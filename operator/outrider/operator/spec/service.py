@@ -43,14 +43,6 @@ class Suspend(enum.StrEnum):
     SUSPENDED = "Suspended"
 
 
-class Upgrade(enum.StrEnum):
-    """When pods take up what a newer operator, or other settings of it, would make of them."""
-
-    IN_TURN = "InTurn"
-    AT_ONCE = "AtOnce"
-    ON_EDIT = "OnEdit"
-
-
 class Spec(SpecPart):
     """Description of the service."""
 
@@ -76,11 +68,6 @@ class Spec(SpecPart):
     """InferencePool for gateways of the Gateway API."""
     suspend: Suspend = Suspend.RUNNING
     """Suspended: no pods of either role; everything else stays."""
-    upgrade: Upgrade = Upgrade.IN_TURN
-    """When pods are replaced because the operator changed, its default image or its settings, and
-    not the service. InTurn: when the operator's waves come to it, which they do only if they are
-    asked for. AtOnce: without waiting for a turn. OnEdit: with the next edit that replaces them
-    anyway."""
 
     @property
     def same_pod(self) -> bool:
