@@ -297,6 +297,7 @@ class Reconciler:
                 for role in roles(service)
             },
             unknown_fields=cache.reader.unknown,
+            removed_fields=cache.reader.removed,
             keeps_pods=bool(wanted.next_revisions),
         )
         return view, wanted

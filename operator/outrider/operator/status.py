@@ -77,6 +77,7 @@ def said(view: View) -> list[str]:
     ignored."""
     every = (
         *advice.on_rival(view.rival),
+        *view.removed_fields,
         *advice.on_unknown(view.unknown_fields),
         *advice.on_unguarded(view.service, any(view.certificates.values())),
         *advice.on_former_secrets(view.observed.owner, view.certificates, view.observed.carriers),

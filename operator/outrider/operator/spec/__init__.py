@@ -5,7 +5,12 @@ against them in resources.
 """
 
 from outrider.operator.spec.access import Access, ApiKeysSecretRef, TlsSecretRef
-from outrider.operator.spec.document import SpecError, checked_mapping, read_documents
+from outrider.operator.spec.document import (
+    SpecError,
+    checked_mapping,
+    read_document,
+    read_documents,
+)
 from outrider.operator.spec.engine import (
     DeviceKind,
     DraftEngine,
@@ -114,6 +119,7 @@ __all__ = [
     "checked_mapping",
     "load",
     "load_document",
+    "read_document",
     "read_documents",
     "read_scaler",
     "read_template",
