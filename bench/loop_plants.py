@@ -14,7 +14,7 @@ from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.reasons import PhaseChange
-from outrider.operator.control.samples import COUNTERS, CounterSample, Sample, TargetSample
+from outrider.operator.control.samples import CounterSample, Sample, TargetSample
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings, ScalingRule
 
@@ -45,11 +45,6 @@ class Plant:
     """Chance that a target does not answer a scrape."""
     late_windows: int = 0
     """Windows by which metrics are late."""
-    scraped_every: float = 0.0
-    """Seconds between two scrapes of a Prometheus that is asked; 0: targets are asked themselves.
-    It scrapes its targets in turns."""
-    scrape_lag: float = 0.0
-    """Seconds from such a scrape until a query finds it."""
     restart_every: int = 0
     """Passes between two restarts of the operator; 0: it is never restarted."""
     noise: float = 0.01
@@ -150,8 +145,6 @@ class Life:
         self.history.append(self.counters)
 
     def _scrape(self) -> None:
-        if self.plant.scraped_every:
-            return self._ask_prometheus()
         shown = self.history[max(0, len(self.history) - 1 - self.plant.late_windows)]
         heard = self.plant.targets - self.plant.silent
         names = [f"target{n}" for n in range(self.plant.targets)]
@@ -162,37 +155,11 @@ class Life:
         ]
         self.scrapes = self.scrapes.add(answers, names, self.settings.control.min_passes, self.now)
 
-    def _ask_prometheus(self) -> None:
-        plant, names = self.plant, [f"target{n}" for n in range(self.plant.targets)]
-        answers: list[Sample] = []
-        for number, name in enumerate(names[: plant.targets - plant.silent]):
-            turn = number * plant.scraped_every / plant.targets
-            scrapes = (self.now - plant.scrape_lag - turn) // plant.scraped_every
-            at = turn + scrapes * plant.scraped_every
-            if at >= 0 and self.noise.random() >= plant.lost:
-                answers.append(self._sample(name, self._counters_at(at), at))
-        if self.scrapes.has_news(answers, names):
-            fewest = self.settings.control.min_passes
-            self.scrapes = self.scrapes.add(answers, names, fewest, self.now)
-
-    def _counters_at(self, at: float) -> CounterSample:
-        """Return the counters at a time between two windows, in which work is even.
-
-        They never fall, not by rounding either: that would be a target that has started anew.
-        """
-        seconds = float(self.settings.control.interval_seconds)
-        number = min(int(at // seconds), len(self.history) - 1)
-        before, after = self.history[number - 1] if number else NOTHING, self.history[number]
-        share = at / seconds - number
-        ends = ((name, getattr(before, name), getattr(after, name)) for name in COUNTERS)
-        return CounterSample(**{name: min(b, a + share * (b - a)) for name, a, b in ends})
-
-    def _sample(self, name: str, counters: CounterSample, at: float | None = None) -> TargetSample:
-        at = self.now if at is None else at
-        running = self.plant.running(at)
+    def _sample(self, name: str, counters: CounterSample) -> TargetSample:
+        running = self.plant.running(self.now)
         return TargetSample(
             uid=name,
-            at=at,
+            at=self.now,
             counters=counters,
             waiting=self.plant.waiting if running else 0.0,
             running=running,
@@ -274,12 +241,6 @@ PLANTS: Mapping[str, Plant] = {
     "one_silent_target": Plant(gain=lambda now, rows: 90.0, targets=3, silent=1),
     "late_and_lost_metrics": Plant(
         gain=lambda now, rows: 90.0 if now % 14_400 < 7_200 else 140.0, lost=0.3, late_windows=4
-    ),
-    "by_prometheus": Plant(
-        gain=lambda now, rows: 90.0 if now % 14_400 < 7_200 else 140.0,
-        scraped_every=30.0,
-        scrape_lag=10.0,
-        targets=3,
     ),
     "restarts": Plant(gain=lambda now, rows: 90.0, restart_every=20),
     "bursts": Plant(running=_bursts),

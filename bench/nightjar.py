@@ -1,10 +1,10 @@
 """Planners beside each other under Nightjar's loads: `python -m bench.nightjar`.
 
-Plain decoding, 1, 2, 3 and 5 draft tokens for all, Nightjar's bandit, the default planner, and an
+Plain decoding, 1, 2, 3 and 5 draft tokens for all, Nightjar's bandit, the product's planner, and an
 oracle that knows the best number for each number of requests, under Poisson arrivals and the three
 stress traces of the paper (arXiv 2512.22420), simulated with its three pairs: the product's own
-schedulers and planners in virtual time. `--real` runs the demo's pair on this machine instead,
-sides in turns.
+schedulers in virtual time. `--real` runs the demo's pair on this machine instead, with the
+product's planner and without a draft, in turns.
 """
 
 import argparse
@@ -108,14 +108,15 @@ def parse() -> argparse.Namespace:
 
 def simulated(pair: str, side: Side, load: Load) -> Outcome:
     """Return what a side comes to under a load."""
-    return until_answered(described(pair, side, load.traffic), load.requests)
+    return until_answered(described(pair, side, load.traffic), side, load.requests)
 
 
 def steady(pair: str, tokens: int, at_once: int) -> float:
     """Return the tokens a second of so many draft tokens with so many requests at once."""
     traffic = {"concurrency": at_once}
-    simulation = described(pair, static(tokens), traffic, maxRunning=max(AT_ONCE))
-    return rate_at_once(simulation.model_copy(update={"seconds": ORACLE_SECONDS}))
+    side = static(tokens)
+    simulation = described(pair, side, traffic, maxRunning=max(AT_ONCE))
+    return rate_at_once(simulation.model_copy(update={"seconds": ORACLE_SECONDS}), side)
 
 
 def best_by_requests(pool: ProcessPoolExecutor, pair: str) -> dict[int, int]:
@@ -145,7 +146,7 @@ def saturated(side: Side, kv_tokens: int | None) -> float:
     if kv_tokens is not None:
         target["kvTokens"] = kv_tokens
     simulation = described(MOVING, side, {"concurrency": SATURATED}, **target)
-    return rate_at_once(simulation.model_copy(update={"seconds": SATURATED_SECONDS}))
+    return rate_at_once(simulation.model_copy(update={"seconds": SATURATED_SECONDS}), side)
 
 
 def memory_ratios(moves: dict[tuple[str, str], float]) -> dict[str, float]:

@@ -7,11 +7,15 @@ assumed is written in its file. Leaves running them to `nightjar_run`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.nightjar_bandit import Bandit
+from bench.nightjar_planners import Entry, FixedPlanner, MakePlanner, Table
 from outrider.simulator.description import Simulation, read_simulation
 from outrider.simulator.traffic import STRESS
+from outrider.worker.speculation.switch_costs import SwitchCosts
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "simulate"
 PAIRS = ("7b", "13b", "32b")
@@ -24,6 +28,8 @@ AT_ONCE = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 ORACLE_SECONDS = 30.0
 """Virtual seconds in which each of them is measured: in 6 all numbers seemed to write the same from
 48 requests on (32B) or 96 (7B)."""
+NEVER_OFF = {"mode": "Static"}
+"""Speculation without the switch that turns drafting off."""
 MOVED_KV_TOKENS = 4938 * 16
 """KV of the 7B pair's card without the draft, as the paper has it."""
 
@@ -39,10 +45,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One planner, as `speculation` names it."""
+    """One planner beside others."""
 
     name: str
     speculation: Mapping[str, Any]
+    """Fields of `speculation` that it needs."""
+    make: MakePlanner | None = None
+    """Makes its planner; None: the product's."""
 
 
 def poisson() -> list[Load]:
@@ -69,19 +78,18 @@ def loads_of(pair: str) -> list[Load]:
 def static(tokens: int) -> Side:
     """Return the side that verifies so many draft tokens of each request; 0: none."""
     if tokens == 0:
-        return Side("off", {"planner": "Off"})
-    table = [{"first": 1, "draftTokens": tokens}]
-    return Side(f"static {tokens}", {"planner": "Static", "staticTable": table})
+        return Side("off", {"mode": "Disabled"})
+    return _table(f"static {tokens}", [Entry(1, tokens)])
 
 
 def bandit() -> Side:
     """Return Nightjar's planner, with as many draft tokens as the largest static side."""
-    return Side("bandit", {"planner": "Bandit", "bandit": {"maxDraftTokens": max(STATIC)}})
+    return Side("bandit", NEVER_OFF, partial(_bandit, max(STATIC)))
 
 
 def goodput() -> Side:
-    """Return the default planner, with its switch."""
-    return Side("goodput", {"planner": "Goodput"})
+    """Return the product's planner, with its switch."""
+    return Side("goodput", {})
 
 
 def oracle(best: Mapping[int, int]) -> Side:
@@ -90,13 +98,19 @@ def oracle(best: Mapping[int, int]) -> Side:
     `best`: by requests at once, from 1 on; each holds up to the next.
     """
     firsts = [at for at in best if at == 1 or best[at] != best[_before(best, at)]]
-    lasts = [following - 1 for following in firsts[1:]]
-    entries = [
-        {"first": first, "last": last, "draftTokens": best[first]}
-        for first, last in zip(firsts, lasts, strict=False)
-    ]
-    entries.append({"first": firsts[-1], "draftTokens": best[firsts[-1]]})
-    return Side("oracle", {"planner": "Static", "staticTable": entries})
+    return _table("oracle", [Entry(first, best[first]) for first in firsts])
+
+
+def _table(name: str, entries: Sequence[Entry]) -> Side:
+    return Side(name, NEVER_OFF, partial(_table_planner, tuple(entries)))
+
+
+def _table_planner(entries: Sequence[Entry], plain_rate: float, _: SwitchCosts) -> FixedPlanner:
+    return Table(plain_rate, entries)
+
+
+def _bandit(most: int, plain_rate: float, switch_costs: SwitchCosts) -> FixedPlanner:
+    return Bandit(plain_rate, most, switch_costs)
 
 
 def _before(best: Mapping[int, int], at: int) -> int:

@@ -1,10 +1,10 @@
-"""The demo's pair under the sides of `nightjar`: `python -m bench.nightjar --real`.
+"""The demo's pair with and without its draft, by requests: `python -m bench.nightjar --real`.
 
-One service for each side on this machine, all started at once and asked in turns, so that what else
-the machine does falls on all alike. A turn keeps a number of requests running until so many are
-answered. At each number every service first answers for some seconds that are not counted: a
-planner that learns has learnt then. Draft tokens are the draft's alone, as in the simulation. About
-six minutes.
+One service for each side on this machine, both started at once and asked in turns, so that what
+else the machine does falls on both alike. A turn keeps a number of requests running until so many
+are answered. At each number every service first answers for some seconds that are not counted: a
+switch that learns has learnt then. Draft tokens are the draft's alone, as in the simulation. About
+three minutes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from bench.nightjar_loads import Side, bandit, goodput, static
+from bench.nightjar_loads import Side, goodput, static
 from bench.pictures import put_title
 from bench.report import Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, with_engine, with_speculation
@@ -89,7 +89,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     real.add_argument("--rounds", type=positive, default=3)
     real.add_argument("--max-tokens", type=positive, default=64)
     real.add_argument("--settle-seconds", type=float, default=4.0, help="before each number")
-    real.add_argument("--static", type=positive, nargs="*", default=[3])
 
 
 def positive(word: str) -> int:
@@ -102,8 +101,7 @@ def positive(word: str) -> int:
 
 def main(options: argparse.Namespace, load_average: Sequence[float]) -> int:
     """Measure, write JSON and plot, print a table; returns 1 where a text differs."""
-    sides = [*(static(tokens) for tokens in (0, *options.static)), bandit(), goodput()]
-    measured = asyncio.run(measure(options, sides))
+    measured = asyncio.run(measure(options, [static(0), goodput()]))
     found = {n: figures({s.side.name: s.turns[n] for s in measured}) for n in options.at_once}
     ratios = compared(found)
     write_report(
@@ -196,15 +194,9 @@ async def take_turn(client: AsyncClient, at_once: int, number: int, tokens: int)
 
 
 def of_side(service: SpeculativeService, side: Side) -> SpeculativeService:
-    """Return the service with a side's planner."""
+    """Return the service as a side wants it, with draft tokens of the draft alone."""
     wanted = Speculation.model_validate(dict(side.speculation))
-    return with_speculation(
-        service,
-        planner=wanted.planner,
-        static_table=wanted.static_table,
-        bandit=wanted.bandit,
-        sources=(Source.DRAFT,),
-    )
+    return with_speculation(service, mode=wanted.mode, sources=(Source.DRAFT,))
 
 
 def arrangement(side: Side) -> Arrangement:
@@ -237,15 +229,13 @@ def _figures(own: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
 
 
 def compared(found: Mapping[int, Mapping[str, Figures]]) -> dict[str, float]:
-    """Return what may be quoted: sides over plain decoding, and over the best fixed side."""
-    ratios = {}
-    for n, by in found.items():
-        for name, one in by.items():
-            if name != PLAIN:
-                ratios[f"{name.replace(' ', '_')}_vs_plain_{n}"] = one.over_plain.median
-        fixed = [one.over_plain.median for name, one in by.items() if "static" in name]
-        ratios[f"goodput_vs_best_static_{n}"] = by["goodput"].over_plain.median / max([1.0, *fixed])
-    return ratios
+    """Return what may be quoted: sides over plain decoding."""
+    return {
+        f"{name}_vs_plain_{n}": one.over_plain.median
+        for n, by in found.items()
+        for name, one in by.items()
+        if name != PLAIN
+    }
 
 
 def plot(found: Mapping[int, Mapping[str, Figures]], options: argparse.Namespace) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.nightjar_loads import Side
+from bench.nightjar_planners import starting
 from outrider.contract.planning import CHOICES
 from outrider.simulator.cell import Cell
 from outrider.simulator.clients import Answer, Clients
 from outrider.simulator.description import Simulation
 from outrider.simulator.service import policy_of
 from outrider.worker.messages import Finish
+from outrider.worker.target.selection import RowSelector
 
 SLICE_SECONDS = 0.5
 """Virtual seconds after which it is asked whether all requests have ended."""
@@ -39,11 +42,10 @@ class Outcome:
     """Steps by the planner's choice."""
 
 
-def until_answered(simulation: Simulation, requests: int) -> Outcome:
+def until_answered(simulation: Simulation, side: Side, requests: int) -> Outcome:
     """Run the one cell of a simulation until so many requests have come and ended."""
     clients = Clients(simulation, Path())
-    cell = Cell(simulation, policy_of(simulation), Path(), clients.receive)
-    clients.begin(cell)
+    cell = cell_of(simulation, side, clients)
     while clients.arrived < requests or clients.unanswered:
         cell.clock.run(cell.clock.now + SLICE_SECONDS)
         if cell.clock.now > MOST_SECONDS:
@@ -51,16 +53,23 @@ def until_answered(simulation: Simulation, requests: int) -> Outcome:
     return outcome(cell, clients.answers, requests)
 
 
-def rate_at_once(simulation: Simulation) -> float:
+def rate_at_once(simulation: Simulation, side: Side) -> float:
     """Return the tokens a second of a simulation that keeps a number of requests."""
-    cell_clients = Clients(simulation, Path())
-    cell = Cell(simulation, policy_of(simulation), Path(), cell_clients.receive)
-    cell_clients.begin(cell)
+    cell = cell_of(simulation, side, Clients(simulation, Path()))
     counters = cell.targets[0].scheduler.stats.counters
     cell.clock.run(simulation.seconds / 4)  # the first answers begin all at once
     before = counters.generation_tokens
     cell.clock.run(simulation.seconds)
     return (counters.generation_tokens - before) / (0.75 * simulation.seconds)
+
+
+def cell_of(simulation: Simulation, side: Side, clients: Clients) -> Cell:
+    """Return the cell of a simulation, with a side's planner, whose clients have begun."""
+    start = RowSelector.start if side.make is None else starting(side.make)
+    policy = policy_of(simulation)
+    cell = Cell(simulation, policy, Path(), clients.receive, start_selector=start)
+    clients.begin(cell)
+    return cell
 
 
 def outcome(cell: Cell, answers: Iterable[Answer], requests: int) -> Outcome:

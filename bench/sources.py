@@ -2,9 +2,9 @@
 
 Three sets of prompts: chats, edits that repeat most of what they are given, and questions over
 quoted passages. Services run at once and are asked one after the other, each alone: plain decoding,
-the text as the only source, recycled rows as the only one, the draft as the only one (serially, in
-one process), text and draft together, which is the default, and all of these. Finished answers are
-left out: prompts that are asked again would be answered from them. Every answer is checked
+the text as the only source, the draft as the only one (serially, in one process), and text and
+draft together, which is the default. Finished answers are left out: prompts that are asked again
+would be answered from them. Every answer is checked
 against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and without: the ratio
 of each to llama.cpp's own plain decoding is what can be compared. `--stages` cuts the target over
 stages, a process each: then plain decoding and the text alone are compared.
@@ -41,10 +41,8 @@ PLAIN = "plain"
 SIDES: dict[str, tuple[Source, ...]] = {
     PLAIN: (),
     "suffix": (Source.SUFFIX,),
-    "recycled": (Source.RECYCLED,),
     "draft": (Source.DRAFT,),
     "together": FREE_SOURCES,
-    "all": (*FREE_SOURCES, Source.RECYCLED),
 }
 """Sources of each side, by name."""
 STAGED = (PLAIN, "suffix")

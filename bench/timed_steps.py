@@ -46,7 +46,6 @@ class Greedy:
     sampling: SamplingParams = GREEDY
     logits_processor: None = None
     logits_wanted: bool = False
-    likeliest_wanted: bool = False
     path_tokens: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)
 
 

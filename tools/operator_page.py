@@ -106,13 +106,8 @@ REMEDIES = MappingProxyType(
         },
         ConditionType.METRICS_AVAILABLE: {
             MetricsReason.METRICS_MISSING: (
-                "See whether the named pod answers on port 8000, and that "
-                "the operator may reach it; with `metrics.source: Prometheus`, see the target's "
-                "page there and [its labels](how-to/control-by-prometheus.md)."
-            ),
-            MetricsReason.PROMETHEUS_FAILED: (
-                "Mend what the message names: the address, the Secret, the operator's right to read"
-                " it (`rbac.readSecrets` of the chart), or the server."
+                "See whether the named pod answers on port 8000, and whether the operator may "
+                "reach it."
             ),
             MetricsReason.METRICS_STALE: ("As above."),
             MetricsReason.NO_PODS: ("Read TargetAvailable."),

@@ -116,8 +116,7 @@ CASES = (
     f" draft: {{{SMALL}, {CALM}, {ONCE}, scaling: {{mode: Static}}}}",
     f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}},"
     f" draft: {{{SMALL}, {CALM}, {ONCE}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
-    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}, metrics: {{staleAfterSeconds: 29,"
-    " prometheus: {url: 'http://p', tokenSecretRef: {name: a}}}",
+    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}, metrics: {{staleAfterSeconds: 29}}",
     f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, {CALM}, placement: SamePod,"
     " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4,"
     f" {PRESSURE}}}",
@@ -198,7 +197,7 @@ HARMLESS = (
 )
 NAMED = (
     "access: {apiKeysSecretRef: {name: a}}",
-    "metrics: {prometheus: {url: 'http://p', basicAuthSecretRef: {name: a}}}",
+    "access: {tlsSecretRef: {name: a}}",
 )
 
 

@@ -16,8 +16,7 @@ import yaml
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, POD, SERVICE
-from outrider.operator.naming import ROLE_LABEL, SERVICE_LABEL
-from outrider.operator.observed import workload
+from outrider.operator.naming import RESTARTED_ANNOTATION, ROLE_LABEL, SERVICE_LABEL
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Object, Space, service
@@ -29,8 +28,6 @@ NAMES = tuple(
 PREVIOUS = os.environ.get("OUTRIDER_PREVIOUS")
 UNLIKE_TODAYS = () if PREVIOUS else ("--peer-certificates=off",)
 OLD_IMAGE = "outrider-worker:previous"
-AT_ONCE = 2
-"""Services that the waves of these tests take at a time."""
 NEWER = "spec.target.newer"
 
 pytestmark = pytest.mark.usefixtures("workers")
@@ -68,13 +65,6 @@ def newer_definition(space: Space) -> Iterator[Object]:
     define(space, DEFINITION)
 
 
-def succeed(previous: OperatorProcess, space: Space) -> None:
-    """The operator before ends, and today's definitions are served."""
-    assert previous.stop() == 0
-    define(space, DEFINITION)
-    space.until(lambda: "upgrade" in space.there(SERVICE, NAMES[0])["spec"], "they are served")
-
-
 def pods(space: Space) -> set[str]:
     """The uids of all pods of services."""
     every = (pod["metadata"] for pod in space.items(POD))
@@ -103,13 +93,6 @@ def new(space: Space) -> set[str]:
     return {name for name, one in targets(space).items() if is_new(one)}
 
 
-def rolling(space: Space) -> set[str]:
-    """Those of them whose pods are not all of it."""
-    kind = {"kind": DEPLOYMENT.name}  # which members of a list do not say
-    found = {name: {**one, **kind} for name, one in targets(space).items() if is_new(one)}
-    return {name for name, one in found.items() if not workload(one).settled}
-
-
 def ready_since(space: Space) -> dict[str, tuple[str, str]]:
     """Status of each service's Ready, and since when: any other status between changes that."""
     found = {name: space.condition(name, "Ready") for name in NAMES}
@@ -135,51 +118,18 @@ def test_a_newer_operator_and_newer_definitions_replace_no_pod_unasked(
     assert previous.stop() == 0
     today = operators.start()
     today.wait_until_leading()
-    space.until(lambda: all(waits(space, name) for name in NAMES), "all wait for their turn")
+    space.until(lambda: all(waits(space, name) for name in NAMES), "they say what waits")
     today.wait_for_passes(2 * len(NAMES))
     assert templates(space) == before
     assert pods(space) == uids
     assert ready_since(space) == ready
     first = NAMES[0]
-    space.patch(SERVICE, first, {"spec": {"upgrade": "AtOnce"}})
-    space.until(lambda: new(space) == {first}, "the one that asks for itself has its turn")
+    space.patch(SERVICE, first, {"metadata": {"annotations": {RESTARTED_ANNOTATION: "now"}}})
+    space.until(lambda: new(space) == {first}, "its pods are replaced")
     space.until(lambda: not space.status(first)["target"].get("nextRevision"), "it says so")
     space.until_at_rest(first)
     today.wait_for_passes(len(NAMES))
     assert {name for name in before if templates(space)[name] != before[name]} == {
         f"{first}-{role}" for role in Role
     }
-    others = NAMES[1:]  # its own edit has to be rolled out first
-    assert [ready_since(space)[name] for name in others] == [ready[name] for name in others]
-
-
-def test_services_take_turns_so_many_at_a_time_and_another_leader_goes_on(
-    previous: OperatorProcess, operators: Operators, space: Space
-) -> None:
-    ready = ready_since(space)
-    succeed(previous, space)
-    for name in targets(space):  # what is begun stays so until the test lets it go on
-        space.patch(DEPLOYMENT, f"{name}-target", {"spec": {"paused": True}})
-    today = operators.start(arguments(space, "--upgrade-services", str(AT_ONCE)))
-    today.wait_until_leading()
-    space.until(lambda: len(new(space)) == AT_ONCE, "the first are given their turn")
-    today.wait_for_passes(2 * len(NAMES))
-    first = new(space)
-    assert len(first) == AT_ONCE
-    today.kill()
-    today.restart()
-    today.wait_for_passes(2 * len(NAMES))
-    assert new(space) == rolling(space) == first
-    for name in NAMES:
-        space.patch(DEPLOYMENT, f"{name}-target", {"spec": {"paused": None}})
-    most: list[int] = []
-
-    def all_new() -> bool:
-        most.append(len(rolling(space)))
-        return new(space) == set(NAMES)
-
-    space.until(all_new, "all have had their turn")
-    assert max(most) <= AT_ONCE
-    for name in NAMES:
-        space.until_at_rest(name)
     assert ready_since(space) == ready

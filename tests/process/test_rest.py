@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.client import PolicySettings, Sampling, State
-from outrider.contract.planning import PlannerKind, TableEntry
+from outrider.client import PolicySettings, Sampling
 from outrider.contract.settings import Dtype, ModelSettings, Role
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
@@ -68,42 +67,14 @@ def test_a_draft_that_rests_runs_no_pass_and_burns_no_processor(
     assert draft.worker.client.state().counters.passes > passes[1]
 
 
-@pytest.mark.parametrize("planner", list(PlannerKind))
-def test_planners_change_under_load_and_lose_no_token(
-    target: Worker, draft: MortalDraft, plain: tuple[int, ...], planner: PlannerKind
-) -> None:
-    pair_with(target, draft.address)
-    static = planner is PlannerKind.STATIC
-    table = (TableEntry(first=1, draft_tokens=3),) if static else ()
-    seen: list[State] = []
-    given = answer(
-        target,
-        500,
-        at={
-            50: lambda: set_policy(target, planner=planner, static_table=table),
-            450: lambda: seen.append(target.until(lambda state: state.planner == planner)),
-            460: lambda: set_policy(target, planner=PlannerKind.GOODPUT, static_table=()),
-        },
-    )
-    assert given.tokens == plain[:500]
-    assert sum(seen[0].counters.planner_steps) > 0
-    assert seen[0].planner_choice
-    assert seen[0].policy.planner is planner
-    assert seen[0].policy.static_table == table
-
-
 @pytest.fixture(scope="module")
 def example(folders: Folders, example_cache: Path) -> Iterator[Worker]:
-    """The example's pair in one process, with three draft tokens a pass."""
+    """The example's pair in one process, with at most three draft tokens a pass."""
     settings = dataclasses.replace(
         folders.settings(Role.TARGET),
         model=ModelSettings(uri=SMOLLM2, dtype=Dtype.INT8),
         colocated=ModelSettings(uri=DRAFT, embeddings_from=SMOLLM2, dtype=Dtype.INT8),
-        policy=PolicySettings(
-            planner=PlannerKind.STATIC,
-            static_table=(TableEntry(first=1, draft_tokens=3),),
-            off_below_percent=0,
-        ),
+        policy=PolicySettings(max_rows=3, off_below_percent=0),
         cache=str(example_cache),
         max_context=1024,
     )

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from outrider.client import Client, Sampling, State
-from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import MAX_REST_SECONDS
@@ -35,12 +34,6 @@ SAMPLINGS = (
     Sampling(temperature=0.3, seed=11, logit_bias=FEW),
     Sampling(repetition_penalty=1.05, logit_bias=FEW | {11: 1.5, 12: -100.0}),
 )
-LOCAL = (SourceKind.SUFFIX, SourceKind.RECYCLED)
-FORCED = {
-    "planner": PlannerKind.STATIC,
-    "static_table": (TableEntry(first=1, draft_tokens=4),),
-}
-"""Four rows a pass wherever there are nodes, whatever the machine makes of their price."""
 
 
 def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
@@ -58,12 +51,9 @@ def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
     return found[-1]
 
 
-@pytest.mark.parametrize("source", LOCAL)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_a_source_without_a_draft_changes_no_token(
-    target: Worker, source: SourceKind, sampling: Sampling
-) -> None:
-    """The text itself, and the likeliest tokens of earlier rows."""
+def test_the_text_without_a_draft_changes_no_token(target: Worker, sampling: Sampling) -> None:
+    source = SourceKind.SUFFIX
 
     def accepted(state: State) -> int:
         return state.counters.source_accepted[SOURCES.index(source)]
@@ -74,7 +64,7 @@ def test_a_source_without_a_draft_changes_no_token(
     assert plain.result.usage.draft_rows == 0
     given = answer(target, COUNT, sampling=sampling)
     assert given.tokens == plain.tokens
-    pair_with(target, sources=(source,), **FORCED)
+    pair_with(target, sources=(source,))
     expected = given.result.usage.accepted_rows + until_helped(target, plain, sampling=sampling)
     target.until(lambda state: accepted(state) - before == expected)
 
@@ -93,7 +83,7 @@ def test_all_sources_change_no_token_whether_the_draft_is_up_or_down(
     events = {100: lambda: let_grow(target, draft.worker), COUNT: lose}
     given = answer(target, 2 * COUNT, events, sampling=REPETITIVE)
     assert given.tokens == plain.tokens
-    pair_with(target, sources=SOURCES, **FORCED)
+    pair_with(target, sources=SOURCES)
     assert until_helped(target, plain, sampling=REPETITIVE) > 0
     counters = target.client.state().counters
     assert sum(counters.source_rows) == counters.draft_rows
@@ -106,7 +96,7 @@ def closed(folders: Folders) -> Iterator[Worker]:
     first."""
     file = folders.logs / "keys"
     file.write_text("first\nsecond\n")
-    policy = PolicySettings(off_below_percent=0, sources=(SourceKind.ANSWERS,), **FORCED)
+    policy = PolicySettings(off_below_percent=0, sources=(SourceKind.ANSWERS,))
     worker = workers.launch(
         folders.settings(Role.TARGET, api_keys_file=str(file), policy=policy), folders.logs
     )

@@ -252,11 +252,6 @@ STATE = Row(
             ),
             kind="table",
         ),
-        Panel(
-            "Services whose pods wait for an upgrade, or are in one",
-            "none",
-            (Query(WHOLE.over("max", f"{OPERATOR}upgrades", by=("state",)), "{{state}}"),),
-        ),
         _by("Decisions of the control loop", "ops", f"{OPERATOR}decisions_total", "action", WHOLE),
         _one(
             "Age of the metrics decided on",

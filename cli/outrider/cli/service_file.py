@@ -3,12 +3,19 @@
 What may be in it is `outrider.operator.spec`'s; here is only what one machine cannot do of it.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
 from outrider.cli.text_file import read_text
-from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
+from outrider.operator.spec import (
+    SpecError,
+    SpeculativeService,
+    Suspend,
+    load_document,
+    read_document,
+)
 
 _PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
 IGNORED = (
@@ -16,7 +23,6 @@ IGNORED = (
     "spec.target.scaling",
     "spec.draft.scaling.maxReplicas",
     *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
-    *(f"spec.metrics.{key}" for key in ("source", "prometheus")),
     *(f"spec.{key}" for key in ("access", "topology", "networkPolicy")),
     *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring", "inferencePool")),
     *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),
@@ -35,10 +41,12 @@ def located_service(text: str, file: Path) -> SpeculativeService:
 
 
 def parse_service(text: str, where: str) -> SpeculativeService:
-    """Return the service of a YAML text that this machine can run; raises `BadInput` with every
-    problem on a line that begins with `where`."""
+    """Return the service of a YAML text that this machine can run, with a line on stderr for each
+    field that is gone; raises `BadInput` with every problem on a line that begins with `where`."""
     try:
-        service = load(text)
+        service = load_document(
+            read_document(text), lambda words: print(f"{where}: {words}", file=sys.stderr)
+        )
     except SpecError as error:
         raise _refusal(where, str(error).splitlines()) from None
     if lines := list(beyond_one_machine(service)):

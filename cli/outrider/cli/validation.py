@@ -59,6 +59,8 @@ class Checked:
     """What `outrider run` refuses, on one machine."""
     ignored: tuple[str, ...] = ()
     """Paths that `outrider run` ignores."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about fields that are gone."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -91,16 +93,18 @@ def _checked(text: str) -> Iterator[Checked]:
 
 
 def _of_document(number: int, line: int, document: Any) -> Checked:
+    warnings: list[str] = []
     try:
-        service = load_document(checked_mapping(document))
+        service = load_document(checked_mapping(document), warnings.append)
     except SpecError as error:
-        return Checked(number, line, errors=_problems(error))
+        return Checked(number, line, errors=_problems(error), warnings=tuple(warnings))
     return Checked(
         number,
         line,
         service.metadata.name,
         refused=tuple(map(Problem.of, beyond_one_machine(service))),
         ignored=tuple(_ignored(service)),
+        warnings=tuple(warnings),
     )
 
 
@@ -114,6 +118,7 @@ def as_json(found: Sequence[Checked]) -> dict[str, Any]:
         "valid": not any(one.errors for one in found),
         "errors": list(_as_json(found, lambda one: one.errors)),
         "refused_by_run": list(_as_json(found, lambda one: one.refused)),
+        "warnings": [sentence for one in found for sentence in one.warnings],
         "ignored_by_run": list(dict.fromkeys(path for one in found for path in one.ignored)),
     }
 

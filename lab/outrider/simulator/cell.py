@@ -15,9 +15,10 @@ from outrider.simulator.costs import pass_times
 from outrider.simulator.description import Simulation
 from outrider.simulator.engine import SimulatedEngine
 from outrider.simulator.language import Pair
-from outrider.simulator.workers import Blueprint, DraftWorker, TargetWorker
+from outrider.simulator.workers import Blueprint, DraftWorker, StartSelector, TargetWorker
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, SetPolicy
+from outrider.worker.target.selection import RowSelector
 
 DRAIN_SECONDS = 1.0
 """From the wish to stop a draft to its end."""
@@ -33,10 +34,12 @@ class Cell:
         folder: Path,
         hear: Callable[[Any], None],
         number: int = 0,
+        start_selector: StartSelector = RowSelector.start,
     ) -> None:
         """Make cell `number`; step costs are taken from `folder`. Raises `SpecError`.
 
-        `hear` is told what targets send to their clients.
+        `hear` is told what targets send to their clients. `start_selector` makes what selects the
+        node rows of each target.
         """
         self.clock, draft = Clock(), simulation.draft
         self._start_seconds = 0.0 if draft is None else draft.start_seconds
@@ -53,6 +56,7 @@ class Cell:
             draft_times=None if draft is None else pass_times(draft, Role.DRAFT, folder),
             policy=policy,
             seed=simulation.seed,
+            start_selector=start_selector,
         )
         first = number * simulation.cell_targets
         self.targets = [

@@ -26,6 +26,7 @@ from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
+from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.batch import TargetBatch
@@ -35,6 +36,10 @@ from outrider.worker.target.sessions import TargetSessions
 
 SendToDraft = Callable[[int, FromTarget], None]
 SendToTarget = Callable[[int, Sequence[FromDraft]], None]
+StartSelector = Callable[
+    [StepCosts, PolicySettings, int, float, WaitPolicyByBatch, float], RowSelector
+]
+"""Makes a selector without measurements, as `RowSelector.start`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +84,7 @@ class Blueprint:
     draft_times: PassTimes | None
     policy: PolicySettings
     seed: int
+    start_selector: StartSelector
 
     def target_worker(
         self, number: int, send: SendToDraft, hear: Callable[[Any], None]
@@ -135,7 +141,7 @@ class Blueprint:
 
     def _target_scheduler(self, send: SendToDraft, serial: bool) -> TargetScheduler:
         target, times = self.target, self.target_times
-        selector = RowSelector.start(
+        selector = self.start_selector(
             times.costs,
             self.policy,
             target.row_capacity,

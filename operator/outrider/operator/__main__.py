@@ -81,10 +81,6 @@ def flags() -> argparse.ArgumentParser:
     add("--peer-issuer", metavar="KIND[.GROUP]/NAME", help=signs)
     own = "folder with the operator's own tls.crt, tls.key and ca.crt, which --peer-issuer signed"
     add("--peer-folder", type=Path, metavar="FOLDER", help=own)
-    waves = "services at once whose pods take up what this version makes of them; 0: none (0)"
-    add("--upgrade-services", type=count, default=0, metavar="N", help=waves)
-    stop = "begin no such replacing of pods, not even where a service asks for it"
-    add("--upgrade-paused", action="store_true", help=stop)
     shape = "text: a line for each message of the log; json: an object (text)"
     add("--log-format", choices=("text", "json"), default="text", help=shape)
     add("--verbose", action="store_true", help="log what kopf does as well")
@@ -119,8 +115,6 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         port=port,
         silence_seconds=found.silence_seconds,
         monitor_labels=labels(parser, "--pod-monitor-label", found.pod_monitor_label),
-        max_upgrades=found.upgrade_services,
-        upgrades_paused=found.upgrade_paused,
         term=Term(
             lease_namespace,
             found.lease_name,

@@ -40,7 +40,6 @@ from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.caller import Caller, MountedCaller, OwnCaller
 from outrider.operator.workers.client import WorkerClients
-from outrider.operator.workers.prometheus_client import PrometheusClient
 
 log = logging.getLogger(__name__)
 LOST = 3
@@ -73,10 +72,6 @@ class OperatorOptions:
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the PodMonitors of services."""
-    max_upgrades: int = 0
-    """Most services at once whose pods are replaced for the operator's sake alone."""
-    upgrades_paused: bool = False
-    """Whether no such replacing begins."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
@@ -122,8 +117,6 @@ async def run(options: OperatorOptions) -> int:
                 kinds=kinds,
                 monitor_labels=options.monitor_labels,
                 namespace=options.own_namespace,
-                max_upgrades=options.max_upgrades,
-                upgrades_paused=options.upgrades_paused,
                 issuer=options.issuer,
             )
             operator = Operator(options, platform, cluster, metrics, health, stop)
@@ -207,7 +200,6 @@ class Operator:
                 on_wait=self._metrics.queue.observe,
                 prepare=reconciler.prepare,
             )
-            reconciler.on_turn(queue.enqueue)
             full = asyncio.ensure_future(
                 resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
             )
@@ -238,9 +230,8 @@ class Operator:
         self, on_answer: Callable[[ServiceKey], None]
     ) -> AsyncIterator[BackgroundWorkers]:
         async with (
-            PrometheusClient(self._cluster) as prometheus,
             WorkerClients(self._caller()) as clients,
-            BackgroundWorkers(clients, prometheus.ask, on_answer) as workers,
+            BackgroundWorkers(clients, on_answer) as workers,
         ):
             yield workers
 

@@ -199,8 +199,6 @@ def _metrics(view: View) -> ConditionState:
     kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.observed, Role.TARGET)
     if not serving:
         return ConditionState(kind, None, MetricsReason.NO_PODS, "no target serves yet")
-    if view.poll.failure:
-        return ConditionState(kind, False, MetricsReason.PROMETHEUS_FAILED, view.poll.failure)
     if view.poll.problems:
         name, problem = next(iter(sorted(view.poll.problems.items())))
         return ConditionState(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")

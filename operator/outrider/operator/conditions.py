@@ -106,10 +106,7 @@ class MetricsReason(enum.StrEnum):
     METRICS_FOUND = "MetricsFound"
     """Every ready pod was read."""
     METRICS_MISSING = "MetricsMissing"
-    """Pods do not answer, or answer without what is needed, or their Prometheus has not scraped
-    them; the message names the first."""
-    PROMETHEUS_FAILED = "PrometheusFailed"
-    """The server of `metrics.prometheus` cannot be asked, or refuses; the message quotes it."""
+    """Pods do not answer, or answer without what is needed; the message names the first."""
     METRICS_STALE = "MetricsStale"
     """The newest are older than `metrics.staleAfterSeconds`."""
     NO_PODS = "NoPods"

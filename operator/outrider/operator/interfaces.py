@@ -1,5 +1,4 @@
-"""Protocols of a pass: it reads a cluster, writes to it and asks its workers, or
-a Prometheus about them.
+"""Protocols of a pass: it reads a cluster, writes to it and asks its workers.
 
 `Watches`, `Cluster` and `BackgroundWorkers` implement them; tests bring a small cluster of their
 own.
@@ -13,7 +12,6 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.claims import Claim
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.pods import Pod
 from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
@@ -51,12 +49,6 @@ class ClusterReader(Protocol):
     def service(self, key: ServiceKey) -> Mapping[str, Any] | None:
         """Return a service, or None if it is not known."""
 
-    def services(self) -> Iterable[ServiceKey]:
-        """Yield all services."""
-
-    def config_maps(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
-        """Yield the ConfigMaps that carry a service's label."""
-
     def children(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
         """Yield what carries a service's label, of all kinds that a service can own."""
 
@@ -70,27 +62,21 @@ class ClaimReader(Protocol):
     holder: str
     """Name of this operator."""
 
-    def refused(self, namespace: str) -> bool:
-        """Return True if a namespace is known to be another operator's, without asking."""
-
     async def claim(self, namespace: str) -> Claim:
         """Return who looks after a namespace; raises `ClusterError`."""
 
 
 class Workers(Protocol):
-    """The workers in their pods, and Prometheuses that know them."""
+    """The workers in their pods."""
 
     def is_asked(self, service: ServiceKey) -> bool:
         """Return True if a poll of a service's pods has no answer yet, or one not taken."""
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
-        """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""
+        """Ask a service's pods; wait a little for the answers."""
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         """Return what a service's pods have answered since the last call."""
-
-    def answer(self, service: ServiceKey) -> Answer | None:
-        """Return what a Prometheus has answered about them since the last call."""
 
     def push(
         self,

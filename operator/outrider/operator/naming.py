@@ -68,9 +68,8 @@ CLAIM_NAME = "outrider-claim"
 """Name of the Lease by which one operator alone looks after a namespace."""
 RIVAL_ANNOTATION = f"{GROUP}/rival"
 """On that Lease: the operator that wants the namespace too."""
-UPGRADE_KEY = "upgrading"
-"""Key of the ConfigMap of a service's intent while its pods are replaced for the operator's
-sake."""
+RESTARTED_ANNOTATION = f"{GROUP}/restarted-at"
+"""On a service, and on its pods as they were made: another value replaces the pods."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
 """Selects everything that the operator made."""
@@ -156,6 +155,12 @@ def identity(namespace: str, service: str, role: str) -> str:
     """Return the DNS name in the certificates of one role's pods: no other service's is the
     same."""
     return f"{role}.{service}.{namespace}.outrider"
+
+
+def restart_command(namespace: str, service: str) -> str:
+    """Return the command that has a service's pods replaced by those that the operator makes."""
+    at = f"{RESTARTED_ANNOTATION}=$(date -Iseconds)"
+    return f"kubectl annotate {KIND.lower()} {service} -n {namespace} {at} --overwrite"
 
 
 def target_name(service: str, replica: int) -> str:

@@ -20,7 +20,7 @@ from outrider.operator.cluster.kinds import (
 from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.pins import Pin, revision_of, template_of
-from outrider.operator.manifests.settings import MEMORY_KEY, is_upgrading
+from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
     PROGRESS_ANNOTATION,
@@ -127,12 +127,6 @@ class Observed:
         intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
         return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
 
-    @property
-    def upgrading(self) -> bool:
-        """True if it is marked that the operator replaces the pods of its own accord."""
-        intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
-        return intent is not None and is_upgrading(intent)
-
     def _own(self, key: ChildKey) -> Object | None:
         live = self.children.get(key)
         return live if live is not None and owned(live, self.owner) else None
@@ -149,7 +143,7 @@ def observe(
 ) -> Observed:
     """Return the observed state from raw objects; `at` in seconds since the epoch."""
     meta = raw["metadata"]
-    owner = _owner(raw)
+    owner = Owner(meta["namespace"], meta["name"], meta["uid"])
     known = {child_key(c): c for c in children}
     mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
     every = [pod(p, at) for p in mine]
@@ -165,20 +159,6 @@ def observe(
         },
         at=at,
     )
-
-
-def is_marked(raw: Object, config_maps: Iterable[Object]) -> bool:
-    """True if it is marked that the operator replaces a service's pods of its own accord: on its
-    own intent, which nobody else's ConfigMap is, and while it stays."""
-    meta = raw["metadata"]
-    owner, name = _owner(raw), intent_name(meta["name"])
-    intents = (one for one in config_maps if one["metadata"]["name"] == name and owned(one, owner))
-    return "deletionTimestamp" not in meta and any(map(is_upgrading, intents))
-
-
-def _owner(raw: Object) -> Owner:
-    meta = raw["metadata"]
-    return Owner(meta["namespace"], meta["name"], meta["uid"])
 
 
 def child_key(child: Object) -> ChildKey:

@@ -9,7 +9,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import (
     MAX_RUNNING,
     AllReduceKind,
@@ -161,7 +160,7 @@ def policy(service: SpeculativeService) -> PolicySettings:
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
     spec = service.spec
-    return None if spec.speculation.decided_by is SpeculationMode.DISABLED else spec.draft
+    return None if spec.speculation.mode is SpeculationMode.DISABLED else spec.draft
 
 
 def _target_settings(
@@ -309,24 +308,15 @@ def _link(speculation: Speculation) -> LinkTransport:
 def _policy(speculation: Speculation) -> PolicySettings:
     off_below, on_above = _switch_percents(speculation)
     return PolicySettings(
-        speculate=speculation.decided_by is not SpeculationMode.DISABLED,
+        speculate=speculation.mode is not SpeculationMode.DISABLED,
         max_rows=speculation.max_rows,
         depth=speculation.depth,
         width=speculation.width,
         nodes_ahead=speculation.nodes_ahead,
         off_below_percent=off_below if speculation.mode is SpeculationMode.ADAPTIVE else 0,
         on_above_percent=on_above,
-        planner=PlannerKind[speculation.planner.name],
-        static_table=_static_table(speculation),
-        bandit_draft_tokens=speculation.bandit.max_draft_tokens,
         sources=tuple(SourceKind[source.name] for source in speculation.sources),
     )
-
-
-def _static_table(speculation: Speculation) -> tuple[TableEntry, ...]:
-    """Return the table in the order of its entries' first numbers."""
-    entries = sorted(speculation.static_table or (), key=lambda entry: entry.first)
-    return tuple(entry.contract for entry in entries)
 
 
 def _switch_percents(speculation: Speculation) -> tuple[int, int]:
@@ -348,7 +338,7 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
     spec = service.spec
     speculation = spec.speculation
     decided = ControlSettings(
-        mode=Mode(speculation.decided_by.value),
+        mode=Mode(speculation.mode.value),
         max_rows=speculation.max_rows,
         disable=DisableRule(**speculation.disable.model_dump()),
         enable=EnableRule(**speculation.enable.model_dump()),

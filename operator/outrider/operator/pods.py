@@ -63,8 +63,6 @@ class Pod:
     """Seconds since it was ready last, or was made; 0: it is ready."""
     ready_for: float = 0.0
     """Seconds since it got ready; 0: it is not."""
-    made_at: float = 0.0
-    """When it was made, in seconds since the epoch."""
     deletion_cost: str = ""
     """What a ReplicaSet that shrinks orders it by; empty: nothing was written."""
     control_port: int = GRPC_PORT
@@ -110,17 +108,11 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
         ready_for=_ready_for(conditions.get("Ready", {}), at),
-        made_at=_made_at(meta),
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
         identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
         client_tls=CLIENT_TLS_ANNOTATION in meta.get("annotations", {}),
     )
-
-
-def _made_at(meta: Object) -> float:
-    made = meta.get("creationTimestamp")
-    return 0.0 if made is None else datetime.datetime.fromisoformat(made).timestamp()
 
 
 def _served(conditions: Mapping[str, Object]) -> bool:

@@ -44,7 +44,7 @@ from outrider.operator.manifests.desired import (
 from outrider.operator.manifests.termination import target_seconds
 from outrider.operator.members import leaders_to_drain
 from outrider.operator.naming import certificate_name, intent_name
-from outrider.operator.observed import Object, Observed, child_key, is_marked, observe
+from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
@@ -53,7 +53,6 @@ from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
 from outrider.operator.view import View
-from outrider.operator.waves import Waves
 from outrider.operator.work_queue import Retry
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll import (
@@ -107,18 +106,12 @@ class Reconciler:
         self._platform = platform
         self._clock = clock
         self._reporter = Reporter(writer, metrics, clock)
-        most, paused = platform.max_upgrades, platform.upgrades_paused
         self._claims = claims
         self._refused: dict[ServiceKey, str] = {}
-        self._waves = Waves(most, paused, self._services, self._marked)
         self._caches: dict[ServiceKey, ServiceCache] = {}
         metrics.services = lambda: {
             key: cache.reported.conditions for key, cache in self._caches.items()
         }
-
-    def on_turn(self, wake: Callable[[ServiceKey], None]) -> None:
-        """Have `wake` called with a service whose turn to be upgraded may have come."""
-        self._waves.wake = wake
 
     def new(self, key: ServiceKey) -> bool:
         """True if a pass has every child to make: more requests than ten other passes."""
@@ -148,7 +141,7 @@ class Reconciler:
         shrinks = deletion_costs.shrinks(observed, replicas_of_spec(observed, service, Role.TARGET))
         if shrinks or cache.poll.due(observed, service, now, seconds):
             before = cache.poll.uids
-            question = cache.poll.question(observed, service, now, seconds)
+            question = cache.poll.question(observed, now, seconds)
             await self._workers.ask(key, question)
             await self._workers.forget(before - cache.poll.uids)
 
@@ -189,12 +182,11 @@ class Reconciler:
         try:
             service = cache.reader.read(observed.raw)
         except SpecError as error:
-            self._waves.leave(key)
-            self._count_upgrades()
             failed = await self._renew(observed, cache)
             await self._report_invalid(key, observed, str(error), cache, failed)
             return RENEWAL_SECONDS if self._platform.certifies else None
-        self._take_answers(key, observed, service, cache.poll)
+        if (reports := self._workers.reports(key)) is not None:
+            cache.poll.record(observed, service, reports)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
@@ -233,27 +225,12 @@ class Reconciler:
         except ClusterError as error:
             log.warning("%s: %s", key, error)
 
-    def _services(self) -> list[ServiceKey]:
-        """Return the services but those of other operators: a new leader has yet to look whose
-        they are, and turns that are marked there go on."""
-        every = self._reader.services()
-        return [key for key in every if self._claims is None or not self._claims.refused(key[0])]
-
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""
         cached = {child_key(one): one for one in (raw, *self._reader.children(key))}
         newest = own_writes.overlay(cached)
         service = newest.pop(child_key(raw))
         return observe(service, newest.values(), self._reader.pods(key), self._clock())
-
-    def _take_answers(
-        self, key: ServiceKey, observed: Observed, service: SpeculativeService, poll: WorkerPoll
-    ) -> None:
-        """Record what workers, and the Prometheus that has their metrics, have answered."""
-        if (reports := self._workers.reports(key)) is not None:
-            poll.record(observed, service, reports)
-        if (answer := self._workers.answer(key)) is not None:
-            poll.record_answer(observed, service, answer, self._clock())
 
     def _decide(
         self, observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool
@@ -292,9 +269,9 @@ class Reconciler:
             await deletion_costs.write(self._writer, observed, cache.poll.reports)
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
-        wanted = self._certified(
-            observed, service, self._in_turn(observed, service, numbers, intent)
-        )
+        platform, current = self._platform, observed.carriers
+        made = desired(observed.owner, service, numbers, intent, platform, current)
+        wanted = self._certified(observed, service, made)
         unproven = frozenset(
             role.value
             for role in roles(service)
@@ -320,37 +297,10 @@ class Reconciler:
                 for role in roles(service)
             },
             unknown_fields=cache.reader.unknown,
+            removed_fields=cache.reader.removed,
+            keeps_pods=bool(wanted.next_revisions),
         )
         return view, wanted
-
-    def _in_turn(
-        self,
-        observed: Observed,
-        service: SpeculativeService,
-        numbers: Mapping[Role, int | None],
-        intent: Intent,
-    ) -> Desired:
-        """Return what is wanted: of pods what today's operator makes of them where it is the
-        service's turn, else what they are."""
-
-        def wanted(upgrading: bool) -> Desired:
-            turn = dataclasses.replace(intent, upgrading=upgrading)
-            platform, current = self._platform, observed.carriers
-            return desired(observed.owner, service, numbers, turn, platform, current)
-
-        marked = wanted(observed.upgrading)
-        turn = self._waves.is_turn(observed, service, marked)
-        self._count_upgrades()
-        return marked if turn == observed.upgrading else wanted(turn)
-
-    def _count_upgrades(self) -> None:
-        self._metrics.upgrades.labels("waiting").set(self._waves.waiting)
-        self._metrics.upgrades.labels("rolling").set(len(self._waves.under_way))
-
-    def _marked(self, key: ServiceKey) -> bool:
-        """True if the watches show that a service's turn to be upgraded is marked."""
-        raw = self._reader.service(key)
-        return raw is not None and is_marked(raw, self._reader.config_maps(key))
 
     def _certified(
         self, observed: Observed, service: SpeculativeService, wanted: Desired
@@ -450,8 +400,6 @@ class Reconciler:
         """Drop the state of a service that is gone; the cluster deletes what it owned."""
         cache = self._caches.pop(key, None)
         self._metrics.forget(*key)
-        self._waves.forget(key)
-        self._count_upgrades()
         if cache is not None:
             await self._workers.forget(cache.poll.uids)
         await self._workers.forget_service(key)

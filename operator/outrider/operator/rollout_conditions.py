@@ -10,6 +10,7 @@ from outrider.operator.conditions import (
     StalledReason,
 )
 from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.naming import restart_command
 from outrider.operator.observed import Workload
 from outrider.operator.problems import lacks, problems
 from outrider.operator.spec import Strategy, Suspend
@@ -46,6 +47,9 @@ def progressing(view: View) -> ConditionState:
     if view.service.spec.suspend is Suspend.SUSPENDED:
         return ConditionState(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
     words = "all replicas are as the service describes them"
+    if view.keeps_pods:
+        command = restart_command(*view.observed.key)
+        words += f"; this version of the operator would make other pods: {command}"
     return ConditionState(kind, False, ProgressingReason.COMPLETE, words)
 
 

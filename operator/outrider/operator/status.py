@@ -13,9 +13,9 @@ from outrider.operator.actions import ours
 from outrider.operator.admission import advice
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
-from outrider.operator.conditions import ConditionType, MetricsReason, ReadyReason
+from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.manifests.desired import Desired, roles
-from outrider.operator.naming import role_name, selector_text
+from outrider.operator.naming import restart_command, role_name, selector_text
 from outrider.operator.observed import Observed
 from outrider.operator.rollout_conditions import rolled_out_generation
 from outrider.operator.spec.status import MAX_ADVICE, MAX_RESOURCES
@@ -34,7 +34,7 @@ traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`benc
 ROLLED_OUT = "RolledOut"
 """Reason of the event that ends a roll-out."""
 UPGRADE_WAITS = "UpgradeWaits"
-"""Reason of the event that begins a wait for the service's turn."""
+"""Reason of the event that says that pods are kept as another version made them."""
 ROLLOUT_REASONS = frozenset((ReadyReason.ROLLING_OUT, ReadyReason.ROLLOUT_FAILED))
 MAX_MESSAGE = 1024
 PERCENTAGES = ("gainPercent", "hitPercent")
@@ -77,9 +77,10 @@ def said(view: View) -> list[str]:
     ignored."""
     every = (
         *advice.on_rival(view.rival),
+        *view.removed_fields,
         *advice.on_unknown(view.unknown_fields),
         *advice.on_unguarded(view.service, any(view.certificates.values())),
-        *advice.on_former_secrets(view.service, view.certificates, view.observed.carriers),
+        *advice.on_former_secrets(view.observed.owner, view.certificates, view.observed.carriers),
         *advice.on(view.service),
     )
     return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]
@@ -149,7 +150,8 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
             yield StatusEvent(False, ReadyReason.ROLLING_OUT, words)
         waited, waits = (one.get(role.value, {}).get("nextRevision") for one in (old, content))
         if waits and waits != waited:
-            words = f"{role}: revision {waits} waits for the service's turn; its pods stay at {now}"
+            words = f"{role}: this version of the operator would make revision {waits}; its pods"
+            words += f" stay at {now} until you replace them: {restart_command(*observed.key)}"
             yield StatusEvent(False, UPGRADE_WAITS, words)
     complete = content.get("rolledOutGeneration") == generation
     begun = old.get("observedGeneration") == generation != old.get("rolledOutGeneration")
@@ -158,12 +160,10 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
 
 
 def _is_told(new: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """True if a condition is an event where it changes: of metrics, a Prometheus that fails or is
-    back, because pods that start have none for a while; roll-outs have events of their own."""
-    reasons = (new["reason"], "" if before is None else before["reason"])
+    """True if a condition is an event where it changes; roll-outs have events of their own."""
     if new["type"] == ConditionType.READY and new["reason"] in ROLLOUT_REASONS:
         return False
-    return new["type"] in EVENT_CONDITIONS or MetricsReason.PROMETHEUS_FAILED in reasons
+    return new["type"] in EVENT_CONDITIONS
 
 
 def _has_changed(new: Mapping[str, Any], before: Mapping[str, Any] | None, is_bad: bool) -> bool:

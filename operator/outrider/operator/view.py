@@ -48,3 +48,7 @@ class View:
     """Operator that wants the service's namespace too, and is refused; empty: none."""
     unknown_fields: tuple[str, ...] = ()
     """Fields of the service that this program does not know and leaves out."""
+    removed_fields: tuple[str, ...] = ()
+    """Sentences about fields of the service that are gone, and left out."""
+    keeps_pods: bool = False
+    """True if this version of the operator would make other pods than those that are kept."""

@@ -217,8 +217,6 @@ class State:
     """Targets: rows of the last pass."""
     last_node_rows: int = 0
     """Targets: node rows among them."""
-    planner: str = ""
-    """Targets: `goodput`, `bandit`, `static` or `off`."""
     planner_choice: str = ""
     """Targets: why the last step that decoded ran the node rows that it did."""
     draft_lag: int = 0

@@ -35,7 +35,6 @@ from outrider.client.state import (
     TimelineSpan,
 )
 from outrider.contract.counters import Counters
-from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
@@ -109,14 +108,10 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
     """The message that replaces a worker's policy."""
     request = control_pb2.SetPolicyRequest()
     for field in dataclasses.fields(policy):
-        if field.name not in ("drafts", "static_table", "sources"):
+        if field.name not in ("drafts", "sources"):
             _put(request.policy, field.name, getattr(policy, field.name))
     request.policy.drafts.extend(policy.drafts)
     request.policy.sources.extend(policy.sources)
-    for entry in policy.static_table:
-        added = request.policy.static_table.add()
-        for name, value in dataclasses.asdict(entry).items():
-            _put(added, name, value)
     return request
 
 
@@ -169,15 +164,11 @@ def _stages(message: control_pb2.StageGroup) -> StageGroup:
 
 
 def _policy(message: control_pb2.Policy) -> PolicySettings:
-    """Convert a policy; a worker that knows no planners has the default one, and one that knows no
-    sources names none: it has drafts alone."""
+    """Convert a policy; a worker that knows no sources names none: it has drafts alone."""
     return _plain(
         PolicySettings,
         message,
         drafts=tuple(message.drafts),
-        planner=PlannerKind(message.planner or PlannerKind.GOODPUT),
-        static_table=tuple(_plain(TableEntry, entry) for entry in message.static_table),
-        bandit_draft_tokens=message.bandit_draft_tokens or PolicySettings().bandit_draft_tokens,
         sources=tuple(map(SourceKind, message.sources)),
     )
 

@@ -301,10 +301,9 @@ DRAFTING_SECONDS = _counter(
 DRAFTING_STATE = _gauge(
     "drafting_state", "1 for the state that drafting is in, 0 for the others.", TARGET, "state"
 )
-PLANNER = _gauge("planner", "1 for the planner in use, 0 for the others.", TARGET, "planner")
 PLANNER_STEPS = _counter(
     "planner_steps",
-    "Steps that decoded by why they ran the node rows that they did (concepts/planners.md).",
+    "Steps that decoded by why they ran the node rows that they did (concepts/planner.md).",
     TARGET,
     "choice",
 )

@@ -9,18 +9,10 @@ import enum
 import json
 import types
 import typing
-from collections.abc import Iterator
 from typing import Any, Self
 
 from outrider.contract.addresses import address_problem, is_host, is_loopback
 from outrider.contract.peers import PeerSettings
-from outrider.contract.planning import (
-    MAX_BANDIT_TOKENS,
-    MAX_TABLE_ROWS,
-    PlannerKind,
-    TableEntry,
-    table_problems,
-)
 from outrider.contract.sources import SourceKind, source_problem
 
 MAX_NODE_ROWS = 64
@@ -79,13 +71,8 @@ POLICY_RANGES = {
     "nodes_ahead": (1, MAX_NODES_AHEAD),
     "off_below_percent": (0, MAX_GAIN_PERCENT),
     "on_above_percent": (0, MAX_GAIN_PERCENT),
-    "bandit_draft_tokens": (1, MAX_BANDIT_TOKENS),
 }
 """Smallest and largest value of each number of a policy."""
-
-
-WHOLE_PASSES = (PlannerKind.BANDIT, PlannerKind.STATIC)
-"""Planners that a target of several stages has not."""
 
 
 class SettingsError(ValueError):
@@ -199,34 +186,21 @@ class PolicySettings:
     """Gain, in percent, that a probe must show for drafting to come back; at most 1000."""
     drafts: tuple[str, ...] = ()
     """Addresses (host:port) of drafts to pair with, each once, at most 1024; targets only."""
-    planner: PlannerKind = PlannerKind.GOODPUT
-    """What decides how many draft tokens passes verify: `goodput`, `bandit`, `static` or `off`."""
-    static_table: tuple[TableEntry, ...] = ()
-    """Draft tokens of each request by running requests, of the planner `static`: every number from
-    1 on once, in order, at most 32 entries, each with `first`, `last` and `draft_tokens`."""
-    bandit_draft_tokens: int = 5
-    """Most draft tokens of a request in a pass that the planner `bandit` tries; 1 to 16."""
     sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
-    """What may propose draft tokens, one or more: `draft`, `suffix`, `recycled` and `answers`; a
-    service has the first two unless it says otherwise."""
+    """What may propose draft tokens, one or more: `draft`, `suffix` and `answers`; a service has
+    the first two unless it says otherwise."""
 
     @property
     def drafts_allowed(self) -> bool:
-        """True unless the policy or its planner wants decoding without drafts for good."""
-        wanted = self.speculate and self.planner is not PlannerKind.OFF
-        return wanted and SourceKind.DRAFT in self.sources
+        """True unless the policy wants decoding without drafts."""
+        return self.speculate and SourceKind.DRAFT in self.sources
 
     @property
     def local_sources(self) -> tuple[SourceKind, ...]:
         """Sources in use that need no draft."""
-        if not self.speculate or self.planner is PlannerKind.OFF:
+        if not self.speculate:
             return ()
         return tuple(kind for kind in self.sources if kind is not SourceKind.DRAFT)
-
-    @property
-    def planning(self) -> tuple[PlannerKind, tuple[TableEntry, ...], int]:
-        """What a planner is made of."""
-        return self.planner, self.static_table, self.bandit_draft_tokens
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -243,29 +217,10 @@ class PolicySettings:
         """Raise `SettingsError` for a number out of its range."""
         for name, (least, most) in POLICY_RANGES.items():
             _within(least, most, f"{path}.{name}", getattr(self, name))
-        for where, problem in table_problems_of(self):
-            raise SettingsError(f"{path}.{where}: {problem}")
         if problem := source_problem(self.sources):
             raise SettingsError(f"{path}.sources: {problem}")
         if wrong := address_problem(self.drafts):
             raise SettingsError(f"{path}.drafts: {wrong}")
-
-
-def table_problems_of(policy: PolicySettings) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a policy's static table: the path below the policy, and why."""
-    table = policy.static_table
-    if len(table) > MAX_TABLE_ROWS:
-        yield "static_table", f"{len(table)} entries are not allowed; at most {MAX_TABLE_ROWS}"
-    if policy.planner is PlannerKind.STATIC:
-        for problem in table_problems(table):
-            where, _, why = problem.partition(": ")
-            yield f"static_table{where}", why
-    elif table:
-        yield "static_table", f"goes with planner static, and planner is {policy.planner}"
-    for at, entry in enumerate(table):
-        if not 0 <= entry.draft_tokens <= MAX_NODE_ROWS:
-            where = f"static_table[{at}].draft_tokens"
-            yield where, f"{entry.draft_tokens} is not allowed; it must be 0 to {MAX_NODE_ROWS}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,11 +396,6 @@ class WorkerSettings:
         self.pipeline.check("settings.pipeline")
         if self.pipeline.stages > 1 and self.role is not Role.TARGET:
             raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
-        if self.pipeline.stages > 1 and self.policy.planner in WHOLE_PASSES:
-            raise SettingsError(
-                f"settings.policy.planner: {self.policy.planner} plans whole passes, and "
-                f"settings.pipeline.stages is {self.pipeline.stages}"
-            )
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 

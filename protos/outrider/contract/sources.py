@@ -11,15 +11,12 @@ class SourceKind(enum.StrEnum):
     """What proposes draft tokens.
 
     DRAFT is the draft model. SUFFIX is the text itself: what followed where its end has occurred
-    before, in prompt or answer; it costs no pass of any model. RECYCLED is what else was likely
-    after the same token in an earlier pass of the target for the same request; its likeliest tokens
-    have to be found in each row of logits. ANSWERS is what followed in finished answers to requests
-    with the same API key; a request without a key has none.
+    before, in prompt or answer; it costs no pass of any model. ANSWERS is what followed in finished
+    answers to requests with the same API key; a request without a key has none.
     """
 
     DRAFT = "draft"
     SUFFIX = "suffix"
-    RECYCLED = "recycled"
     ANSWERS = "answers"
 
 

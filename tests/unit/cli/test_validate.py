@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
+from outrider.cli.service_file import parse_service
 from outrider.cli.validation import Problem, check
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
@@ -149,3 +150,24 @@ def test_a_file_that_is_not_there_is_named() -> None:
 def test_standard_input_that_cannot_be_read_is_named(text: str | bytes, words: str) -> None:
     result = CliRunner().invoke(app, ["validate", "-"], input=text)
     assert str(result.exception) == f"standard input: {words}"
+
+
+GONE = HEAD + (
+    "spec: {target: {model: {uri: 'hf://a/b'}}, upgrade: AtOnce,"
+    " speculation: {planner: Bandit, sources: [Recycled]}}\n"
+)
+
+
+def test_fields_that_are_gone_are_ignored_with_a_warning_each() -> None:
+    result = validated(GONE)
+    assert (result.exit_code, result.stdout) == (0, "-: the service mine is valid\n")
+    paths = ["spec.speculation.planner", "spec.upgrade", "spec.speculation.sources"]
+    lines = result.stderr.splitlines()
+    assert [line.split(" ")[1].rstrip(":") for line in lines] == paths
+    assert all(line.startswith("-: ") and line.endswith("Leave it out.") for line in lines)
+    assert len(json.loads(validated(GONE, "--json").stdout)["warnings"]) == len(paths)
+
+
+def test_a_run_says_what_is_gone_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_service(GONE, "mine.yaml") == parse_service(GOOD, "mine.yaml")
+    assert capsys.readouterr().err.count("mine.yaml: spec.") == 3

@@ -51,7 +51,6 @@ class Case:
 PICKER = ("spec", "endpointPickerRef")
 POD_SPEC = ("spec", "template", "spec")
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
-TABLE = {"planner": "Static", "staticTable": [{"first": 1, "draftTokens": 2}]}
 EXTERNAL = {"scaling": {"mode": "External", "minReplicas": 1, "maxReplicas": 4}, "replicas": None}
 
 
@@ -127,13 +126,6 @@ def _role(role: Role) -> dict[str, Case]:
     }
 
 
-def _server(**more: Any) -> dict[str, Any]:
-    return {"metrics": {"prometheus": {"url": "http://127.0.0.1:1", **more}}}
-
-
-NAMED, SERVER = {"name": "some"}, _server()
-
-
 def _under(path: str, cases: Mapping[str, Case]) -> dict[str, Case]:
     return {f"{path}.{key}": case for key, case in cases.items()}
 
@@ -184,13 +176,6 @@ CASES: dict[str, Case] = {
         policy={"speculate": False, "off_below_percent": 0},
         base={"speculation": {"mode": "Static"}},
     ),
-    "speculation.planner": Case("Bandit", policy={"planner": "bandit"}),
-    "speculation.staticTable": Case(
-        [{"first": 1, "draftTokens": 3}],
-        policy={"static_table": [{"first": 1, "last": 0, "draft_tokens": 3}]},
-        base={"speculation": TABLE},
-    ),
-    "speculation.bandit.maxDraftTokens": Case(3, policy={"bandit_draft_tokens": 3}),
     "speculation.sources": Case(["Draft"], policy={"sources": ["draft"]}),
     "speculation.maxRows": Case(
         3, policy={"max_rows": 3}, base={"speculation": {"mode": "Static"}}
@@ -230,18 +215,6 @@ CASES: dict[str, Case] = {
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "metrics.staleAfterSeconds": Case(30),
-    "metrics.source": Case("Prometheus", base=SERVER),
-    "metrics.prometheus.url": Case("http://127.0.0.1:2", base=SERVER),
-    "metrics.prometheus.tokenSecretRef.name": Case("reader", base=SERVER),
-    "metrics.prometheus.tokenSecretRef.key": Case("word", base=_server(tokenSecretRef=NAMED)),
-    "metrics.prometheus.basicAuthSecretRef.name": Case("reader", base=SERVER),
-    "metrics.prometheus.caConfigMapRef.name": Case("trust", base=_server(url="https://p")),
-    "metrics.prometheus.caConfigMapRef.key": Case(
-        "pem", base=_server(url="https://p", caConfigMapRef=NAMED)
-    ),
-    "metrics.prometheus.namespaceLabel": Case("kubernetes_namespace", base=SERVER),
-    "metrics.prometheus.podLabel": Case("kubernetes_pod_name", base=SERVER),
-    "metrics.prometheus.matchers": Case([{"label": "cluster", "value": "eu"}], base=SERVER),
     "networkPolicy.mode": Case("Disabled", sets=(NETWORK_POLICY, "chat-draft", (), None)),
     "networkPolicy.clientNamespaces": Case(
         ["web"],
@@ -286,7 +259,6 @@ CASES: dict[str, Case] = {
     ),
     "monitoring.mode": Case("Disabled", sets=(POD_MONITOR, "chat", (), None)),
     "suspend": Case("Suspended", sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 0)),
-    "upgrade": Case("AtOnce"),  # test_upgrades says what it does
 }
 
 

@@ -14,11 +14,10 @@ from outrider.contract.settings import PolicySettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import ClaimReader, Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
-from outrider.operator.naming import FIELD_MANAGER
+from outrider.operator.naming import FIELD_MANAGER, RESTARTED_ANNOTATION
 from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
@@ -88,9 +87,6 @@ class Breaking:
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         return self._workers.reports(service)
 
-    def answer(self, service: ServiceKey) -> Answer | None:
-        return self._workers.answer(service)
-
     async def forget_service(self, service: ServiceKey) -> None:
         await self._workers.forget_service(service)
 
@@ -149,8 +145,7 @@ class OneService:
         self.issuer: Issuer | None = None
         self.claims = claims
         self.image = "worker:1"
-        self.max_upgrades = 0
-        self.upgrades_paused = False
+        self.restarts = 0
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -167,8 +162,6 @@ class OneService:
             monitor_labels=labels,
             authorities=self.authorities,
             issuer=self.issuer,
-            max_upgrades=self.max_upgrades,
-            upgrades_paused=self.upgrades_paused,
         )
         self.reconciler = Reconciler(
             writer, self.cluster, writer, self.metrics, platform, self.clock, self.claims
@@ -218,6 +211,15 @@ class OneService:
     def edit(self, change: Callable[[Object], None]) -> None:
         """The user changes the spec."""
         self.cluster.edit(("SpeculativeService", *KEY), lambda body: change(body["spec"]))
+
+    def replace_pods(self) -> None:
+        """The user has the pods replaced, by the command that the status names."""
+        self.restarts += 1
+
+        given = {RESTARTED_ANNOTATION: str(self.restarts)}
+        self.cluster.edit(
+            ("SpeculativeService", *KEY), lambda body: body["metadata"].update(annotations=given)
+        )
 
     @property
     def raw(self) -> Object:

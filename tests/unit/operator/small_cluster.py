@@ -104,25 +104,19 @@ class SmallCluster:
     def pods(self, key: ServiceKey) -> list[Object]:
         return [one for one in self._labelled(key) if one["kind"] == "Pod"]
 
-    def services(self) -> list[ServiceKey]:
-        return [key[1:] for key in self._told if key[0] == "SpeculativeService"]
-
-    def config_maps(self, key: ServiceKey) -> list[Object]:
-        return [one for one in self._labelled(key) if one["kind"] == "ConfigMap"]
-
     # Others.
 
     def edit(self, key: ObjectKey, change: Callable[[Object], None], manager: str = "you") -> None:
         """Edit an existing object, as another client."""
         stored = self.stored[key]
-        before = dict(leaves(stored.body))
+        before, spec = dict(leaves(stored.body)), copied(stored.body.get("spec"))
         change(stored.body)
         after = dict(leaves(stored.body))
         touched = {path for path in after if before.get(path) != after[path]}
         for owned in stored.owners.values():
             owned -= touched | (before.keys() - after.keys())
         stored.owners.setdefault(manager, set()).update(touched)
-        self._finish(stored, spec_changed=True)
+        self._finish(stored, spec_changed=stored.body.get("spec") != spec)
 
     def put(self, body: Object, manager: str = "you") -> Object:
         """Create an object, as another client."""

@@ -16,9 +16,7 @@ from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.control import exposition
 from outrider.operator.control.exposition import NEEDED
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import (
     GROUP_SIZE,
     POD_INDEX,
@@ -28,7 +26,6 @@ from outrider.operator.naming import (
 )
 from outrider.operator.pods import Pod
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
-from outrider.operator.workers.prometheus_client import PodsQuery
 from tests.unit.operator.small_cluster import SmallCluster, copied
 
 
@@ -120,7 +117,6 @@ class SmallWorkers:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._reports: PollAnswer | None = None
-        self._answer: Answer | None = None
         self.policies: dict[str, PolicySettings] = {}
         """By pod's uid."""
         self.pushed: list[int] = []
@@ -145,35 +141,17 @@ class SmallWorkers:
         """Why the others are refused; empty: they are not."""
         self.gain = 1.5
         """Of every window in which there was drafting."""
-        self.prometheus: Callable[[PodsQuery], Answer | None] = self.scraped
-        """What a Prometheus answers; None: nothing yet."""
 
     def is_asked(self, service: ServiceKey) -> bool:
         return False
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
         found = {pod.uid: self.report(pod) for pod in question.pods}
-        if not question.metrics:
-            found = {uid: replace(report, metrics=None) for uid, report in found.items()}
         self._reports = PollAnswer(question, found)
-        if question.query is not None:
-            self._answer = self.prometheus(question.query)
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         taken, self._reports = self._reports, None
         return taken
-
-    def answer(self, service: ServiceKey) -> Answer | None:
-        taken, self._answer = self._answer, None
-        return taken
-
-    def scraped(self, question: PodsQuery) -> Answer:
-        """What a Prometheus says that has scraped all pods just now."""
-        samples = (
-            exposition.parse(self._metrics(pod.uid, pod.role), pod.uid, self._clock())
-            for pod in question.pods
-        )
-        return Answer(tuple(samples))
 
     async def forget_service(self, service: ServiceKey) -> None:
         self.forgotten_services.add(service)

@@ -241,27 +241,10 @@ def test_a_break_even_that_few_drafts_reach_is_named(
     ("metrics", "words"),
     [
         ("{}", []),
-        ("{source: Prometheus, prometheus: {url: 'http://p'}}", []),
         ("{staleAfterSeconds: 29}", ["spec.metrics.staleAfterSeconds: is less than two looks"]),
-        (
-            "{prometheus: {url: 'http://p'}}",
-            ["spec.metrics.prometheus: does nothing where source is Pods"],
-        ),
-        (
-            "{source: Prometheus, staleAfterSeconds: 29, prometheus: {url: 'http://p'}}",
-            ["spec.metrics.staleAfterSeconds: is less than two looks"],
-        ),
-        (
-            "{source: Prometheus, prometheus: {url: 'http://p', tokenSecretRef: {name: a}}}",
-            ["spec.metrics.prometheus.url: http sends what the Secret holds in plain text"],
-        ),
-        (
-            "{source: Prometheus, prometheus: {url: 'https://p', tokenSecretRef: {name: a}}}",
-            [],
-        ),
     ],
 )
-def test_advice_on_the_source_of_metrics(metrics: str, words: list[str]) -> None:
+def test_advice_on_the_age_of_metrics(metrics: str, words: list[str]) -> None:
     target = f"{{model: {{uri: 'hf://o/large'}}, {CALM}}}"
     found = list(advice.on(load(f"{HEAD}spec: {{target: {target}, metrics: {metrics}}}")))
     assert len(found) == len(words)

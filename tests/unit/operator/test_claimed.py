@@ -14,10 +14,6 @@ class Told:
         self.holder = OURS
         self.now: Claim | ClusterError = claim
 
-    def refused(self, namespace: str) -> bool:
-        assert namespace == KEY[0]
-        return isinstance(self.now, Claim) and not self.now.is_ours
-
     async def claim(self, namespace: str) -> Claim:
         assert namespace == KEY[0]
         if isinstance(self.now, ClusterError):

@@ -9,7 +9,6 @@ import yaml
 
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.conditions import REASONS, ConditionType
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import Object
 from tests.unit.operator.one_service import SPEC, START, OneService
 
@@ -124,13 +123,6 @@ def silent(service: OneService) -> None:
     service.rest(6)
     service.workers.silent = True
     service.rest(2)
-
-
-def unreachable(service: OneService) -> None:
-    server = {"source": "Prometheus", "prometheus": {"url": "http://prometheus"}}
-    service.edit(lambda spec: spec.update(metrics=server))
-    service.workers.prometheus = lambda question: Answer(failure="no answer")
-    service.rest(6)
 
 
 def recreating(service: OneService) -> None:
@@ -254,7 +246,6 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.LINK_ESTABLISHED, "True", "NotRequired", described(draft=None)),
     (ConditionType.METRICS_AVAILABLE, "True", "MetricsFound", rested),
     (ConditionType.METRICS_AVAILABLE, "False", "MetricsMissing", silent),
-    (ConditionType.METRICS_AVAILABLE, "False", "PrometheusFailed", unreachable),
     (ConditionType.METRICS_AVAILABLE, "Unknown", "NoPods", starting),
     (ConditionType.PROGRESSING, "False", "Complete", rested),
     (ConditionType.PROGRESSING, "True", "RollingOut", begun),

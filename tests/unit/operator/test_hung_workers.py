@@ -8,7 +8,6 @@ import yaml
 
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
@@ -17,7 +16,6 @@ from outrider.operator.work_queue import MAX_AT_ONCE, WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.poll_question import PodReport
-from outrider.operator.workers.prometheus_client import PodsQuery
 from tests.unit.operator.one_service import SPEC
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
@@ -39,7 +37,7 @@ class HangingClients(WorkerClients):
         self.go = asyncio.Event()
         """Lets one of them end, without an answer."""
 
-    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         asked = list(pods)
         await self._hang_for(asked)
         self._workers.silent = any(pod.name.startswith("hung") for pod in asked)
@@ -54,10 +52,6 @@ class HangingClients(WorkerClients):
             self.hanging += 1
             await self.go.wait()
             self.go.clear()
-
-
-async def no_prometheus(question: PodsQuery) -> Answer:
-    raise AssertionError("nobody asks one")
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -124,9 +118,7 @@ def test_an_edit_of_a_healthy_service_waits_for_no_pod_that_hangs() -> None:
     async def scene() -> None:
         async with HangingClients() as clients:
             fleet: Fleet | None = None
-            workers = BackgroundWorkers(
-                clients, no_prometheus, lambda key: fleet and fleet.queue.enqueue(key)
-            )
+            workers = BackgroundWorkers(clients, lambda key: fleet and fleet.queue.enqueue(key))
             async with workers:
                 fleet = Fleet(workers)
                 await fleet.make()
@@ -146,9 +138,7 @@ def test_an_answer_that_comes_after_the_next_poll_was_due_is_taken() -> None:
     async def scene() -> None:
         async with HangingClients() as clients:
             fleet: Fleet | None = None
-            workers = BackgroundWorkers(
-                clients, no_prometheus, lambda key: fleet and fleet.queue.enqueue(key)
-            )
+            workers = BackgroundWorkers(clients, lambda key: fleet and fleet.queue.enqueue(key))
             async with workers:
                 fleet = Fleet(workers)
                 await fleet.make()

@@ -59,6 +59,8 @@ class Pair:
     """Step costs of the target."""
     context: int = CONTEXT
     """Most tokens of one sequence."""
+    start_selector: Callable[..., RowSelector] = RowSelector.start
+    """Makes the target's selector of node rows."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -73,7 +75,7 @@ class Pair:
         self.target_kv_cache = TokenPool(self.running, longest, blocks)
         self.target_model = HashModel(self.target_kv_cache)
         self.target_runner = TargetRunner(self.target_model, VOCABULARY)
-        row_selector = RowSelector.start(
+        row_selector = self.start_selector(
             self.costs,
             PolicySettings(),
             self.row_capacity,

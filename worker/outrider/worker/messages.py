@@ -482,7 +482,7 @@ class Finished:
     timing: Timing
     detail: str = ""
     planned: str = ""
-    """A `PlannerKind`, a slash, and the `Choice` of the last step that decoded."""
+    """The `Choice` of the last step that decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,8 +532,6 @@ class EngineReport:
     """A draft only: it has closed every session and takes no more."""
     drafting: str = ""
     """A target only: state of drafting, or `disabled` by the policy."""
-    planner: str = ""
-    """A target only: a `PlannerKind`."""
     planner_choice: str = ""
     """A target only: a `Choice`, of the last step that decoded."""
     draft_lag: int = 0

@@ -50,15 +50,10 @@
 {{- end }}
 {{- if $signs }}
 # Certificates of services' pods, and the authorities beside the Lease; a name cannot be asked of what
-# is not there yet. Credentials for the Prometheus that a service names can be read with it too.
+# is not there yet.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, list, watch, create, patch, delete]
-{{- else if .Values.rbac.readSecrets }}
-# Credentials for the Prometheus that a service names, one Secret by its name.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [get]
 {{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]

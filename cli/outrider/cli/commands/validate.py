@@ -48,6 +48,8 @@ def validate(
         where = str(file)
         if len(found) > 1 and one.line is not None:
             where += f": document {one.number}, line {one.line}"
+        for warning in one.warnings:
+            print(f"{where}: {warning}", file=sys.stderr)
         errors += [f"{where}: {problem}" for problem in one.errors]
         if not one.errors:
             print(f"{where}: the service {one.name} is valid")

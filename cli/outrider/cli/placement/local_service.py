@@ -60,7 +60,7 @@ class LocalService:
         own = self.chooser.service.spec
         if self.arrangement.placement is not None:
             return None
-        if own.draft is None or own.speculation.decided_by is SpeculationMode.DISABLED:
+        if own.draft is None or own.speculation.mode is SpeculationMode.DISABLED:
             return None
         if self.choice is not None and self.choice.best.arrangement.placement is None:
             return FASTEST
@@ -103,7 +103,7 @@ def is_open(service: SpeculativeService) -> bool:
         draft is not None
         and draft.placement is Placement.AUTO
         and draft.replicas != 0
-        and service.spec.speculation.decided_by is not SpeculationMode.DISABLED
+        and service.spec.speculation.mode is not SpeculationMode.DISABLED
     )
 
 
@@ -117,7 +117,7 @@ def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangem
     """Return the arrangement that the service's own fields come to."""
     spec = service.spec
     threads = workshop.options.threads or spec.target.engine.threads
-    off = spec.speculation.decided_by is SpeculationMode.DISABLED
+    off = spec.speculation.mode is SpeculationMode.DISABLED
     if spec.draft is None or spec.draft.replicas == 0 or off:
         return Arrangement(None, threads)
     placement = spec.draft.placement

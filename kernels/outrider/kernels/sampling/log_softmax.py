@@ -65,21 +65,6 @@ def best(
 
 
 @njit(cache=True, nogil=True)
-def likeliest_of(
-    logits: np.ndarray, token_ids: np.ndarray, out_tokens: np.ndarray, out_logits: np.ndarray
-) -> None:
-    """Fill in the likeliest tokens of each row and their logits, likeliest first.
-
-    logits float32[rows, vocab]; token_ids int32[vocab], those of its columns; out_tokens int32 and
-    out_logits float32[rows, count], `NONE` and -inf where fewer are above -inf. A row with a NaN
-    may miss some.
-    """
-    out_tokens[:], out_logits[:] = NONE, -np.inf
-    for row in range(logits.shape[0]):
-        largest(logits[row], token_ids, out_tokens[row], out_logits[row])
-
-
-@njit(cache=True, nogil=True)
 def largest(
     scores: np.ndarray, token_ids: np.ndarray, out_tokens: np.ndarray, found: np.ndarray
 ) -> None:

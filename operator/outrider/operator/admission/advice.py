@@ -12,7 +12,9 @@ from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.control.break_even import LEAST_PERCENT, break_even
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import former_secret
+from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.naming import restart_command
 from outrider.operator.plan import control, sessions
 from outrider.operator.spec import Automatic, Draft, SpeculationMode, SpeculativeService
 from outrider.operator.spec.rule import violations
@@ -47,17 +49,17 @@ def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:
 
 
 def on_former_secrets(
-    service: SpeculativeService, wanted: Mapping[Role, str], current: Mapping[Role, RoleCarriers]
+    owner: Owner, wanted: Mapping[Role, str], current: Mapping[Role, RoleCarriers]
 ) -> Iterator[str]:
     """Yield a sentence for each role whose pods keep a certificate of whoever signed before;
     `wanted`: names of the Secrets that their certificates are to be in."""
     for role, name in wanted.items():
         carriers = current.get(role, RoleCarriers())
-        if former := former_secret(service.metadata.name, role, carriers, name):
+        if former := former_secret(owner.name, role, carriers, name):
             words = f"pods of {role} keep the certificate in the Secret {former}, which this"
             words += " operator does not renew, and with which it does not reach them"
-            ways = "spec.upgrade AtOnce, an edit of the role, or upgrade.maxServices of the chart"
-            yield f"spec.upgrade: {words}: have them replaced before it expires, by {ways}"
+            command = restart_command(owner.namespace, owner.name)
+            yield f"{words}: have them replaced before it expires: {command}"
 
 
 def on(service: SpeculativeService) -> Iterator[str]:

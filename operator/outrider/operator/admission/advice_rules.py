@@ -14,7 +14,6 @@ from outrider.operator.admission.role_advice import replaced, role_advice
 from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.spec import (
     DraftScaling,
-    MetricsSource,
     Pipeline,
     Spec,
     Speculation,
@@ -44,26 +43,11 @@ _TARGET = (
 
 _METRICS = (
     Rule(
-        "spec.metrics",
-        "self.source == 'Prometheus' || !has(self.prometheus)",
-        "does nothing where source is Pods",
-        lambda m: m.source is MetricsSource.PROMETHEUS or m.prometheus is None,
-        ".prometheus",
-    ),
-    Rule(
         "spec",
         "self.metrics.staleAfterSeconds >= 2 * self.speculation.control.intervalSeconds",
         "is less than two looks, one every speculation.control.intervalSeconds",
         lambda s: s.metrics.stale_after_seconds >= 2 * s.speculation.control.interval_seconds,
         ".metrics.staleAfterSeconds",
-    ),
-    Rule(
-        "spec.metrics.prometheus",
-        "!self.url.startsWith('http://') ||"
-        " !(has(self.tokenSecretRef) || has(self.basicAuthSecretRef))",
-        "http sends what the Secret holds in plain text",
-        lambda p: not (p.url.startswith("http://") and p.has_secret),
-        ".url",
     ),
 )
 

@@ -41,8 +41,6 @@ _REFERENCES = (
     "access.?tlsSecretRef",
     "target.?model.?tokenSecretRef",
     "draft.?model.?tokenSecretRef",
-    "metrics.?prometheus.?tokenSecretRef",
-    "metrics.?prometheus.?basicAuthSecretRef",
 )
 VARIABLES = {
     "pods": f"[{', '.join(_PODS)}]",

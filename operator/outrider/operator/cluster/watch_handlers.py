@@ -15,7 +15,6 @@ import kopf
 
 from outrider.operator.cluster.kinds import (
     CHILDREN,
-    CONFIG_MAP,
     DEPLOYMENT,
     GUARDED,
     ISSUED,
@@ -88,10 +87,6 @@ class Watches:
     def services(self) -> list[ServiceKey]:
         """Return all services."""
         return list(self._indices.get(SERVICE.plural, ()))
-
-    def config_maps(self, key: ServiceKey) -> list[Object]:
-        """Return the ConfigMaps that carry a service's label."""
-        return list(self._of(CONFIG_MAP, key))
 
     def versions(self, kind: ObjectKind) -> dict[str, str]:
         """Return the resource version of each object of a kind, by uid."""

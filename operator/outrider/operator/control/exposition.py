@@ -1,7 +1,7 @@
 """A worker's series as a sample, read from its `/metrics`; refuses implausible values.
 
 Names are the contract's, the grammar of the text is prometheus_client's. Leaves fetching to its
-caller, and series that a Prometheus has scraped to `prometheus`.
+caller.
 """
 
 import math
@@ -56,12 +56,7 @@ class ExpositionError(ValueError):
 
 def parse(text: str, uid: str, at: float) -> Sample:
     """Return the sample of the pod `uid` at the time `at`; raise `ExpositionError`."""
-    return sample(_read(text), uid, at)
-
-
-def sample(points: Iterable[Point], uid: str, at: float) -> Sample:
-    """Return the sample that the needed series of one worker make; raise `ExpositionError`."""
-    series = _Series(points)
+    series = _Series(_read(text))
     if series.role() is Role.DRAFT:
         return DraftSample(
             uid=uid,

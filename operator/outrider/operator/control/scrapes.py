@@ -40,17 +40,6 @@ class Scrapes:
             since = now
         return Scrapes(self.later, later, self.count + 1, since)
 
-    def has_news(self, scraped: Iterable[Sample], targets: Collection[str]) -> bool:
-        """True if each of the `targets` (uids) that a scrape shows has a newer sample than the last
-        one, and there is one.
-
-        For scrapes that another program makes: of a window that began with each target's last
-        sample all of them have to be at its end.
-        """
-        shown = [sample for sample in scraped if sample.uid in targets]
-        known = [(self.later.get(sample.uid), sample) for sample in shown]
-        return bool(known) and all(old is None or old.at < new.at for old, new in known)
-
     def window(
         self, ready: Collection[str], now: float, stale_after_seconds: float
     ) -> Window | None:

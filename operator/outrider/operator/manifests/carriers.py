@@ -24,6 +24,7 @@ from outrider.operator.manifests.pins import (
     UNSEEN,
     Pin,
     as_written,
+    restarted_at,
     revision_of,
     settings_of,
     template_of,
@@ -170,7 +171,8 @@ class RoleCarriers:
         lives = (template_of(one.live) for one in self.of(kind))
         for live in lives:
             startable = self.config_maps.issuperset(settings_of(live))
-            if revision_of(live) == self.pin.revision and startable:
+            asked = restarted_at(live) != restarted_at(built)
+            if revision_of(live) == self.pin.revision and startable and not asked:
                 return as_written(live)
         return None
 

@@ -26,7 +26,12 @@ from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.pins import settings_of
 from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
-from outrider.operator.naming import certificate_name, issued_name, selector
+from outrider.operator.naming import (
+    RESTARTED_ANNOTATION,
+    certificate_name,
+    issued_name,
+    selector,
+)
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import (
     Automatic,
@@ -61,10 +66,6 @@ class Platform:
     """Those of the operator that sign the certificates of workers; None: it signs none."""
     issuer: Issuer | None = None
     """Who signs them in its place; None: nobody does."""
-    max_upgrades: int = 0
-    """Most services at once whose pods are replaced for the operator's sake alone."""
-    upgrades_paused: bool = False
-    """True if no such replacing begins."""
 
     @property
     def certifies(self) -> bool:
@@ -85,8 +86,6 @@ class Intent:
 
     policy: PolicySettings
     memory: str
-    upgrading: bool = False
-    """True while it is the service's turn to take up what today's operator makes of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Desired:
     selectors: Mapping[Role, Mapping[str, str]]
     """Labels of each role's pods that answer: one of each replica."""
     next_revisions: Mapping[Role, str] = field(default_factory=dict)
-    """Revisions that roles would have, and that wait for the service's turn."""
+    """Revisions that this operator would make of roles whose pods are kept."""
 
 
 def desired(
@@ -115,13 +114,13 @@ def desired(
     built = {
         role: _workload_inputs(owner, service, role, platform, current) for role in roles(service)
     }
-    inputs = built if intent.upgrading else {role: one.pinned for role, one in built.items()}
+    inputs = {role: one.pinned for role, one in built.items()}
     planned = {
         role: workload_plan.plan_workloads(one, replicas[role]) for role, one in inputs.items()
     }
     objects = (
         workloads.service_account(owner),
-        settings.intent_map(owner, intent.policy, intent.memory, intent.upgrading),
+        settings.intent_map(owner, intent.policy, intent.memory),
         network.front(owner, planned[Role.TARGET].leader_labels, tls=service.spec.client_tls),
         *_pod_monitor(owner, service, platform),
         *_inference_pool(owner, service, platform, planned[Role.TARGET]),
@@ -177,6 +176,7 @@ def _workload_inputs(
         leaders=_leaders(owner, service, platform, current),
         discovery=workload_plan.group_discovery(owner, role, spec.parallelism, shape),
         rules=platform.pods,
+        restarted_at=service.metadata.annotations.get(RESTARTED_ANNOTATION, ""),
     )
     return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), own)
 

@@ -1,9 +1,10 @@
-"""Pinned pod templates: what only the operator would change of them waits for its turn. Pure.
+"""Pinned pod templates: a service keeps its pods until it changes, whatever the operator is. Pure.
 
 A template follows from the service and from the operator: its version, its flags, its defaults. An
-edit of the service is carried out at once, with today's operator's template. A template that
-differs for any other reason is kept as the cluster has it. What tells the two apart is the status
-that the last pass wrote. Leaves turns to `waves`.
+edit of the service is carried out at once, with today's operator's template; so is another value of
+its annotation `RESTARTED_ANNOTATION`, which the template carries. A template that differs for any
+other reason is kept as the cluster has it. What tells an edit is the status that the last pass
+wrote.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,12 @@ from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.conditions import ConditionType
-from outrider.operator.naming import GROUP_LABEL, REVISION_LABEL, SETTINGS_ANNOTATION
+from outrider.operator.naming import (
+    GROUP_LABEL,
+    RESTARTED_ANNOTATION,
+    REVISION_LABEL,
+    SETTINGS_ANNOTATION,
+)
 
 Seen = Mapping[str, Any]
 
@@ -66,6 +72,11 @@ def revision_of(template: Seen) -> str:
     """Return the revision that a template's pods carry; empty: they carry none."""
     labels = template.get("metadata", {}).get("labels", {})
     return str(labels.get(REVISION_LABEL, ""))
+
+
+def restarted_at(template: Seen) -> str:
+    """Return the value of the service's annotation that a template was made for; empty: none."""
+    return str(template.get("metadata", {}).get("annotations", {}).get(RESTARTED_ANNOTATION, ""))
 
 
 def settings_of(template: Seen) -> tuple[str, ...]:

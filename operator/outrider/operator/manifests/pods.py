@@ -23,6 +23,7 @@ from outrider.operator.naming import (
     CLIENT_TLS_ANNOTATION,
     CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
+    RESTARTED_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     group_labels,
@@ -64,6 +65,8 @@ class PodPlan:
     discovery: GroupDiscovery | None = None
     """Variables by which the pods of a replica find each other; None: it has one pod."""
     rules: PodRules = field(default_factory=PodRules)
+    restarted_at: str = ""
+    """Value of the service's annotation that replaces pods where it changes; empty: none."""
 
     @property
     def workers(self) -> tuple[PodWorker, ...]:
@@ -123,6 +126,8 @@ def _annotations(owner: Owner, plan: PodPlan) -> dict[str, str]:
         found[IDENTITY_ANNOTATION] = name
     if plan.worker.tls is not None:
         found[CLIENT_TLS_ANNOTATION] = "true"
+    if plan.restarted_at:
+        found[RESTARTED_ANNOTATION] = plan.restarted_at
     return found
 
 

@@ -6,8 +6,6 @@ restarts finds its own. The policy is not part of them: it changes without a rol
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from outrider.contract.process import (
     CONTROL_PORT,
@@ -21,7 +19,7 @@ from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import CONFIG_MAP
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.manifests.termination import LAME_DUCK_SECONDS, target_seconds
-from outrider.operator.naming import UPGRADE_KEY, intent_name, role_name
+from outrider.operator.naming import intent_name, role_name
 
 SETTINGS_KEY = "settings.json"
 POLICY_KEY = "policy.json"
@@ -89,18 +87,10 @@ def settings_name(owner: Owner, settings: WorkerSettings) -> str:
     return f"{role_name(owner.name, settings.role)}-{digest(json.loads(settings.to_json()))}"
 
 
-def intent_map(owner: Owner, policy: PolicySettings, memory: str, upgrading: bool) -> Object:
-    """Return the ConfigMap with the policy that pods start from and the control loop's memory;
-    `upgrading`: the operator replaces the pods of its own accord."""
+def intent_map(owner: Owner, policy: PolicySettings, memory: str) -> Object:
+    """Return the ConfigMap with the policy that pods start from and the control loop's memory."""
     data = {POLICY_KEY: policy.to_json(), MEMORY_KEY: memory}
-    if upgrading:
-        data[UPGRADE_KEY] = "true"
     return child(CONFIG_MAP, owner, intent_name(owner.name), data=data)
-
-
-def is_upgrading(intent: Mapping[str, Any]) -> bool:
-    """True if it is marked that the operator replaces a service's pods of its own accord."""
-    return UPGRADE_KEY in intent.get("data", {})
 
 
 def is_settings(name: str, service: str) -> bool:

@@ -42,11 +42,6 @@ SECONDS = (
 DECISIONS = "Changes of the policy or of replicas that the control loop decided on."
 METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
 
-UPGRADES = (
-    "Services whose pods the operator would replace of its own accord (waiting) or does (rolling)."
-)
-
-
 RESOURCES = "Services, by condition and its status."
 PROBLEMS = "1 for each service whose Ready is not True, and for each whose Degraded is."
 
@@ -103,7 +98,6 @@ class OperatorMetrics:
             "watch_last_event_age_seconds",
             "Time since the last event of any watch.",
         )
-        self.upgrades = self._gauge("upgrades", UPGRADES, "state")
         self.services: Callable[[], Mapping[ServiceKey, Conditions]] = dict
         """What was reported last of each service."""
         self.resources = self._scraped("resources", RESOURCES, self._count, "condition", "status")

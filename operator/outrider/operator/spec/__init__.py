@@ -5,7 +5,12 @@ against them in resources.
 """
 
 from outrider.operator.spec.access import Access, ApiKeysSecretRef, TlsSecretRef
-from outrider.operator.spec.document import SpecError, checked_mapping, read_documents
+from outrider.operator.spec.document import (
+    SpecError,
+    checked_mapping,
+    read_document,
+    read_documents,
+)
 from outrider.operator.spec.engine import (
     DeviceKind,
     DraftEngine,
@@ -15,7 +20,7 @@ from outrider.operator.spec.engine import (
     TargetEngine,
     TargetParallelism,
 )
-from outrider.operator.spec.metrics import Metrics, MetricsSource, Prometheus
+from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import (
@@ -44,7 +49,6 @@ from outrider.operator.spec.service import (
     Spec,
     SpeculativeService,
     Suspend,
-    Upgrade,
     load,
     load_document,
 )
@@ -81,14 +85,12 @@ __all__ = [
     "EngineSpec",
     "Link",
     "Metrics",
-    "MetricsSource",
     "ModelSource",
     "NetworkPolicy",
     "Offload",
     "Parallelism",
     "Pipeline",
     "Placement",
-    "Prometheus",
     "Requests",
     "Resources",
     "RoleSpec",
@@ -114,10 +116,10 @@ __all__ = [
     "Topology",
     "TopologyPolicy",
     "Update",
-    "Upgrade",
     "checked_mapping",
     "load",
     "load_document",
+    "read_document",
     "read_documents",
     "read_scaler",
     "read_template",

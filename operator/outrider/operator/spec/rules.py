@@ -1,14 +1,14 @@
 """Rules between fields of a service and of a scaler.
 
 A test feeds the same objects to both forms of a rule. Leaves the rules of a draft's placement to
-`placement_rules`, those of the planner to `planner_rules`.
+`placement_rules`, those of sources to `source_rules`.
 """
 
 import re
 
 from outrider.operator.spec.placement_rules import PLACEMENT
-from outrider.operator.spec.planner_rules import PLANNER
 from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.source_rules import SOURCES
 
 NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_NAME = 40
@@ -274,27 +274,6 @@ _METRICS = (
         ".metrics.staleAfterSeconds",
         tolerated=True,
     ),
-    Rule(
-        "spec.metrics",
-        "self.source != 'Prometheus' || has(self.prometheus)",
-        "must name the server's url where source is Prometheus",
-        lambda m: m.source != "Prometheus" or m.prometheus is not None,
-        ".prometheus",
-    ),
-    Rule(
-        "spec.metrics.prometheus",
-        "!has(self.tokenSecretRef) || !has(self.basicAuthSecretRef)",
-        "must be left out where basicAuthSecretRef is there",
-        lambda p: p.token_secret_ref is None or p.basic_auth_secret_ref is None,
-        ".tokenSecretRef",
-    ),
-    Rule(
-        "spec.metrics.prometheus",
-        "!has(self.caConfigMapRef) || self.url.startsWith('https://')",
-        "goes with a url of https",
-        lambda p: p.ca_config_map_ref is None or p.url.startswith("https://"),
-        ".caConfigMapRef",
-    ),
 )
 
 _NAME = Rule(
@@ -324,7 +303,7 @@ SERVICE = (
     *_PIPELINE,
     *PLACEMENT,
     *_SPECULATION,
-    *PLANNER,
+    *SOURCES,
     *_METRICS,
 )
 """Rules of a `SpeculativeService`."""

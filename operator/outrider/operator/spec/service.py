@@ -5,7 +5,7 @@ Leaves its parts to their modules, and rules between them to `rules`.
 
 import enum
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -23,6 +23,7 @@ from outrider.operator.spec.reading import (
     validate_stored,
     without_server_fields,
 )
+from outrider.operator.spec.removed import without_removed
 from outrider.operator.spec.roles import Draft, Placement, Target
 from outrider.operator.spec.rule import check_rules
 from outrider.operator.spec.rules import SERVICE
@@ -41,14 +42,6 @@ class Suspend(enum.StrEnum):
 
     RUNNING = "Running"
     SUSPENDED = "Suspended"
-
-
-class Upgrade(enum.StrEnum):
-    """When pods take up what a newer operator, or other settings of it, would make of them."""
-
-    IN_TURN = "InTurn"
-    AT_ONCE = "AtOnce"
-    ON_EDIT = "OnEdit"
 
 
 class Spec(SpecPart):
@@ -76,11 +69,6 @@ class Spec(SpecPart):
     """InferencePool for gateways of the Gateway API."""
     suspend: Suspend = Suspend.RUNNING
     """Suspended: no pods of either role; everything else stays."""
-    upgrade: Upgrade = Upgrade.IN_TURN
-    """When pods are replaced because the operator changed, its default image or its settings, and
-    not the service. InTurn: when the operator's waves come to it, which they do only if they are
-    asked for. AtOnce: without waiting for a turn. OnEdit: with the next edit that replaces them
-    anyway."""
 
     @property
     def same_pod(self) -> bool:
@@ -138,16 +126,22 @@ def load(text: str) -> SpeculativeService:
     return load_document(read_document(text))
 
 
-def load_document(document: Mapping[Any, Any]) -> SpeculativeService:
+def load_document(
+    document: Mapping[Any, Any], warn: Callable[[str], object] = lambda sentence: None
+) -> SpeculativeService:
     """Read a document; raise `SpecError`, as `load` does. Where apiVersion and kind are others, or
-    the kind is another of Outrider's, that is the only problem."""
+    the kind is another of Outrider's, that is the only problem. `warn` is told of fields that are
+    gone."""
     found = (document.get("apiVersion"), document.get("kind"))
     if found[1] == SCALER_KIND or (found[0] != API_VERSION and found[1] != KIND):
         raise SpecError(
             f"apiVersion {found[0]!r} and kind {found[1]!r} are not served; "
             f"allowed: {API_VERSION} and {KIND}"
         )
-    return validate(SpeculativeService, document)
+    known, gone = without_removed(document)
+    for sentence in gone:
+        warn(sentence)
+    return validate(SpeculativeService, known)
 
 
 @dataclass(slots=True)
@@ -160,6 +154,8 @@ class ServiceReader:
     unknown: tuple[str, ...] = ()
     """Paths of the fields of the last object that this program does not know. An operator that was
     rolled back meets them, and one whose definitions were upgraded before itself."""
+    removed: tuple[str, ...] = ()
+    """Sentences about fields of the last object that are gone."""
     _document: Mapping[str, Any] = field(default_factory=dict)
     _service: SpeculativeService | None = None
 
@@ -169,7 +165,8 @@ class ServiceReader:
         its version: new defaults of the definition change an object that no client has written."""
         document = without_server_fields(body)
         if self._service is None or document != self._document:
-            self._service, self.unknown = validate_stored(SpeculativeService, document)
+            known, self.removed = without_removed(document)
+            self._service, self.unknown = validate_stored(SpeculativeService, known)
             self._document = document
         return self._service
 

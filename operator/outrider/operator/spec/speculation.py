@@ -8,13 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.contract.planning import MAX_BANDIT_TOKENS, MAX_TABLE_ROWS, TableEntry
 from outrider.contract.settings import (
     MAX_DEPTH,
     MAX_GAIN_PERCENT,
     MAX_NODE_ROWS,
     MAX_NODES_AHEAD,
-    MAX_RUNNING,
     MAX_WAITING,
     MAX_WIDTH,
     PolicySettings,
@@ -33,46 +31,11 @@ class SpeculationMode(enum.StrEnum):
     DISABLED = "Disabled"
 
 
-class Planner(enum.StrEnum):
-    """What decides how many draft tokens the passes of a target verify."""
-
-    GOODPUT = "Goodput"
-    BANDIT = "Bandit"
-    STATIC = "Static"
-    OFF = "Off"
-
-
-class StaticEntry(SpecPart):
-    """Draft tokens of each request while so many run."""
-
-    first: Count = Field(ge=1, le=MAX_RUNNING)
-    """Fewest running requests of a target."""
-    last: Annotated[Count, Field(ge=1, le=MAX_RUNNING)] | None = None
-    """Most running requests; left out in the last entry alone, which has no bound."""
-    draft_tokens: Count = Field(ge=0, le=MAX_NODE_ROWS)
-    """Node rows (draft tokens to verify) of one request in one pass; 0: plain decoding."""
-
-    @property
-    def contract(self) -> TableEntry:
-        """The same for workers."""
-        return TableEntry(first=self.first, last=self.last or 0, draft_tokens=self.draft_tokens)
-
-
-class BanditSpec(SpecPart):
-    """Settings of the planner Bandit."""
-
-    max_draft_tokens: Count = Field(
-        default=_DEFAULTS.bandit_draft_tokens, ge=1, le=MAX_BANDIT_TOKENS
-    )
-    """Most node rows (draft tokens to verify) of one request in one pass that it tries."""
-
-
 class Source(enum.StrEnum):
     """What may propose draft tokens."""
 
     DRAFT = "Draft"
     SUFFIX = "Suffix"
-    RECYCLED = "Recycled"
     ANSWERS = "Answers"
 
 
@@ -161,16 +124,6 @@ class Speculation(SpecPart):
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
     """Adaptive: drafting goes off and on as `disable` and `enable` say; the other `sources` stay.
     Static: it stays on. Disabled: the target decodes plainly; `outrider run` starts no draft."""
-    planner: Planner = Planner.GOODPUT
-    """What decides how many draft tokens each pass verifies. Goodput: as many as are expected to
-    bring more than their measured time. Bandit: what has been fastest for as many requests, found
-    by trying. Static: as `staticTable` says. "Off" (in quotes: YAML reads it as false): none, as
-    mode Disabled. A change restarts nothing."""
-    static_table: Annotated[tuple[StaticEntry, ...], Field(max_length=MAX_TABLE_ROWS)] | None = None
-    """Draft tokens by running requests, of the planner Static; every number of requests from 1 on
-    is in one entry."""
-    bandit: BanditSpec = BanditSpec()
-    """Settings of the planner Bandit."""
     max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MAX_NODE_ROWS)
     """Ceiling of node rows (draft tokens to verify) of one request in one verify pass."""
     depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MAX_DEPTH)
@@ -197,12 +150,5 @@ class Speculation(SpecPart):
     sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
-    pass of any model. Recycled: what else was likely after the same token in earlier passes of the
-    same request; to find that takes time in each pass, so ask for it where rows cost little.
-    Answers: what followed in earlier answers to the same API key; a target without keys has none. A
-    target of several stages has Draft and Suffix alone, one of several ranks no Recycled."""
-
-    @property
-    def decided_by(self) -> SpeculationMode:
-        """Owner of the decision whether to draft; the planner Off is as good as Disabled."""
-        return SpeculationMode.DISABLED if self.planner is Planner.OFF else self.mode
+    pass of any model. Answers: what followed in earlier answers to the same API key; a target
+    without keys has none, and a target of several stages neither."""

@@ -63,8 +63,8 @@ class RoleStatus(SpecPart):
     revision: Revision | None = None
     """Hash of the newest pod template."""
     next_revision: Revision | None = None
-    """Hash of the pod template that the operator would write of its own accord; left out, there is
-    no other. `spec.upgrade` says when pods take it up."""
+    """Hash of the pod template that this version of the operator would write; left out, it is the
+    same. Pods take it up once the service's annotation `outrider.dev/restarted-at` changes."""
 
     @computed_field  # type: ignore[prop-decorator] # as pydantic's manual has it
     @property

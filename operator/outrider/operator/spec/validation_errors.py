@@ -15,8 +15,6 @@ _TYPES = {
     "string": "text",
     "object": "a mapping of keys to values",
 }
-_YAML_WORDS = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
-"""Words that YAML 1.1 reads as a boolean (yaml.org/type/bool.html), in lower case."""
 _PATTERNS = {
     "file|hf": "a URI that begins with file://, hf:// or package://",
     "(100|[1-9]?[0-9])%": "an integer from 0 or a percentage, as 1 or 25%",
@@ -24,8 +22,6 @@ _PATTERNS = {
     "[0-9]{0,6}Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
     "[-.a-z0-9]*[a-z0-9])?$": "lower-case letters, digits, dashes and dots",
     "/)?[a-zA-Z0-9]": "the key of a label",
-    "https?": "http:// or https:// with a host, and no user, query or fragment",
-    "[a-zA-Z_][": "the name of a label of Prometheus",
     "[^@": "text without spaces and @",
     "\\S+": "text without spaces",
 }
@@ -44,17 +40,7 @@ def describe(problem: Mapping[str, Any], root: Schema) -> str:
     if kind == "extra_forbidden":
         return f"{path}: unknown key; allowed: {allowed(_at(location[:-1], root), root)}"
     schema, value = _at(location, root), problem["input"]
-    words = f"{path}: {_show(value)} is not allowed; allowed: {allowed(schema, root)}"
-    return words + _quoting(value, schema, root)
-
-
-def _quoting(value: Any, schema: Schema, root: Schema) -> str:
-    """Return what to do about a word that YAML took for true or false; empty: it is none."""
-    if not isinstance(value, bool):
-        return ""
-    choices = _resolve(schema, root).get("enum", [])
-    meant = [word for word in choices if str(word).lower() in _YAML_WORDS[value]]
-    return "".join(f'; YAML reads a bare {w} as {str(value).lower()}: write "{w}"' for w in meant)
+    return f"{path}: {_show(value)} is not allowed; allowed: {allowed(schema, root)}"
 
 
 def allowed(schema: Schema, root: Schema) -> str:

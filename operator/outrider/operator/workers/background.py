@@ -1,27 +1,22 @@
 """The workers of all services, asked and told in tasks of their own: no pass waits for them.
 
-Leaves connections to `client` and `prometheus_client`.
+Leaves connections to `client`.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.drains import Drains
 from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
-from outrider.operator.workers.prometheus_client import PodsQuery
 from outrider.operator.workers.pushes import PolicyPushes
 from outrider.operator.workers.queries import Queries
-
-log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 0.2
 """Longest wait for an answer before a pass goes on without it: most come within it, and save
@@ -34,14 +29,11 @@ class BackgroundWorkers:
     def __init__(
         self,
         clients: WorkerClients,
-        ask_prometheus: Callable[[PodsQuery], Awaitable[Answer]],
         on_answer: Callable[[ServiceKey], object],
     ) -> None:
         """`on_answer` is called with each service about which an answer has come."""
         self._clients = clients
-        self._ask_prometheus = ask_prometheus
         self._polls = Queries(self._poll, on_answer)
-        self._queries = Queries(self._query, on_answer)
         self._pushes = PolicyPushes(clients.push)
         self._drains = Drains(clients.drain)
 
@@ -49,7 +41,7 @@ class BackgroundWorkers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        parts = (self._polls, self._queries, self._pushes, self._drains)
+        parts = (self._polls, self._pushes, self._drains)
         await asyncio.gather(*(part.close() for part in parts))
 
     def is_asked(self, service: ServiceKey) -> bool:
@@ -57,22 +49,13 @@ class BackgroundWorkers:
         return self._polls.is_asked(service)
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
-        """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""
+        """Ask a service's pods; wait a little for the answers."""
         self._polls.begin(service, question)
-        if question.query is not None:
-            self._queries.begin(service, question.query)
-        await asyncio.gather(
-            self._polls.wait(service, PATIENCE_SECONDS),
-            self._queries.wait(service, PATIENCE_SECONDS),
-        )
+        await self._polls.wait(service, PATIENCE_SECONDS)
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         """Return what a service's pods have answered since the last call."""
         return self._polls.take(service)
-
-    def answer(self, service: ServiceKey) -> Answer | None:
-        """Return what a Prometheus has answered about them since the last call."""
-        return self._queries.take(service)
 
     def push(
         self,
@@ -95,16 +78,7 @@ class BackgroundWorkers:
 
     async def forget_service(self, service: ServiceKey) -> None:
         """End what is asked about a service that is gone."""
-        await asyncio.gather(self._polls.forget(service), self._queries.forget(service))
+        await self._polls.forget(service)
 
     async def _poll(self, question: PollQuestion) -> PollAnswer:
-        return PollAnswer(question, await self._clients.reports(question.pods, question.metrics))
-
-    async def _query(self, question: PodsQuery) -> Answer:
-        """Return what is answered; what nobody expected is an answer too, so that the service's
-        condition says it."""
-        try:
-            return await self._ask_prometheus(question)
-        except Exception as error:
-            log.exception("query of %s", question.server.url)
-            return Answer(failure=f"{question.server.url}: {type(error).__name__}: {error}")
+        return PollAnswer(question, await self._clients.reports(question.pods))

@@ -1,8 +1,7 @@
 """Clients of the workers in their pods: they read `/metrics` and state, and push policies.
 
 All pods of a service are asked at once, each with a timeout; a pod that does not answer is reported
-as such, never as idle. Metrics that a Prometheus has are `prometheus_client`'s to get. Decides
-nothing.
+as such, never as idle. Decides nothing.
 """
 
 import asyncio
@@ -46,11 +45,10 @@ class WorkerClients:
         if self._http is not None:
             await self._http.close()
 
-    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
-        """Return the report of each pod that can be reached, by its uid; with its `metrics` if
-        they are asked for."""
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
+        """Return the report of each pod that can be reached, by its uid."""
         asked = [pod for pod in pods if pod.running]
-        answers = await asyncio.gather(*(self._report(pod, metrics) for pod in asked))
+        answers = await asyncio.gather(*(self._report(pod) for pod in asked))
         return {pod.uid: answer for pod, answer in zip(asked, answers, strict=True)}
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
@@ -69,9 +67,9 @@ class WorkerClients:
             if known is not None:
                 await known[1].close()
 
-    async def _report(self, pod: Pod, metrics: bool) -> PodReport:
+    async def _report(self, pod: Pod) -> PodReport:
         state, text = await asyncio.gather(
-            self._state(pod), self._metrics(pod) if metrics else _nothing(), return_exceptions=True
+            self._state(pod), self._metrics(pod), return_exceptions=True
         )
         problems = [str(a) for a in (state, text) if isinstance(a, BaseException)]
         return PodReport(
@@ -117,10 +115,6 @@ class WorkerClients:
 def _guarded(address: str, identity: str, shown: Credentials) -> AsyncClient:
     """Return the connection to a worker whose certificate must hold its identity."""
     return AsyncClient(address, tls=shown.trusted, tls_name=identity, certificate=shown.own)
-
-
-async def _nothing() -> None:
-    """Return the metrics of a pod that is not asked for them."""
 
 
 class ClientUnreachable(Exception):

@@ -5,7 +5,7 @@ Joins the watch caches with the workers' reports; leaves asking to `background`,
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from outrider.client.state import Link, LinkState, State
@@ -17,7 +17,6 @@ from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
-from outrider.operator.control.prometheus import Answer, ScrapedPod
 from outrider.operator.control.quorum import agreed_version
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
@@ -26,20 +25,14 @@ from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
-from outrider.operator.spec import MetricsSource, SpeculativeService
+from outrider.operator.spec import SpeculativeService
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
-from outrider.operator.workers.prometheus_client import PodsQuery
 
 LINKING_SECONDS = 60.0
 """Time after a change of the workers in which links are expected to come up."""
 SOON_SECONDS = 1.0
 """Seconds between two polls in that time."""
-RANGE_SECONDS = 300
-"""Age up to which a Prometheus is asked for points, where intervals are short: the time after which
-it takes a series for gone itself. Older samples are those that earlier answers had."""
-RANGE_INTERVALS = 4
-"""The same in intervals of the loop, where they are long."""
 MIN_WAIT = 0.05
 """Least seconds between two passes, for clocks with coarse steps."""
 
@@ -63,8 +56,6 @@ class WorkerPoll:
     """Targets that did not take a policy, by uid: logged once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a pod's metrics could not be used, by its name."""
-    failure: str = ""
-    """Why the Prometheus that has them did not say anything; empty: it did, or none is asked."""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -102,9 +93,7 @@ class WorkerPoll:
             return min(SOON_SECONDS, seconds)
         return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
 
-    def question(
-        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
-    ) -> PollQuestion:
+    def question(self, observed: Observed, now: float, seconds: float) -> PollQuestion:
         """Return what is asked now, and record that it is; after an interval it is a scrape."""
         pods, is_scrape = _asked_pods(observed), now - self.scraped_at >= seconds
         if pods != self.pods:
@@ -114,63 +103,20 @@ class WorkerPoll:
             self.scraped_at = now
         return PollQuestion(
             pods=tuple(pod for pod in observed.pods if pod.running),
-            metrics=reads_pods(service),
             is_scrape=is_scrape,
             at=now,
-            query=prometheus_query(observed, service) if is_scrape else None,
         )
 
     def record(self, observed: Observed, service: SpeculativeService, answer: PollAnswer) -> None:
-        """Record what pods have answered; it counts as a scrape where it was to be one and they
-        were asked for metrics."""
-        if answer.question.metrics:
-            samples, self.problems = _samples(observed, answer.reports)
-            self.failure = ""
-            if answer.question.is_scrape:
-                self._add(observed, service, samples, answer.question.at)
+        """Record what pods have answered; it counts as a scrape where it was to be one."""
+        samples, self.problems = _samples(observed, answer.reports)
+        if answer.question.is_scrape:
+            fewest = service.spec.speculation.control.min_passes
+            uids = {pod.uid for pod in observed.pods}
+            self.scrapes = self.scrapes.add(samples, uids, fewest, answer.question.at)
         self.reports = {  # the text is large, and needed no more
             uid: dataclasses.replace(report, metrics=None) for uid, report in answer.reports.items()
         }
-
-    def record_answer(
-        self, observed: Observed, service: SpeculativeService, answer: Answer, now: float
-    ) -> None:
-        """Record what a Prometheus knows; it counts as a scrape once all targets were scraped
-        again: where they are scraped more rarely than it is asked, windows are longer."""
-        self.problems, self.failure = answer.problems, answer.failure
-        targets = {pod.uid for pod in ready(observed, Role.TARGET)}
-        if self.scrapes.has_news(answer.samples, targets):
-            self._add(observed, service, answer.samples, now)
-
-    def _add(
-        self,
-        observed: Observed,
-        service: SpeculativeService,
-        samples: Iterable[Sample],
-        now: float,
-    ) -> None:
-        fewest = service.spec.speculation.control.min_passes
-        uids = {pod.uid for pod in observed.pods}
-        self.scrapes = self.scrapes.add(samples, uids, fewest, now)
-
-
-def reads_pods(service: SpeculativeService) -> bool:
-    """True if the operator reads the metrics of pods itself."""
-    return service.spec.metrics.source is MetricsSource.PODS
-
-
-def prometheus_query(observed: Observed, service: SpeculativeService) -> PodsQuery | None:
-    """Return what a Prometheus is asked about a service; None: nothing is."""
-    metrics = service.spec.metrics
-    pods = tuple(
-        ScrapedPod(pod.uid, pod.name, pod.role, pod.made_at) for pod in observed.pods if pod.running
-    )
-    if reads_pods(service) or metrics.prometheus is None or not pods:
-        return None
-    interval = service.spec.speculation.control.interval_seconds
-    most = max(RANGE_SECONDS, RANGE_INTERVALS * interval)
-    seconds = min(metrics.stale_after_seconds, most)
-    return PodsQuery(observed.owner.namespace, metrics.prometheus, pods, seconds)
 
 
 def control_inputs(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from outrider.client.state import State
 from outrider.operator.pods import Pod
-from outrider.operator.workers.prometheus_client import PodsQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,7 @@ class PodReport:
     """Seconds of the clock that the caller reads with `time.time`."""
     state: State | None
     metrics: str | None
-    """Text of `/metrics`; None: it was not asked for, or there is no answer."""
+    """Text of `/metrics`; None: there is no answer."""
     problem: str = ""
     """Why something is missing; empty if nothing is."""
 
@@ -26,15 +25,11 @@ class PollQuestion:
     """What is asked in one poll."""
 
     pods: tuple[Pod, ...]
-    """Pods that are asked for their state."""
-    metrics: bool
-    """True if they are asked for their `/metrics` as well."""
+    """Pods that are asked for their state and their `/metrics`."""
     is_scrape: bool
     """True if an interval has passed: the metrics begin or end a window."""
     at: float
     """When it was asked, in seconds since the epoch."""
-    query: PodsQuery | None = None
-    """What a Prometheus is asked at the same time; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,6 @@ class Policy(_message.Message):
     DRAFTS_FIELD_NUMBER: _builtins.int
     OFF_BELOW_PERCENT_FIELD_NUMBER: _builtins.int
     ON_ABOVE_PERCENT_FIELD_NUMBER: _builtins.int
-    PLANNER_FIELD_NUMBER: _builtins.int
-    STATIC_TABLE_FIELD_NUMBER: _builtins.int
-    BANDIT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Rises with every change."""
@@ -82,19 +79,9 @@ class Policy(_message.Message):
     """Gain, in percent, under which a target stops drafting; 0: it never does."""
     on_above_percent: _builtins.int
     """Gain, in percent, that a probe must show for drafting to come back."""
-    planner: _builtins.str
-    """What decides how many draft tokens passes verify: "goodput" (also where empty), "bandit",
-    "static" or "off".
-    """
-    bandit_draft_tokens: _builtins.int
-    """Most draft tokens of a request in a pass that the planner "bandit" tries; 0: 5."""
     @_builtins.property
     def drafts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Targets only: addresses (host:port) of the drafts to pair with."""
-
-    @_builtins.property
-    def static_table(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableEntry]:
-        """Draft tokens by running requests, of the planner "static": every number from 1 on once."""
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -112,53 +99,18 @@ class Policy(_message.Message):
         drafts: _abc.Iterable[_builtins.str] | None = ...,
         off_below_percent: _builtins.int = ...,
         on_above_percent: _builtins.int = ...,
-        planner: _builtins.str = ...,
-        static_table: _abc.Iterable[Global___TableEntry] | None = ...,
-        bandit_draft_tokens: _builtins.int = ...,
         sources: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandit_draft_tokens", b"bandit_draft_tokens", "depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "planner", b"planner", "sources", b"sources", "speculate", b"speculate", "static_table", b"static_table", "version", b"version", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "sources", b"sources", "speculate", b"speculate", "version", b"version", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
 
 @_typing.final
-class TableEntry(_message.Message):
-    """Draft tokens of each request while so many run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FIRST_FIELD_NUMBER: _builtins.int
-    LAST_FIELD_NUMBER: _builtins.int
-    DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
-    first: _builtins.int
-    """Fewest running requests, at least 1."""
-    last: _builtins.int
-    """Most running requests; 0: no bound, in the last entry alone."""
-    draft_tokens: _builtins.int
-    """Of one request in one pass; 0: plain decoding."""
-    def __init__(
-        self,
-        *,
-        first: _builtins.int = ...,
-        last: _builtins.int = ...,
-        draft_tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "first", b"first", "last", b"last"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TableEntry: _TypeAlias = TableEntry  # noqa: Y015
-
-@_typing.final
 class SetPolicyRequest(_message.Message):
-    """A new policy."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
@@ -795,7 +747,6 @@ class State(_message.Message):
     LAST_NODE_ROWS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
-    PLANNER_FIELD_NUMBER: _builtins.int
     PLANNER_CHOICE_FIELD_NUMBER: _builtins.int
     DRAFT_LAG_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
@@ -825,8 +776,6 @@ class State(_message.Message):
     """Targets: rows of the last pass."""
     last_node_rows: _builtins.int
     """Targets: node rows among them."""
-    planner: _builtins.str
-    """Targets: the planner in use: "goodput", "bandit", "static" or "off"."""
     planner_choice: _builtins.str
     """Targets: why its last step that decoded ran the node rows that it did."""
     draft_lag: _builtins.int
@@ -886,14 +835,13 @@ class State(_message.Message):
         last_node_rows: _builtins.int = ...,
         stage: Global___StageState | None = ...,
         stages: Global___StageGroup | None = ...,
-        planner: _builtins.str = ...,
         planner_choice: _builtins.str = ...,
         draft_lag: _builtins.int = ...,
         memory: Global___Memory | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "memory", b"memory", "policy", b"policy", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draft_lag", b"draft_lag", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "memory", b"memory", "model", b"model", "planner", b"planner", "planner_choice", b"planner_choice", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draft_lag", b"draft_lag", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "memory", b"memory", "model", b"model", "planner_choice", b"planner_choice", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.kernels.sampling.gumbel_max import NONE
-from outrider.kernels.sampling.log_softmax import likeliest_of, log_probabilities
+from outrider.kernels.sampling.log_softmax import log_probabilities
 
 
 @pytest.mark.parametrize(("count", "spread"), [(0, 3.0), (1, 20.0), (5, 0.1), (20, 3.0)])
@@ -25,19 +25,3 @@ def test_tokens_without_a_probability_are_not_listed() -> None:
     assert own == -np.inf
     assert ids.tolist() == [1, 3, NONE]
     np.testing.assert_allclose(logprobs, [-np.log(2), -np.log(2), -np.inf])
-
-
-@pytest.mark.parametrize("vocabulary", [5, 300, 49_152])
-def test_the_likeliest_of_each_row_are_those_of_a_sort(vocabulary: int) -> None:
-    rng = np.random.default_rng(vocabulary)
-    logits = rng.standard_normal((3, vocabulary), np.float32).round(2)  # with equals
-    logits[1, 3:] = -np.inf
-    ids, shape = np.arange(vocabulary, dtype=np.int32), (3, 8)
-    tokens, found = np.full(shape, 7, np.int32), np.full(shape, np.nan, np.float32)
-    likeliest_of(logits, ids, tokens, found)
-    for row, own, values in zip(logits, tokens.tolist(), found, strict=True):
-        order = np.lexsort((ids, -row))[:8]
-        expected = [int(token) for token in order if row[token] > -np.inf]
-        assert own == expected + [NONE] * (8 - len(expected))
-        assert values[: len(expected)].tolist() == row[expected].tolist()
-        assert np.all(values[len(expected) :] == -np.inf)

@@ -64,8 +64,6 @@ BUSY = st.builds(
     start_seconds=periods(st.sampled_from([20.0, 60.0, 900.0])),
     lost=st.sampled_from([0.0, 0.1, 0.4]),
     late_windows=st.sampled_from([0, 0, 1, 4]),
-    scraped_every=st.sampled_from([0.0, 0.0, 5.0, 15.0, 30.0]),
-    scrape_lag=st.sampled_from([0.0, 0.5, 12.0]),
     restart_every=st.sampled_from([0, 7, 50]),
     noise=st.sampled_from([0.0, 0.01, 0.05]),
     targets=st.sampled_from([1, 2, 3]),
@@ -104,16 +102,13 @@ def test_a_service_is_never_worse_off_than_without_drafts_by_more_than_the_guard
     Plant(
         gain=lambda now, rows: 90.0,
         running=lambda now: 9.0 if now < HOUR else 0.0,
-        scraped_every=5.0,
         restart_every=50,
         targets=3,
     ),
     1,
 )
 def test_a_service_whose_work_ends_keeps_no_draft_for_long(plant: Plant, seed: int) -> None:
-    # An operator that restarts every few scrapes never sees that there is no work.
-    scrapes = replace(plant, scraped_every=min(plant.scraped_every, 15.0))
-    asked = replace(scrapes, start_seconds=lambda now: 60.0)
+    asked = replace(plant, start_seconds=lambda now: 60.0)
     outcome = live(asked, HOUR + 900 + 900, seed=seed)
     event(f"{outcome.drafts} drafts")
     assert outcome.drafts == 0
@@ -183,24 +178,8 @@ def test_bursts_that_are_over_before_drafts_start_hold_none_for_most_of_the_day(
 
 
 def test_drafting_comes_back_through_late_metrics_and_slow_starts() -> None:
-    for name in ("late_and_lost_metrics", "slow_starts", "by_prometheus"):
+    for name in ("late_and_lost_metrics", "slow_starts"):
         assert day(name).loss(0) < -0.1
-
-
-@pytest.mark.parametrize("scraped_every", [5.0, 45.0])
-def test_scrapes_of_a_prometheus_decide_as_those_of_the_loop_do(scraped_every: float) -> None:
-    """However often it scrapes, drafting that pays is on and the other off, with few policies."""
-    seen = day("by_prometheus", scraped_every=scraped_every)
-    itself = day("by_prometheus", scraped_every=0.0)
-    assert len(seen.switches) <= 1.3 * len(itself.switches)
-    assert seen.policies_an_hour <= MOST_POLICIES_AN_HOUR
-    assert seen.loss(0) < 0.8 * itself.loss(0) < 0
-
-
-def test_a_quarter_of_an_hour_without_work_is_seen_through_a_prometheus() -> None:
-    outcome = day("idle", scraped_every=30.0, scrape_lag=10.0)
-    assert outcome.drafts == 0
-    assert outcome.draft_seconds <= 2 * 1100
 
 
 @RELAXED

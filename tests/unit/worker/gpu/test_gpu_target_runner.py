@@ -1,6 +1,6 @@
 """A target's steps on a device against the CPU's, and what they cost the host."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,6 @@ class Part:
     sampling: SamplingParams
     logits_processor: LogitsProcessor | None
     logits_wanted: bool
-    likeliest_wanted: bool = False
 
     @property
     def path_tokens(self) -> np.ndarray:
@@ -101,22 +100,6 @@ def test_ids_are_those_of_the_cpu_after_one_copy_in_and_one_wait(
             assert np.abs(mine.logits - theirs.logits).max() <= 1e-4
         else:
             assert mine.logits.size == 0
-
-
-def test_the_likeliest_tokens_of_rows_are_those_of_the_cpu(tmp_path: Path, device: str) -> None:
-    """Of the parts that want them alone."""
-    found = []
-    for runner, there in runners(write(tmp_path, layers=1, kv_heads=1), device):
-        made = step(there, ["greedy", "shaped", "sampled"])
-        first, *asking, last = made.parts
-        parts = [replace(part, likeliest_wanted=True) for part in asking]
-        found.append(runner.run(Step((first, *parts, last))))
-    for mine, theirs in zip(*(side[1:3] for side in found), strict=True):
-        assert mine.likeliest is not None
-        assert theirs.likeliest is not None
-        assert mine.likeliest.tokens.tolist() == theirs.likeliest.tokens.tolist()
-        assert np.abs(mine.likeliest.logits - theirs.likeliest.logits).max() <= 1e-4
-    assert [side[at].likeliest for side in found for at in (0, 3)] == [None] * 4
 
 
 def test_a_step_that_samples_nothing_waits_for_nothing(tmp_path: Path, device: str) -> None:

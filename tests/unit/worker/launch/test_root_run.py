@@ -538,17 +538,6 @@ def test_what_needs_more_than_tokens_runs_step_by_step(
     assert len(pair.text()) == 40
 
 
-@pytest.mark.parametrize(("sources", "runs"), [(DRAFT_AND_TEXT, True), (SOURCES, False)])
-def test_rows_that_are_recycled_run_step_by_step(
-    folder: Path, sources: tuple[SourceKind, ...], runs: bool
-) -> None:
-    pair = Serial(folder, True)
-    pair.scheduler.target.row_selector.set_policy(replace(POLICY, sources=sources), 0.0)
-    pair.submit(1, prompt=5, count=40)
-    assert (pair.run_to_end() != []) is runs
-    assert len(pair.text()) == 40
-
-
 def test_moves_that_no_pass_has_made_wait_for_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

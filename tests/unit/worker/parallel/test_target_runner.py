@@ -29,7 +29,6 @@ class Part:
     rows: Rows
     sampling: SamplingParams
     logits_wanted: bool = False
-    likeliest_wanted: bool = False
     logits_processor: None = None
     path_tokens: np.ndarray = field(default_factory=lambda: NO_PATH)
 

@@ -26,7 +26,7 @@ def test_a_worker_starts_with_the_policy_that_was_stored(tmp_path: Path) -> None
     assert with_policy(SETTINGS, file).policy.max_rows == 3
 
 
-@pytest.mark.parametrize("newer", [{"newer": 1}, {"planner": "newer"}, {"sources": ["newer"]}])
+@pytest.mark.parametrize("newer", [{"newer": 1}, {"sources": ["newer"]}])
 def test_a_policy_that_it_does_not_understand_is_left_out_and_logged(
     newer: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.speculation.planner import Candidates, Planner
+from outrider.worker.speculation.planner import Candidates, Goodput
 
 MOST = 8
 """Draft tokens of a sequence's tree, a chain."""
@@ -89,7 +89,7 @@ class Run:
         return 1 - self.best_seconds / self.seconds
 
 
-def drive(planner: Planner, environment: Environment, sequences: int, steps: int) -> Run:
+def drive(planner: Goodput, environment: Environment, sequences: int, steps: int) -> Run:
     """Let a planner choose for so many steps of so many sequences."""
     run = Run([], 0.0, 0.0)
     costs = np.array([environment.seconds(sequences + k) for k in range(sequences * MOST + 1)])

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from outrider.contract.planning import PlannerKind
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import (
@@ -35,7 +34,6 @@ def rows_of(draft: int, suffix: int) -> list[int]:
         (PolicySettings(sources=(SourceKind.SUFFIX,)), 1 << SUFFIX),
         (PolicySettings(sources=(SourceKind.DRAFT,)), 0),
         (PolicySettings(sources=SOURCES, speculate=False), 0),
-        (PolicySettings(sources=SOURCES, planner=PlannerKind.OFF), 0),
     ],
 )
 def test_a_policy_says_which_are_on(policy: PolicySettings, on: int) -> None:

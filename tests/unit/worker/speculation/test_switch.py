@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.contract.planning import PlannerKind
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.guard import Guard
-from outrider.worker.speculation.planners import switch_for
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.speculation.switch_costs import SwitchCosts
+from outrider.worker.target.draft_switch import switch_for
 
 STEP = 0.01
 SETTINGS = SwitchSettings()
@@ -152,17 +151,8 @@ def test_plain_decoding_is_measured_anew_where_the_load_doubles(
     assert driven.switch.state is state
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        PolicySettings(off_below_percent=0),
-        PolicySettings(planner=PlannerKind.STATIC),
-        PolicySettings(planner=PlannerKind.BANDIT),
-    ],
-    ids=["never off", "static", "bandit"],
-)
-def test_drafting_that_is_never_to_go_off_is_never_interrupted(policy: PolicySettings) -> None:
-    driven = Driven(switch_for(policy, 0.0))
+def test_drafting_that_is_never_to_go_off_is_never_interrupted() -> None:
+    driven = Driven(switch_for(PolicySettings(off_below_percent=0), 0.0))
     for sequences in (1, 16, 2):
         driven.run(100.0, gain=0.5, sequences=sequences)
     assert driven.drafted == pytest.approx(driven.now)

@@ -331,24 +331,5 @@ def test_a_run_gives_way_when_the_text_repeats_and_the_text_stays(folder: Path) 
     assert texts[0] == texts[1]
     assert Reason.SOURCE in reasons
     counters = target.scheduler.report().counters
-    assert counters.source_rows == (0, counters.draft_rows, 0, 0)
+    assert counters.source_rows == (0, counters.draft_rows, 0)
     assert counters.draft_rows > 0
-
-
-def test_steps_that_recycle_their_rows_are_no_runs_and_the_text_stays(folder: Path) -> None:
-    plainly, target = Target(folder, MOST_PASSES), Target(folder, MOST_PASSES)
-    target.scheduler.receive(
-        SetPolicy(dataclasses.replace(POLICY, version=2, sources=(SourceKind.RECYCLED,))), 0.0
-    )
-    for each in (plainly, target):
-        each.submit(1, prompt=40, count=150, speculate=each is target)
-        while not any(isinstance(message, Finished) for message in each.outbox):
-            assert each.step() is None or each is plainly
-    texts = [
-        [token for m in one.outbox if isinstance(m, Tokens) for token in m.ids]
-        for one in (plainly, target)
-    ]
-    assert texts[0] == texts[1]
-    counters = target.scheduler.report().counters
-    assert counters.source_rows == (0, 0, counters.draft_rows, 0)
-    assert counters.accepted_rows > 0

@@ -5,32 +5,29 @@ import dataclasses
 import numpy as np
 import pytest
 
-from outrider.contract.planning import PlannerKind, TableEntry
-from outrider.contract.settings import WHOLE_PASSES, PolicySettings
+from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
-from outrider.worker.messages import SetPolicy, Submit
+from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.local_sources import SourceRows
-from outrider.worker.speculation.planners import switch_for
 from outrider.worker.speculation.switch import Drafting
+from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl, SourceStep
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
-from tests.unit.worker.engine.pipelined_engine import Target
 
 WITH_TEXT = PolicySettings(sources=(SourceKind.DRAFT, SourceKind.SUFFIX))
 COSTS = 0.01 * np.arange(1, 9)
 """Seconds of a stage with 0, 1, … 7 node rows."""
-POLICY = PolicySettings(version=2, static_table=(TableEntry(first=1, draft_tokens=3),))
+POLICY = PolicySettings(version=2)
 
 
 def submit(speculate: bool = True) -> Submit:
     return Submit(0, np.array([1], np.int32), SamplingParams(), 4, (), speculate, 0.0)
 
 
-@pytest.mark.parametrize("planner", WHOLE_PASSES)
-def test_drafts_that_lose_go_off_whatever_planner_is_named(planner: PlannerKind) -> None:
+def test_drafts_that_lose_go_off() -> None:
     control = PipelinedDraftControl(PolicySettings(), switch_for(PolicySettings(), 0.0))
-    control.set_policy(dataclasses.replace(POLICY, planner=planner), 0.0)
+    control.set_policy(POLICY, 0.0)
     control.restart(0.0)
     for step in range(1, 500):
         control.count(0.005, True, 0.0, step * 0.01)
@@ -40,10 +37,10 @@ def test_drafts_that_lose_go_off_whatever_planner_is_named(planner: PlannerKind)
 def test_a_policy_of_another_target_changes_nothing_else() -> None:
     control = PipelinedDraftControl(PolicySettings(), switch_for(PolicySettings(), 0.0))
     switch = control.switch
-    bandit = dataclasses.replace(POLICY, planner=PlannerKind.BANDIT, depth=3, drafts=("one:1",))
-    control.set_policy(bandit, 1.0)
+    other = dataclasses.replace(POLICY, depth=3, drafts=("one:1",))
+    control.set_policy(other, 1.0)
     assert control.switch is switch, "it goes on as it was"
-    assert control.policy == dataclasses.replace(bandit, planner=PlannerKind.GOODPUT)
+    assert control.policy == other
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_a_policy_of_another_target_changes_nothing_else() -> None:
     [
         ((SourceKind.DRAFT,), 1 << DRAFT),
         ((SourceKind.DRAFT, SourceKind.SUFFIX), 1 << DRAFT | 1 << SUFFIX),
-        ((SourceKind.RECYCLED, SourceKind.SUFFIX, SourceKind.ANSWERS), 1 << SUFFIX),
+        ((SourceKind.SUFFIX, SourceKind.ANSWERS), 1 << SUFFIX),
         ((SourceKind.ANSWERS,), 0),
     ],
 )
@@ -70,7 +67,7 @@ def test_sources_that_need_a_whole_target_are_left_out(
 def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
     control = PipelinedDraftControl(WITH_TEXT, switch_for(WITH_TEXT, 0.0))
     assert control.sources(submit()) == 1 << DRAFT | 1 << SUFFIX
-    step = SourceStep(SourceRows([0, 4, 0, 0], [0, 0, 0, 0], 4), COSTS, 0.01)
+    step = SourceStep(SourceRows([0, 4, 0], [0, 0, 0], 4), COSTS, 0.01)
     for number in range(1, 100):  # 40 ms of rows a step, and no token of the text
         control.count(0.05, True, 0.0, number * 0.05, step)
         if control.sources(submit()) == 1 << DRAFT:
@@ -81,25 +78,10 @@ def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
 
 def test_what_the_text_brings_is_none_of_the_drafts_gain() -> None:
     alone, helped = (PipelinedDraftControl(WITH_TEXT, switch_for(WITH_TEXT, 0.0)) for _ in range(2))
-    step = SourceStep(SourceRows([0, 4, 0, 0], [0, 4, 0, 0], 4), COSTS, 0.01)
+    step = SourceStep(SourceRows([0, 4, 0], [0, 4, 0], 4), COSTS, 0.01)
     for number in range(1, 500):
         alone.count(0.03, True, 0.0, number * 0.05)
         spent = helped.count(0.07, True, 0.0, number * 0.09, step)
         assert spent == pytest.approx(0.09)
     assert helped.local.lent == pytest.approx((0.04, 0.04))
     assert helped.switch.state is alone.switch.state is Drafting.OFF
-
-
-@pytest.mark.parametrize(
-    ("named", "runs"),
-    [
-        (PlannerKind.GOODPUT, "goodput"),
-        (PlannerKind.OFF, "off"),
-        (PlannerKind.BANDIT, "goodput"),
-        (PlannerKind.STATIC, "goodput"),
-    ],
-)
-def test_the_planner_that_runs_is_reported(named: PlannerKind, runs: str) -> None:
-    scheduler = Target().engine.scheduler
-    scheduler.receive(SetPolicy(dataclasses.replace(POLICY, planner=named)), 0.0)
-    assert scheduler.report().planner == runs

@@ -13,7 +13,6 @@ from outrider.worker.speculation.acceptance import (
     first_child_surplus,
 )
 from outrider.worker.speculation.answer_index import NO_ANSWERS
-from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeTables, candidates, settle, write_rows
@@ -56,7 +55,6 @@ class Side:
                 self.own.curves,
                 self.average.curves,
                 SuffixTables.empty(0),
-                RecycledTable.empty(0),
                 NO_ANSWERS,
                 ENDS,
                 arrays,

@@ -3,14 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pytest
-
-from outrider.contract.planning import PlannerKind, TableEntry
-from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.prefill import Prompt, Streams, shares
-from outrider.worker.target.selection import PROMPT_WAIT_SHARE
 from tests.unit.worker.one_process import OneProcess
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
@@ -19,7 +14,6 @@ ANSWER, LATER = 160, 30
 """Tokens of the answers to the short prompt and to the long one."""
 ROWS = 40
 """Of the long prompt in a pass: it takes eight."""
-DEPTH = 8
 ROW_CAPACITY = Pair.row_capacity
 
 
@@ -94,18 +88,3 @@ def test_a_prompt_does_not_wait_for_growth_that_is_not() -> None:
     pair.answer_both()
     assert len(pair.nodes) >= 5
     assert pair.nodes.count(0) >= len(pair.nodes) - 1
-
-
-@pytest.mark.parametrize("draft_seconds", [0.1 * PASS_SECONDS, 0.4 * PASS_SECONDS])
-def test_no_prompt_waits_longer_for_a_named_depth_than_its_passes_take(
-    draft_seconds: float,
-) -> None:
-    pair = Watched(draft_seconds=draft_seconds)
-    table = (TableEntry(first=1, last=0, draft_tokens=DEPTH),)
-    policy = PolicySettings(version=2, planner=PlannerKind.STATIC, static_table=table)
-    pair.target.row_selector.set_policy(policy, pair.now)
-    pair.answer_both()
-    assert len(pair.waits) >= 5
-    one_more = draft_seconds / PASS_SECONDS  # a draft pass that has begun is not broken off
-    assert max(pair.waits) <= PROMPT_WAIT_SHARE + one_more
-    assert all(pair.nodes)

@@ -7,7 +7,7 @@ Leaves sequences and trees to the schedulers, the sampling noise that both share
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from outrider.kernels.handle import Handle
 from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules, children_of
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.kernels.sampling.log_softmax import likeliest_of
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.recycled_source import LIKELIEST
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
@@ -47,8 +45,6 @@ class SamplePart(Protocol):
     def logits_processor(self) -> LogitsProcessor | None: ...
     @property
     def logits_wanted(self) -> bool: ...
-    @property
-    def likeliest_wanted(self) -> bool: ...
     @property
     def path_tokens(self) -> NDArray[np.int32]: ...
 
@@ -114,13 +110,6 @@ class TopChildren:
 NO_CHILDREN = TopChildren(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 
-class Likeliest(NamedTuple):
-    """Likeliest tokens of each row with output, by the logits that were sampled from."""
-
-    tokens: NDArray[np.int32]  # [outputs, LIKELIEST] likeliest first; negative: no more
-    logits: NDArray[np.float32]  # [outputs, LIKELIEST]
-
-
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
     """Tokens of one sequence from a target's pass."""
@@ -130,8 +119,6 @@ class SampledTokens:
     logits: NDArray[np.float32]
     """[outputs, vocabulary] the model's own, valid until the next pass; none if they are not wanted
     and were not in one place."""
-    likeliest: Likeliest | None = None
-    """None if they are not wanted, or no rank has whole rows of logits."""
 
 
 NOTHING_SAMPLED = SampledTokens(NO_TOKENS, np.empty((0, 0), np.float32))
@@ -143,7 +130,6 @@ class TargetRunner:
     def __init__(self, model: LanguageModel, vocabulary: int) -> None:
         self._model = model
         self.sampler = Sampler(vocabulary)
-        self._every_id = np.arange(vocabulary, dtype=np.int32)
         self._out = NO_TOKENS
         """Of one pass; laid out once, for the largest."""
 
@@ -173,15 +159,7 @@ class TargetRunner:
         if not logits.flags.c_contiguous:
             logits = np.ascontiguousarray(logits)
         self.sampler.sample_after(logits, rows.positions, rows.outputs, part.sampling, tokens)
-        likeliest = self._likeliest(logits) if part.likeliest_wanted else None
-        return SampledTokens(tokens, raw, likeliest)
-
-    def _likeliest(self, logits: NDArray[np.float32]) -> Likeliest:
-        """Return the likeliest tokens of each row; `logits` [outputs, vocabulary]."""
-        shape = len(logits), LIKELIEST
-        found = Likeliest(np.empty(shape, np.int32), np.empty(shape, np.float32))
-        likeliest_of(logits, self._every_id, *found)
-        return found
+        return SampledTokens(tokens, raw)
 
 
 class DraftRunner:

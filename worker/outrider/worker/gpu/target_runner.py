@@ -17,7 +17,6 @@ from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import (
     NOTHING_SAMPLED,
-    Likeliest,
     SampleBatch,
     SampledTokens,
     SamplePart,
@@ -27,7 +26,6 @@ from outrider.worker.engine.runner import (
 from outrider.worker.gpu.input_buffers import InputShape, SamplingColumns
 from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.recycled_source import LIKELIEST
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
@@ -56,11 +54,6 @@ class GpuTargetRunner(TargetRunner):
         self._tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
-        shape = model.row_capacity, LIKELIEST
-        self._top_ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
-        self._top_logits = torch.zeros(shape, dtype=torch.float32, device=model.device)
-        self._host_top_ids = model.copies.host(*shape, dtype=torch.int64)
-        self._host_top_logits = model.copies.host(*shape, dtype=torch.float32)
         model.copies.synchronize()
 
     @lasting_errors()
@@ -77,8 +70,6 @@ class GpuTargetRunner(TargetRunner):
         seen = [self._wanted(part, begin, end) for part, begin, end in parts]
         copies = self._gpu.copies
         copies.fetch(self._tokens[:count], self._ids[:count])
-        if any(part.likeliest_wanted for part in step.parts):
-            self._fetch_likeliest(count)
         copies.wait()
         tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
         return [
@@ -111,14 +102,6 @@ class GpuTargetRunner(TargetRunner):
             return NO_LOGITS
         return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
 
-    def _fetch_likeliest(self, m: int) -> None:
-        """Find the likeliest tokens of the first m outputs, and start to copy them to the host."""
-        logits, copies = self._gpu.logits[:m, : self._vocabulary], self._gpu.copies
-        with copies.computing():
-            torch.topk(logits, LIKELIEST, out=(self._top_logits[:m], self._top_ids[:m]))
-        copies.fetch(self._top_ids[:m], self._host_top_ids[:m])
-        copies.fetch(self._top_logits[:m], self._host_top_logits[:m])
-
     def _sampled(
         self,
         part: SamplePart,
@@ -132,11 +115,7 @@ class GpuTargetRunner(TargetRunner):
             return NOTHING_SAMPLED
         if part.logits_processor:
             return self._sample(part, logits, tokens[begin:end])
-        likeliest = None
-        if part.likeliest_wanted:
-            ids = self._host_top_ids[begin:end].numpy().astype(np.int32)
-            likeliest = Likeliest(ids, self._host_top_logits[begin:end].numpy())
-        return SampledTokens(tokens[begin:end], logits, likeliest)
+        return SampledTokens(tokens[begin:end], logits)
 
 
 def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:

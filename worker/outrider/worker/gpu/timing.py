@@ -43,7 +43,6 @@ class DummyStep:
     sampling: SamplingParams = GREEDY
     logits_processor: None = None
     logits_wanted: bool = False
-    likeliest_wanted: bool = False
 
     @property
     def parts(self) -> tuple["DummyStep"]:

@@ -24,7 +24,7 @@ from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
-from outrider.worker.speculation.planners import switch_for
+from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import PipelinedScheduler

@@ -11,7 +11,7 @@ import numpy as np
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
-from outrider.worker.engine.runner import Likeliest, SampledTokens, TopChildren
+from outrider.worker.engine.runner import SampledTokens, TopChildren
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch import build_draft, build_target
@@ -21,7 +21,6 @@ from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
-from outrider.worker.speculation.recycled_source import LIKELIEST
 from outrider.worker.target.batch import TargetBatch, TargetPart
 
 TOKEN = 4
@@ -59,13 +58,7 @@ class SamplesOneToken:
 
     def _sampled(self, part: TargetPart) -> SampledTokens:
         logits = self.model.forward(part.rows)
-        shape = len(logits), LIKELIEST
-        likeliest = Likeliest(np.full(shape, TOKEN, np.int32), np.zeros(shape, np.float32))
-        return SampledTokens(
-            np.full(len(logits), TOKEN, np.int32),
-            logits,
-            likeliest if part.likeliest_wanted else None,
-        )
+        return SampledTokens(np.full(len(logits), TOKEN, np.int32), logits)
 
 
 class GrowsOneToken:

@@ -10,12 +10,10 @@ from typing import Any, Protocol
 import grpc
 
 from outrider.contract.addresses import address_problem
-from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import (
     POLICY_RANGES,
     PolicySettings,
     WorkerSettings,
-    table_problems_of,
 )
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
@@ -101,34 +99,17 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
     values: dict[str, Any] = {
         field.name: getattr(policy, field.name) for field in dataclasses.fields(PolicySettings)
     }
-    planners = {"": PlannerKind.GOODPUT} | {kind.value: kind for kind in PlannerKind}
-    require(
-        policy.planner in planners,
-        "policy.planner",
-        policy.planner,
-        f"it must be one of {', '.join(PlannerKind)}",
-    )
     kinds = {kind.value: kind for kind in SOURCES}
     for name in policy.sources:
         require(name in kinds, "policy.sources", name, f"it must be one of {', '.join(SOURCES)}")
     values |= {
         "drafts": tuple(policy.drafts),
         "sources": tuple(kinds[name] for name in policy.sources) or (SourceKind.DRAFT,),
-        "planner": planners[policy.planner],
-        "static_table": tuple(
-            TableEntry(first=entry.first, last=entry.last, draft_tokens=entry.draft_tokens)
-            for entry in policy.static_table
-        ),
     }
-    if policy.bandit_draft_tokens == 0:  # a caller that knows no planners
-        del values["bandit_draft_tokens"]
     parsed = PolicySettings(**values)
     for name, (least, most) in POLICY_RANGES.items():
         value = getattr(parsed, name)
         require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
-    for where, problem in table_problems_of(parsed):
-        table = [(entry.first, entry.last) for entry in parsed.static_table]
-        raise InvalidField(f"policy.{where}", table, problem)
     if problem := source_problem(parsed.sources):
         raise InvalidField("policy.sources", list(policy.sources), problem)
     if wrong := address_problem(parsed.drafts):
@@ -158,7 +139,6 @@ def state_message(state: WorkerState) -> pb.State:
         drafting=report.drafting,
         last_rows=report.last_rows,
         last_node_rows=report.last_node_rows,
-        planner=report.planner,
         planner_choice=report.planner_choice,
         draft_lag=report.draft_lag,
         stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,

@@ -43,7 +43,7 @@ class MemoryView(NamedTuple):
     kv_waited_for: bool
     """True if a request waits for blocks, and for nothing else."""
     drafting: bool
-    """True unless policy, planner or switch has drafting rest; a check of the switch is no rest."""
+    """True unless policy or switch has drafting rest; a check of the switch is no rest."""
     gain: float | None
     """Measured gain of drafting; None: not measured for long enough."""
     stepped: bool = True

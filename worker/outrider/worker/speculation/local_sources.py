@@ -11,7 +11,6 @@ from typing import NamedTuple
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.model.step_costs import Seconds
-from outrider.worker.tree.mirror_table import RECYCLED
 
 HOST_SECONDS = 0.0001
 """Host time of a source in each step in which it may propose nodes: searching, ranking, and the
@@ -99,11 +98,6 @@ class LocalSources:
     """of those that may propose nodes."""
     _changes_at: float = math.inf
     """When the next of the others has rested."""
-
-    @property
-    def recycles(self) -> bool:
-        """True if the likeliest tokens of rows may be wanted now."""
-        return bool(self.on >> RECYCLED & 1)
 
     def decide(self, policy: PolicySettings, now: float) -> None:
         """Decide which may propose nodes, by a policy and their switches."""

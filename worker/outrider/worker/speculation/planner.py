@@ -1,16 +1,15 @@
 """Planner: how many node rows of each sequence the next pass runs, of candidates sorted by reach.
 
-`Goodput`, the default, is here; `bandit` and `static` have others of the same interface. Leaves
-reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`. Pure:
-costs and times come from the caller (planners.md).
+Leaves reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`.
+Pure: costs and times come from the caller (planner.md).
 """
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from outrider.contract.planning import Choice, PlannerKind
+from outrider.contract.planning import Choice
 from outrider.kernels.compiled import njit
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.tree.growth import Floats, Ints
@@ -45,47 +44,17 @@ class RowPlan(NamedTuple):
     """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
 
 
-class Planner(Protocol):
-    """Decides how many rows each sequence gets, and whether drafts grow at all."""
+class Goodput:
+    """Spends rows where expected tokens outweigh their measured time.
 
-    kind: PlannerKind
-    plain_rate: float
-    """Tokens per second of plain decoding of as many sequences as run now, by the step costs."""
-    lag: int
-    """Most tokens that the draft of a sequence lacks, while drafting rests."""
-    choice: Choice
-    """Why the last plan is what it is."""
+    Maximising the ratio of one step instead would overspend on poor steps. Whether drafts grow at
+    all is left to `switch`.
 
-    @property
-    def rate(self) -> float:
-        """λ, in tokens per second."""
-
-    @property
-    def wants_drafts(self) -> bool:
-        """True if drafts should grow; the switch, where one is used, must want it too."""
-
-    @property
-    def awaited(self) -> int | None:
-        """Depth of each sequence's tree that a pass waits for; None: waits are decided by their
-        value."""
-
-    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
-
-        `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows.
-        """
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Learn one step: tokens committed over all sequences, and how long the step took."""
-
-
-class LongRunRate:
-    """Worth of the worker's time, λ, in tokens per second.
-
-    It is plain decoding's rate at the present number of sequences, times
-    how much more the worker has written than that in the long run: eight sequences are worth far
-    more a second than one, from the first step on (docs/decisions/0006). The long run is forgotten
-    over `memory_seconds`, and starts as if plain decoding's rate had been seen for `prior_seconds`.
+    The worth of the worker's time, λ in tokens per second, is plain decoding's rate at the present
+    number of sequences, times how much more the worker has written than that in the long run: eight
+    sequences are worth far more a second than one, from the first step on (docs/decisions/0006).
+    The long run is forgotten over `memory_seconds`, and starts as if plain decoding's rate had been
+    seen for `prior_seconds`.
     """
 
     def __init__(
@@ -93,8 +62,8 @@ class LongRunRate:
     ) -> None:
         self.plain_rate = plain_rate
         """Tokens per second of plain decoding of as many sequences as run now."""
-        self.lag = 0
-        """Most tokens that the draft of a sequence lacks, while drafting rests."""
+        self.choice = Choice.NO_NODES
+        """Why the last plan is what it is."""
         self._written = self._plain = plain_rate * prior_seconds
         self._memory = memory_seconds
 
@@ -109,21 +78,11 @@ class LongRunRate:
         self._written = self._written * fade + tokens
         self._plain = self._plain * fade + seconds * self.plain_rate
 
-
-class Goodput(LongRunRate):
-    """Spends rows where expected tokens outweigh their measured time.
-
-    Maximising the ratio of one step instead would overspend on poor steps. Whether drafts grow at
-    all is left to `switch`.
-    """
-
-    kind = PlannerKind.GOODPUT
-    wants_drafts = True
-    awaited = None
-    choice = Choice.NO_NODES
-
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
+
+        `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows.
+        """
         if not any([len(one.reach) for one in candidates]):
             self.choice = Choice.NO_NODES
             return RowPlan([0] * len(candidates), -self.rate * costs.item(0))
@@ -163,17 +122,6 @@ def merge_many(candidates: list[Candidates], most: int, each: int) -> tuple[Floa
     keys.sort()
     order = keys[:most] & 0xFFFFF
     return reach[order], np.repeat(np.arange(len(counts), dtype=np.int32), counts)[order]
-
-
-def best_of_each(candidates: list[Candidates], each: int, costs: Seconds, rate: float) -> RowPlan:
-    """Return a plan of each sequence's best `each` candidates, fewer where a pass is full."""
-    room, rows, value = len(costs) - 1, [], 0.0
-    for one in candidates:
-        count = min(each, len(one.reach), room)
-        room -= count
-        rows.append(count)
-        value += sum(one.reach[:count].tolist())
-    return RowPlan(rows, value - rate * costs.item(sum(rows)))
 
 
 @njit()

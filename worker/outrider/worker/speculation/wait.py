@@ -56,9 +56,6 @@ of the target's is lost, under 1 % of the time for the demo's pair."""
 MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
-MAX_UNANSWERED = 3
-"""Waits for a depth that may be given up in a row before there are none until the draft grows
-again."""
 
 
 @dataclass(slots=True)
@@ -135,8 +132,6 @@ class WaitPolicy:
     _allowance: float = 0.0
     """Tokens that the next waits against expectation may lose."""
     _wait: Wait | None = None
-    _unanswered: int = 0
-    """Waits for a depth that were given up since the draft last grew."""
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
@@ -171,7 +166,7 @@ class WaitPolicy:
         """Learn the time from a commit to the first growth that knows it."""
         self._learn_latency(seconds)
         self.timed = True
-        self._allowance, self._unanswered = 0.0, 0
+        self._allowance = 0.0
 
     def saw_period(self, seconds: float) -> None:
         """Learn the time between two growths of one root."""
@@ -235,26 +230,6 @@ class WaitPolicy:
         if self._wait is not None and self._wanted == 0:
             self._usual[supplied] = growths + 1
         self.stop(value, rate, now)
-
-    def should_hold(self, growths: int, value: float, rate: float, now: float) -> bool:
-        """Return True while a planner that names a depth waits for so many growths at most; 0: the
-        tree is as deep.
-
-        It waits for no longer than so many growths mostly take, and not for a draft that has left
-        several such waits in a row unanswered. `value` and `rate` as in `should_wait`.
-        """
-        if growths > 0 and self._wait is None and self._unanswered < MAX_UNANSWERED:
-            usual = self.latency + (growths - 1) * self.period
-            until = now + min(MAX_SECONDS, MAX_OVERTIME * usual)
-            self._wait = Wait(now, until, value, value, rate, 0.0)
-        if self._wait is None:
-            return False
-        self._wait.latest = value
-        if growths > 0 and now < self._wait.until:
-            return True
-        self._unanswered += growths > 0
-        self.stop(value, rate, now)
-        return False
 
     def stop(self, value: float, rate: float, now: float) -> None:
         """End the present wait, if there is one, and count what it brought."""

@@ -68,11 +68,6 @@ class TargetPart:
         return self.sequence.submit.logprobs is not None
 
     @property
-    def likeliest_wanted(self) -> bool:
-        """True if the likeliest tokens of its rows are to be recycled."""
-        return self.sequence.recycles
-
-    @property
     def path_tokens(self) -> Ints:
         """[outputs, deepest] each row's tokens after the root, for the logits processor."""
         mirror = self.sequence.mirror

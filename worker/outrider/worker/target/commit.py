@@ -23,7 +23,7 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
-from outrider.worker.target.tree_pass import read_text, recycle, settle
+from outrider.worker.target.tree_pass import read_text, settle
 from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
@@ -83,8 +83,6 @@ class Committer:
             return 0
         tokens = sequence.views.committed(count)
         self.row_selector.scale.learn(surplus)
-        if (likeliest := output.likeliest) is not None:
-            recycle(sequence.tree, part.rows.tokens, *likeliest)
         if (most := sequence.submit.logprobs) is not None:
             accepted = sequence.views.accepted(accepted_count)
             sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
@@ -134,7 +132,7 @@ class Committer:
         self.sessions.finish(sequence)
         if not self.running:
             self.row_selector.wait_policy.break_off(now)
-        planned = self.row_selector.planned
+        planned = self.row_selector.choice.value
         sequence.send_end(finish, sequence.generated, self.outbox, now, detail, planned)
         self.stats.count_end(sequence, finish)
 

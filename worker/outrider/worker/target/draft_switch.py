@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
-from outrider.worker.speculation.planners import switch_for, switch_settings
-from outrider.worker.speculation.switch import Switch
+from outrider.worker.speculation.switch import Switch, SwitchSettings
 
 
 @dataclass(slots=True)
@@ -39,3 +38,22 @@ class DraftSwitch:
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were the switch not off."""
         return self.policy.drafts_allowed and submit.speculate and not self.switch.drafting
+
+
+def switch_settings(policy: PolicySettings) -> SwitchSettings:
+    """Return the gains below and above which drafting goes off and comes back."""
+    return SwitchSettings(
+        off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
+    )
+
+
+def switch_for(policy: PolicySettings, now: float, before: Switch | None = None) -> Switch:
+    """Make a switch with the policy's thresholds that has seen no drafting yet.
+
+    From the one `before`, whose place it takes, it keeps what is true of the machine: the scale of
+    plain decoding, and what drafting may still lose.
+    """
+    switch = Switch(now, switch_settings(policy))
+    if before is not None:
+        switch.succeed(before)
+    return switch

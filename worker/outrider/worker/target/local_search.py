@@ -9,7 +9,6 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, search
-from outrider.worker.tree.mirror_table import RECYCLED
 
 NO_HUNT = Hunt(0, 0, 0, np.zeros(1), 0.0)
 """Of a sequence without local sources."""
@@ -24,7 +23,6 @@ def search_text(sequence: Sequence, local: LocalSources, policy: PolicySettings)
     """Let local sources add to a sequence's tree what may follow its root, if they may."""
     sequence.searched = sequence.length
     on = local.on & sequence.sources
-    sequence.recycles = bool(on >> RECYCLED & 1)
     if on and sequence.length > sequence.prompt_length:
         search(sequence.tree, on, policy.max_rows, depth_of(sequence, policy))
         sequence.unjudged = True

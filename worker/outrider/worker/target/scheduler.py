@@ -193,7 +193,6 @@ class TargetScheduler:
             len(self.admission.running),
             len(self.admission.waiting),
             drafting=self.row_selector.drafting,
-            planner=self.row_selector.planner.kind.value,
             planner_choice=self.row_selector.choice.value,
             draft_lag=max([s.draft_lag for s in self.admission.running], default=0),
             last_rows=self.stats.last_rows,
@@ -242,11 +241,9 @@ class TargetScheduler:
         if len(running) > 1 or self.admission.waiting or self.kv_cache.moves_wait:
             return None
         (sequence,), selector = running, self.row_selector
-        if self.sessions.peers and selector.may_want_drafts(sequence.submit):
+        if self.sessions.peers and selector.wants_drafts(sequence.submit):
             return None
         hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
-        if hunt is None:
-            return None
         if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
             return None
         most = self.passes_a_run

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.contract.planning import Choice, PlannerKind
+from outrider.contract.planning import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import StepCosts
@@ -19,15 +19,14 @@ from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
     Candidates,
-    Planner,
+    Goodput,
     RowPlan,
     best_count,
 )
-from outrider.worker.speculation.planners import new_planner, switch_for
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
-from outrider.worker.target.draft_switch import DraftSwitch
+from outrider.worker.target.draft_switch import DraftSwitch, switch_for
 from outrider.worker.target.local_search import NO_HUNT, depth_of, search_text
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
@@ -46,8 +45,6 @@ CHOICE_BY_STATE = {
     Drafting.PROBE: Choice.PROBE,
     Drafting.CHECK: Choice.CHECK,
 }
-RESTING = (Choice.OFF, Choice.TABLE_NONE, Choice.EXPLOITS_NONE)
-"""Choices of a planner that has decided for no draft tokens, and tries nothing."""
 PROMPT_WAIT_SHARE = 1.0
 """Longest wait for growth before a pass that computes prompts, over the time of the pass."""
 
@@ -68,7 +65,7 @@ class RowSelector(DraftSwitch):
     """Selects node rows by what one target has measured of its drafts and of its own passes."""
 
     pass_costs: PassCostTable
-    planner: Planner
+    planner: Goodput
     wait_policy: WaitPolicyByBatch = field(default_factory=WaitPolicyByBatch)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
@@ -108,14 +105,12 @@ class RowSelector(DraftSwitch):
         host_seconds: float = 0.0,
     ) -> "RowSelector":
         """Make a selector without measurements; default waits are those of a separate draft."""
-        switch_costs = SwitchCosts()
         return cls(
             pass_costs=PassCostTable(costs, row_capacity, host_seconds),
             policy=policy,
             switch=switch_for(policy, now),
-            planner=new_planner(policy, 1.0 / costs.seconds(1, 1), switch_costs),
+            planner=Goodput(1.0 / costs.seconds(1, 1)),
             wait_policy=wait_policy or WaitPolicyByBatch(),
-            switch_costs=switch_costs,
         )
 
     @property
@@ -130,19 +125,17 @@ class RowSelector(DraftSwitch):
 
     @property
     def drafting(self) -> str:
-        """State of drafting: the switch's, `off` where the planner wants none or the draft's memory
-        is away, `disabled` where the policy forbids it."""
+        """State of drafting: the switch's, `off` where the draft's memory is away, `disabled` where
+        the policy forbids it."""
         if not self.policy.drafts_allowed:
             return "disabled"
         if self.away:
             return Drafting.OFF.value
-        return self.switch.state.value if self.planner.wants_drafts else Drafting.OFF.value
+        return self.switch.state.value
 
     @property
     def choice(self) -> Choice:
         """Why the last step ran the node rows that it did."""
-        if self.planner.kind is PlannerKind.OFF:
-            return Choice.OFF
         if not self.policy.speculate:
             return Choice.DISABLED
         own = self.planner.choice
@@ -156,23 +149,14 @@ class RowSelector(DraftSwitch):
         return CHOICE_BY_STATE[self.switch.state]
 
     @property
-    def planned(self) -> str:
-        """Planner and choice of the last step, as in `Finished`."""
-        return f"{self.planner.kind.value}/{self.choice.value}"
-
-    @property
     def drafting_rests(self) -> bool:
-        """True if drafting is off for longer than a check of the switch or a bandit's trial."""
-        resting = self.switch.state is Drafting.OFF or self.planner.choice in RESTING
-        return resting or not self.policy.drafts_allowed
+        """True if drafting is off for longer than a check of the switch."""
+        return self.switch.state is Drafting.OFF or not self.policy.drafts_allowed
 
     def decide_drafting(self) -> None:
-        """Decide whether drafts should grow, by what policy, planner and switch say now."""
+        """Decide whether drafts should grow, by what policy and switch say now."""
         self.wants_any_drafts = (
-            self.policy.drafts_allowed
-            and not self.away
-            and self.planner.wants_drafts
-            and self.switch.drafting
+            self.policy.drafts_allowed and not self.away and self.switch.drafting
         )
 
     def restart(self, now: float) -> None:
@@ -188,12 +172,8 @@ class RowSelector(DraftSwitch):
         self.decide_drafting()
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
-        """Apply a policy, as the switch does; make a new planner if it names another."""
-        before = self.policy
+        """Apply a policy, as the switch does."""
         DraftSwitch.set_policy(self, policy, now)
-        if policy.planning != before.planning:
-            self.wait_policy.break_off(now)
-            self.planner = new_planner(policy, self.planner.plain_rate, self.switch_costs)
         self.decide_drafting()
         self.local.decide(policy, now)
 
@@ -205,11 +185,6 @@ class RowSelector(DraftSwitch):
         """True if drafts should grow for a request."""
         return self.wants_any_drafts and submit.speculate
 
-    def may_want_drafts(self, submit: Submit) -> bool:
-        """True if drafts should grow for a request, or the plan of its next step may say so."""
-        asks = self.planner.awaited is not None and self.policy.drafts_allowed
-        return submit.speculate and (self.wants_any_drafts or asks)
-
     def sources(self, submit: Submit) -> int:
         """Return the sources whose nodes may run for a request, a bit each."""
         if not submit.speculate:
@@ -220,27 +195,19 @@ class RowSelector(DraftSwitch):
         """Let local sources add to a sequence's tree, if they may and have read its text."""
         search_text(sequence, self.local, self.policy)
 
-    def hunt(self, sequence: Sequence) -> Hunt | None:
-        """Return the terms of a run of a sequence's plain passes; None if it may have none.
-
-        Only the planner `goodput` knows beforehand whether it will run what is found, and only a
-        step of its own looks for the likeliest tokens of its rows.
-        """
+    def hunt(self, sequence: Sequence) -> Hunt:
+        """Return the terms of a run of a sequence's plain passes."""
         if not (self.local.on and sequence.submit.speculate):
             return NO_HUNT
-        if self.planner.kind is not PlannerKind.GOODPUT or self.local.recycles:
-            return None
         costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
         self.planner.plain_rate = 1 / costs.plain.step
         return self._hunt(sequence, costs.at(self.slowdown))
 
     def drafts_as_usual(self, sequence: Sequence) -> bool:
-        """True if nothing that is learnt soon should change how a draft grows for a sequence, and
-        no source needs more of a pass than its tokens."""
+        """True if nothing that is learnt soon should change how a draft grows for a sequence."""
         settled = self._return is None and self.behind == 0 and self._rest_lag == 0
-        goodput = self.planner.kind is PlannerKind.GOODPUT
-        busy = self.wait_policy.ongoing is not None or self.local.recycles
-        return settled and goodput and not busy and self.wants_drafts(sequence.submit)
+        waits = self.wait_policy.ongoing is not None
+        return settled and not waits and self.wants_drafts(sequence.submit)
 
     def terms(self, sequence: Sequence) -> Hunt:
         """Return what local sources may add to a drafted sequence's tree, and what pays, now."""
@@ -308,8 +275,6 @@ class RowSelector(DraftSwitch):
             self._follow_rest(sequences)
         trees = [None if plainly else self._candidates(sequence) for sequence in sequences]
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
-        if self.planner.awaited is not None:  # it may have changed its mind
-            self.decide_drafting()
         if prefill_rows and len(costs.scaled) <= count:  # prompts leave no room for a node each
             may_wait = False
         if self._waits(sequences, trees, plan, costs, now, may_wait):
@@ -358,7 +323,7 @@ class RowSelector(DraftSwitch):
         self.learn_step(tokens, expected, forward, spent)
         if self._return is not None:
             self._learn_return(plain, spent)
-        if self.policy.drafts_allowed and self.planner.wants_drafts and not self.away:
+        if self.policy.drafts_allowed and not self.away:
             lent = self.local.lent
             self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
             self.decide_drafting()
@@ -367,8 +332,7 @@ class RowSelector(DraftSwitch):
 
     def learn_step(self, tokens: int, expected: float, forward: float, spent: float) -> None:
         """Learn what a step wrote, and how long its pass took; arguments as of `observe`."""
-        numbers = self.planner.awaited is not None  # of draft tokens, which none has while away
-        if self.policy.speculate and not (numbers and self.away):
+        if self.policy.speculate:
             self.planner.learn(tokens, spent)
         if expected > 0:
             ratio = forward / (expected / self.slowdown)
@@ -391,7 +355,7 @@ class RowSelector(DraftSwitch):
         drafted = [sequence for sequence in sequences if sequence.submit.speculate]
         if not self.wants_any_drafts:
             self._return, count = None, len(drafted)
-            self._rest_lag = self.planner.lag = max([one.lag for one in drafted], default=0)
+            self._rest_lag = max([one.lag for one in drafted], default=0)
             price = self.switch_costs.seconds(self._rest_lag, count) if count else 0.0
             self.switch.return_seconds = price
             return
@@ -431,13 +395,6 @@ class RowSelector(DraftSwitch):
         sources = self.sources(sequence.submit)
         return sequence.views.candidates(candidates(sequence.tree, sequence.remaining, sources))
 
-    def _lacks_depth(self, sequence: Sequence, awaited: int) -> bool:
-        """True if its tree is not as deep as a planner asks, and has not grown so often."""
-        wanted = min(awaited, self.policy.depth, sequence.remaining - 1)
-        if sequence.growths >= wanted:
-            return False
-        return int(sequence.mirror.depth.max(initial=0)) < wanted
-
     def _waits(
         self,
         sequences: list[Sequence],
@@ -473,12 +430,13 @@ class RowSelector(DraftSwitch):
         if not growing or not may_wait:
             policy.stop(value, rate, now)
             return False
-        if (awaited := self.planner.awaited) is not None:
-            missing = any(self._lacks_depth(sequence, awaited) for sequence in growing)
-            return policy.should_hold(awaited if missing else 0, value, rate, now)
+        return self._growth_pays(growing, value, now)
+
+    def _growth_pays(self, growing: list[Sequence], value: float, now: float) -> bool:
+        """True if growth of some trees is worth a wait; `value`: of a step now, in tokens."""
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.supplied, sequence.growths) for sequence in growing]
-        return policy.should_wait(roots, value, rate, since, now)
+        return self.wait_policy.present.should_wait(roots, value, self.planner.rate, since, now)
 
 
 def _await_level(sequence: Sequence) -> None:

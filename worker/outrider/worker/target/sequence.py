@@ -14,12 +14,11 @@ from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
-from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.answer import Answer
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
-from outrider.worker.tree.mirror import RECYCLED, SUFFIX, Mirror
+from outrider.worker.tree.mirror import SUFFIX, Mirror
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +41,6 @@ class Sequence(Answer):
     """True until a plan has said whether any rows pay after what they have found."""
     answers: AnswerIndex = NO_ANSWERS
     """Of finished answers that it may see, and to which its own is added."""
-    recycles: bool = False
-    """True if the likeliest tokens of its next pass's rows are wanted."""
     logits_processor: LogitsProcessor | None = None
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
@@ -68,14 +65,11 @@ class Sequence(Answer):
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
         room = min(self.most_tokens, len(self.tokens))
         suffix = self.suffix = SuffixTables.empty(room if self.sources >> SUFFIX & 1 else 0)
-        answer = self.submit.max_tokens if self.sources >> RECYCLED & 1 else 0
-        recycled = RecycledTable.empty(answer)
         tables = TreeTables(
             self.mirror.tables,
             own,
             average,
             suffix,
-            recycled,
             self.answers,
             self.ends,
             arrays,

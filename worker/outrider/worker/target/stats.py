@@ -221,8 +221,8 @@ class Stats:
         logger.info(
             "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
             "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
-            "waits brought %.1f of %.1f tokens hoped for; drafting is %s; last choice "
-            "of the %s planner: %s",
+            "waits brought %.1f of %.1f tokens hoped for; drafting is %s; the last "
+            "step's choice: %s",
             sequence.submit.request,
             finish.value,
             usage.completion_tokens,
@@ -236,7 +236,6 @@ class Stats:
             waits.realised_gain,
             waits.predicted_gain,
             self.row_selector.drafting,
-            self.row_selector.planner.kind.value,
             self.row_selector.choice.value,
         )
 

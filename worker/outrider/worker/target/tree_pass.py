@@ -22,15 +22,13 @@ from outrider.worker.speculation.acceptance import (
 from outrider.worker.speculation.answer_index import AnswerIndex
 from outrider.worker.speculation.answer_source import answered
 from outrider.worker.speculation.planner import best_count, sorted_candidates
-from outrider.worker.speculation.recycled_source import RecycledTable, note, recycled
 from outrider.worker.speculation.suffix_automaton import SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
 from outrider.worker.target.pass_arrays import PassArrays
-from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.mirror_table import (
     ANSWERS,
     COUNT,
-    RECYCLED,
     ROOT_POSITION,
     SUFFIX,
     MirrorTables,
@@ -50,8 +48,6 @@ class TreeTables(NamedTuple):
     """Those of all requests."""
     suffix: SuffixTables
     """Of prompt and answer; without room where the text is no source."""
-    recycled: RecycledTable
-    """Of the rows so far; without room where they are no source."""
     answers: AnswerIndex
     """Of finished answers to the same key; without room where they are no source."""
     ends: Ints
@@ -92,29 +88,15 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     mirror, added = tree.value.mirror, 0
     if nodes <= 0 or depth <= 0:
         return 0
-    root = mirror.numbers[ROOT_POSITION]
     if sources >> SUFFIX & 1:
         added += add_from_text(mirror, tree.value.suffix, nodes, depth)
     if sources >> ANSWERS & 1:
+        length = mirror.numbers[ROOT_POSITION] + 1
         parents, tokens, logprobs = answered(
-            tree.value.answers, mirror.tokens, root + 1, nodes, depth
+            tree.value.answers, mirror.tokens, length, nodes, depth
         )
         added += add_proposals(mirror, parents, tokens, logprobs, ANSWERS)
-    if sources >> RECYCLED & 1:
-        parents, tokens, logprobs = recycled(tree.value.recycled, mirror.tokens[root], nodes, depth)
-        added += add_proposals(mirror, parents, tokens, logprobs, RECYCLED)
     return added
-
-
-@njit()
-def recycle(tree: TreeHandle, rows: Ints, tokens: Ints, logits: Floats) -> None:
-    """Write down the likeliest tokens of the rows of a pass, for passes to come.
-
-    `rows` int32[n] the rows' own tokens; `tokens` int32[n, LIKELIEST] and their `logits`, float32,
-    likeliest first.
-    """
-    for row in range(tokens.shape[0]):
-        note(tree.value.recycled, rows[row], tokens[row], logits[row])
 
 
 @njit()
@@ -134,7 +116,7 @@ def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
 
 @njit()
 def found_rows_that_pay(tree: TreeHandle, hunt: Hunt, remaining: int) -> bool:
-    """Let local sources add to the tree; True if the planner `goodput` would run any of its nodes.
+    """Let local sources add to the tree; True if the planner would run any of its nodes.
 
     `remaining`: tokens that the request may still get.
     """

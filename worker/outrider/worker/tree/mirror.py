@@ -28,7 +28,6 @@ from outrider.worker.tree.mirror_table import (
     LAST_ID,
     LOCAL_CAPACITY,
     MASKED_TOKEN,
-    RECYCLED,
     ROOT_POSITION,
     SUFFIX,
     MirrorNodes,
@@ -36,7 +35,7 @@ from outrider.worker.tree.mirror_table import (
     NodeIds,
 )
 
-__all__ = ["DRAFT", "RECYCLED", "SUFFIX", "Mirror"]
+__all__ = ["DRAFT", "SUFFIX", "Mirror"]
 
 MAX_COMMITTED = 1024
 """Tokens that may be committed to a mirror that was not given the sequence's."""

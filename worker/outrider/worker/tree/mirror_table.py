@@ -15,7 +15,7 @@ from outrider.kernels.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 
-DRAFT, SUFFIX, RECYCLED, ANSWERS = range(4)
+DRAFT, SUFFIX, ANSWERS = range(3)
 """Proposers, in the order of `contract.sources.SOURCES`: `DRAFT` of every node that has an id, the
 others of *local* nodes, which the target added by itself."""
 NOBODY = -1

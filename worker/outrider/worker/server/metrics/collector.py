@@ -21,7 +21,7 @@ from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.metrics import Metric, MetricKind
-from outrider.contract.planning import CHOICES, PlannerKind
+from outrider.contract.planning import CHOICES
 from outrider.contract.sources import SOURCES
 from outrider.contract.version import version
 from outrider.worker.messages import (
@@ -144,10 +144,6 @@ def _drafting(state: WorkerState) -> Values:
     return [((name,), name == state.report.drafting) for name in names.DRAFTING_STATES]
 
 
-def _planner(state: WorkerState) -> Values:
-    return [((kind.value,), kind.value == state.report.planner) for kind in PlannerKind]
-
-
 def of_memory(value: Callable[[MemoryReport], float]) -> Callable[[WorkerState], Values]:
     """Return the reader of a metric of memory that a target and its draft share."""
     return lambda state: [((), value(m))] if (m := state.report.memory) else []
@@ -210,7 +206,6 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.SPECULATION_TOKENS: one(lambda state: state.report.last_node_rows),
     names.GROWTH_DROPPED: lambda state: [(("stale",), state.counters.growth_dropped)],
     names.DRAFTING_STATE: _drafting,
-    names.PLANNER: _planner,
     names.PLANNER_STEPS: _planner_steps,
     names.NUM_SOURCE_TOKENS: lambda state: _by_source(state, state.counters.source_rows),
     names.NUM_SOURCE_ACCEPTED_TOKENS: lambda state: _by_source(

@@ -165,7 +165,6 @@ class Traces:
 
     def _figures(self, submit: Submit, finished: Finished) -> dict[str, Any]:
         usage: Usage = finished.usage
-        planner, _, choice = finished.planned.partition("/")
         return {
             names.MODEL: self.model,
             names.REQUEST_ID: submit.request,
@@ -177,8 +176,7 @@ class Traces:
             names.PASSES: usage.passes,
             names.DRAFT_ROWS: usage.draft_rows,
             names.ACCEPTED_ROWS: usage.accepted_rows,
-            names.PLANNER: planner,
-            names.PLANNER_CHOICE: choice,
+            names.PLANNER_CHOICE: finished.planned,
             names.SPECULATED: usage.passes_with_nodes > 0,
             names.FINISH_REASONS: (finished.finish.value,),
         }

@@ -5,12 +5,10 @@ from commits.
 """
 
 import dataclasses
-import logging
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from outrider.contract.planning import PlannerKind
-from outrider.contract.settings import WHOLE_PASSES, PolicySettings
+from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import Seconds
@@ -19,12 +17,8 @@ from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.tree.mirror import DRAFT
 
-logger = logging.getLogger(__name__)
-
-
 OWN_SOURCES = (SourceKind.DRAFT, SourceKind.SUFFIX)
-"""Of a target of several stages: its last stage tells of no other tokens than those it samples, and
-no index of finished answers is kept."""
+"""Sources of a target of several stages: it keeps no index of finished answers."""
 
 
 class SourceStep(NamedTuple):
@@ -53,14 +47,7 @@ class PipelinedDraftControl(DraftSwitch):
         self.local.decide(self.policy, 0.0)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
-        """Apply a policy; with a planner of whole passes, as if it named goodput.
-
-        While a service that gets such a planner is rolled out from several stages to one, old pods
-        are sent its policy, too: they go on drafting, under the switch.
-        """
-        if policy.planner in WHOLE_PASSES:
-            logger.warning("planner %s plans whole passes: goodput instead", policy.planner)
-            policy = dataclasses.replace(policy, planner=PlannerKind.GOODPUT)
+        """Apply a policy, without the sources that such a target has not."""
         policy = _own(policy)
         DraftSwitch.set_policy(self, policy, now)
         self.local.decide(policy, now)

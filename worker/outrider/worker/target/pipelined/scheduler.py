@@ -209,7 +209,6 @@ class PipelinedScheduler:
             len(self.leader.running),
             len(self.leader.waiting),
             drafting=self.control.drafting,
-            planner=self.control.policy.planner.value,
             last_rows=self.stats.last_rows,
             last_node_rows=self.stats.last_node_rows,
             segments=self._segment_totals(),

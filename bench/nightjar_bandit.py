@@ -1,4 +1,4 @@
-"""Bandit: learns the number of draft tokens for each batch size by trying, as Nightjar does.
+"""Nightjar's planner: learns the number of draft tokens for each batch size by trying.
 
 Nightjar (arXiv 2512.22420) after Ada-BinGreedy. Steps of one context, a pair of batch sizes, form
 blocks of 1, 2, 4, ... steps, and a block bins of floor(sqrt(block)) steps.
@@ -6,7 +6,7 @@ Bin b explores with probability 1 / b, else it exploits; its arm, 0 draft tokens
 until it ends. Exploiting minimises the seconds per token of an arm, plus C / arm where drafting
 rests: C is the cost of taking it up again at the present lag, as measured on this pair.
 
-What the published code does otherwise, and this does not (docs/concepts/planners.md): it draws anew
+What the published code does otherwise, and this does not (docs/concepts/planner.md): it draws anew
 in every step of an exploring bin; explores with 1 / sqrt(b); never explores 0 below 50 sequences;
 turns drafting off by a fixed rule of load before the bandit is asked; puts all larger batches into
 the last of twelve contexts; reads its cost table by an index that does not exist; averages rates of
@@ -18,14 +18,9 @@ import math
 import random
 from dataclasses import dataclass
 
-from outrider.contract.planning import Choice, PlannerKind
+from bench.nightjar_planners import FixedPlanner
 from outrider.worker.model.step_costs import Seconds
-from outrider.worker.speculation.planner import (
-    Candidates,
-    LongRunRate,
-    RowPlan,
-    best_of_each,
-)
+from outrider.worker.speculation.planner import Candidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 
 CHANGE_BINS = 4
@@ -112,29 +107,21 @@ class Context:
         arm.add_bin(self.tokens, self.seconds)
 
 
-class Bandit(LongRunRate):
+class Bandit(FixedPlanner):
     """Chooses one number of draft tokens for all sequences of a batch, 0 to `most`."""
-
-    kind = PlannerKind.BANDIT
 
     def __init__(
         self, plain_rate: float, most: int, switch_costs: SwitchCosts, seed: int = 0
     ) -> None:
-        super().__init__(plain_rate)
+        super().__init__(plain_rate, awaited=most)
         self._most = most
         self._switch_costs = switch_costs
         self._random = random.Random(seed)
         self._contexts: dict[int, Context] = {}
         self._context = Context([Arm() for _ in range(most + 1)])
         """Of the last step that was planned."""
-        self.lag = 0
-        self.awaited = most
-        self.choice = Choice.EXPLORES
-
-    @property
-    def wants_drafts(self) -> bool:
-        """True unless the arm is 0."""
-        return self.awaited > 0
+        self.explores = True
+        """True where the last plan tries a number, false where it takes the best one."""
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan the arm's rows for each sequence."""
@@ -149,8 +136,8 @@ class Bandit(LongRunRate):
                 context.arm = self._best(context, sequences)
                 context.explores = context.arms[context.arm].tokens == 0.0  # never tried
         self.awaited = min(context.arm, max_rows)
-        self.choice = CHOICES[context.explores, context.arm > 0]
-        return best_of_each(candidates, self.awaited, costs, self.rate)
+        self.explores = context.explores
+        return self.best_of_each(candidates, costs)
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learn one step: tokens committed over all sequences, and how long the step took."""
@@ -176,11 +163,3 @@ class Bandit(LongRunRate):
             for number, arm in enumerate(context.arms)
         ]
         return losses.index(min(losses))
-
-
-CHOICES = {
-    (True, True): Choice.EXPLORES,
-    (True, False): Choice.EXPLORES_NONE,
-    (False, True): Choice.EXPLOITS,
-    (False, False): Choice.EXPLOITS_NONE,
-}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.contract.planning import Choice
-from outrider.worker.speculation.bandit import Bandit
+from bench.nightjar_bandit import Bandit
 from outrider.worker.speculation.planner import Candidates
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from tests.unit.worker.speculation.environments import (
@@ -20,7 +19,6 @@ from tests.unit.worker.speculation.environments import (
 )
 
 COSTS = np.linspace(0.010, 0.020, 600)
-EXPLORES = (Choice.EXPLORES, Choice.EXPLORES_NONE)
 
 
 def bandit(most: int = MOST, seed: int = 0) -> Bandit:
@@ -37,7 +35,7 @@ def test_blocks_double_and_bins_are_their_roots_and_hold_one_arm() -> None:
     for _ in range(1023):
         plan = planner.plan([tree()], COSTS, MOST)
         assert planner.plan([tree()], COSTS, MOST) == plan, "a step that waits is planned again"
-        steps.append((planner.choice, plan.rows[0]))
+        steps.append((planner.explores, plan.rows[0]))
         planner.learn(1 + plan.rows[0], 0.010)
     at = 0
     for block in (2**j for j in range(10)):
@@ -46,7 +44,7 @@ def test_blocks_double_and_bins_are_their_roots_and_hold_one_arm() -> None:
             number += 1
             bin_steps = steps[at : min(at + math.isqrt(block), end)]
             assert len(set(bin_steps)) == 1
-            assert number > 1 or bin_steps[0][0] in EXPLORES, "the first bin explores: 1 / 1"
+            assert number > 1 or bin_steps[0][0], "the first bin explores: 1 / 1"
             at += len(bin_steps)
 
 
@@ -57,7 +55,7 @@ def test_bins_explore_ever_less_within_a_block() -> None:
         for step in range(511):
             planner.plan([tree()], COSTS, MOST)
             if step >= 255 and (step - 255) % 16 == 0:
-                explored.setdefault((step - 255) // 16 + 1, []).append(planner.choice in EXPLORES)
+                explored.setdefault((step - 255) // 16 + 1, []).append(planner.explores)
             planner.learn(1, 0.010)
     for number, seen in explored.items():
         assert sum(seen) / len(seen) == pytest.approx(1 / number, abs=0.09)
@@ -109,7 +107,7 @@ def test_batch_sizes_learn_apart_however_large() -> None:
     assert np.mean(drive(planner, alone, 1, 400).chosen) > 2
     assert np.mean(drive(planner, crowded, 40, 400).chosen) < 1
     other = drive(planner, Environment(lambda _: 0.9, cliff), 60, 1)
-    assert planner.choice in EXPLORES, "60 sequences are another context than 40"
+    assert planner.explores, "60 sequences are another context than 40"
     assert len(other.chosen) == 1
 
 
