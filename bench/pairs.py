@@ -24,10 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import code_pair, llama_server, pair_prompts
-from bench.cpu_peers import turns
 from bench.peer import DoesNotRun
 from bench.report import RESULTS, Prompt, write_report
-from bench.sides import MODES, Answer, Service, started, with_speculation
+from bench.sides import MODES, Answer, Service, started, turns, with_speculation
 from bench.speculation_figures import Measured, over, same_text, summary
 from bench.uv import uv
 from outrider.cli import processors

@@ -25,11 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import llama_server, peer, peer_draft, source_prompts
-from bench.cpu_peers import turns
 from bench.llama_server import LlamaServer
 from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
-from bench.sides import MODES, SERVICE, Service, started, with_speculation
+from bench.sides import MODES, SERVICE, Service, started, turns, with_speculation
 from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service

@@ -16,13 +16,8 @@ from bench.report import RESULTS
 
 MODELS = "SmolLM2-135M and the demo's draft"
 PAIR = f"{MODELS}, int8"
-PEERS = (
-    "ours by dtype auto, or int4 where it says so. llama.cpp decodes plainly; serial: with a draft"
-)
 CAPTIONS = {
     "control_loop": "A day of the operator's control loop, a target and two drafts",
-    "cpu_peers": f"SmolLM2-135M beside llama.cpp, one thread; {PEERS}",
-    "cpu_peers_2_threads": f"SmolLM2-135M beside llama.cpp, two threads; {PEERS}",
     "flowspec": "A pipelined target beside other ways, above as in FlowSpec's paper, below by "
     "stages and links",
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",

@@ -15,6 +15,7 @@ from bench.report import RESULTS
 DOCS = Path(__file__).parent.parent / "docs"
 LINE = re.compile(r"<!-- measured: (\w+) -->\n(?:.*\n)?<!-- /measured -->")
 GONE = {
+    "cpu_peers_avx2": "ba2eeaf6",
     "draft_pool": "8f22b843",
     "flowspec_own_real": "288f0517",
     "flowspec_real": "8552a434",

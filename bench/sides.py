@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bench.report import Prompt
 from outrider.cli.placement.choose import Chooser
@@ -18,6 +18,7 @@ from outrider.client import AsyncClient, Counters, Message, Result, Sampling, St
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
+Name = TypeVar("Name")
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 MODES = {
     "greedy": Sampling(temperature=0.0),
@@ -176,3 +177,9 @@ async def fastest(sides: Mapping[str, Side], chosen: Sequence[Prompt], tokens: i
         answers = [await one.ask(prompt, tokens, MODES["greedy"]) for prompt in chosen]
         rates[name] = sum(a.tokens for a in answers) / sum(a.seconds for a in answers)
     return max(rates, key=lambda name: rates[name])
+
+
+def turns(names: list[Name], number: int) -> list[Name]:
+    """Return the names from another first one at each number."""
+    first = number % len(names)
+    return [*names[first:], *names[:first]]

@@ -23,20 +23,30 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import cpu_peers, peer, source_prompts
+from bench import llama_server, source_prompts
 from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
-from bench.sides import MODES, SERVICE, Answer, Counts, Service, started, with_speculation
+from bench.sides import (
+    MODES,
+    SERVICE,
+    Answer,
+    Counts,
+    Service,
+    started,
+    turns,
+    with_speculation,
+)
 from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
+from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
+from outrider.client import Message
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source
 from outrider.worker.model.source import Source as ModelSource
 
-PEER = Path(__file__).parent / "llama_cpp_lookup_peer.py"
 PLAIN = "plain"
 SIDES: dict[str, tuple[Source, ...]] = {
     PLAIN: (),
@@ -53,24 +63,17 @@ GOALS = {"edits": 2.0}
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A llama.cpp process."""
+    """A server of llama.cpp."""
 
-    name: str
-    process: peer.Peer
+    server: llama_server.LlamaServer
+    service: Service
+    """The service whose tokenizer and chat template are taken."""
 
     async def ask(self, prompt: Prompt, tokens: int, sampling: object) -> Answer:
         """Return one greedy answer; passes are not known."""
-        said = await self.process.ask(text=prompt.text, max_tokens=tokens)
-        return Answer(
-            token_ids=tuple(said["ids"]),
-            tokens=said["tokens"],
-            seconds=said["seconds"],
-            passes=max(1, said["tokens"]),
-            draft_rows=0,
-            accepted_rows=0,
-            wait_seconds=0.0,
-            plain_seconds=0.0,
-        )
+        ids = await self.service.client.tokenize([Message("user", prompt.text)])
+        said = await self.server.complete(ids, tokens)
+        return Answer.of_peer(said["ids"], said["seconds"])
 
     async def counts(self) -> Counts | None:
         """Return none."""
@@ -126,7 +129,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         own = {name: await side(stack, service, name, options.threads) for name in sides_wanted}
         sides: dict[str, Service | Lookup] = {**own}
         if options.lookup:
-            sides |= await lookups(stack, service, options.threads)
+            sides |= await lookups(stack, own[PLAIN], service, options.threads)
         for warm in sides.values():
             await warm.ask(sets["edits"][0], options.max_tokens, MODES[options.mode])
         found = {name: await measure(sides, chosen, options) for name, chosen in sets.items()}
@@ -161,16 +164,14 @@ def staged(service: SpeculativeService) -> bool:
 
 
 async def lookups(
-    stack: contextlib.AsyncExitStack, service: SpeculativeService, threads: int
+    stack: contextlib.AsyncExitStack, plain: Service, service: SpeculativeService, threads: int
 ) -> dict[str, Lookup]:
     """Start llama.cpp with the target's file, without and with its prompt lookup."""
     model = ModelSource.parse(service.spec.target.model.uri).resolve()
-    *python, _ = cpu_peers.environment()
-    own = (*python, str(PEER), "--model", str(model), "--threads", str(threads))
-    found = {}
-    for name, more in zip(LOOKUP, ((), ("--lookup",)), strict=True):
-        process = await stack.enter_async_context(peer.started(name, [*own, *more]))
-        found[name] = Lookup(name, process)
+    server, found = llama_server.built(uv()), {}
+    for name, more in zip(LOOKUP, ((), ("--spec-type", "ngram-simple")), strict=True):
+        running = llama_server.started(server, model, threads, *more)
+        found[name] = Lookup(await stack.enter_async_context(running), plain)
     return found
 
 
@@ -186,7 +187,7 @@ async def measure(
         for one in measured.values():
             one.answers.append([])
         for number, prompt in enumerate(chosen):
-            for name in cpu_peers.turns(names, repetition + number):
+            for name in turns(names, repetition + number):
                 answer = await sides[name].ask(prompt, options.max_tokens, MODES[options.mode])
                 measured[name].answers[-1].append(answer)
         for name, asked in sides.items():

@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench.report import machine, median_and_range, prompts, write_report
+from bench.sides import turns
+
+
+def test_each_side_is_the_first_as_often_as_others() -> None:
+    names = ["a", "b", "c"]
+    orders = [turns(names, number) for number in range(6)]
+    assert [order[0] for order in orders] == ["a", "b", "c"] * 2
+    assert all(sorted(order) == names for order in orders)
 
 
 def test_a_spread_is_above_another_only_when_ranges_do_not_touch() -> None:
