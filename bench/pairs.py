@@ -155,7 +155,11 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             name: await decoded(name, wanted(options.prompts), sides, options)
             for name, wanted in SETS.items()
         }
-        streams = {name: await streamed(side) for name, side in sides.items() if not is_depth(name)}
+        streams = {
+            name: await streamed(side)
+            for name, side in sides.items()
+            if not is_depth(name) and name != THEIR_DRAFT  # it answers one at a time
+        }
         text = await first.client.tokenize(long_text())
         prompts = {
             name: {str(count): count / await side.read(text[:count]) for count in PROMPT_TOKENS}
