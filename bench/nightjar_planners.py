@@ -169,7 +169,7 @@ def starting(make: MakePlanner) -> Callable[..., RowSelector]:
         row_capacity: int,
         now: float,
         wait_policy: WaitPolicyByBatch,
-        host_seconds: float,
+        host_seconds: float = 0.0,
     ) -> RowSelector:
         serial = wait_policy.present.looks_further
         waits = WaitPolicyByBatch(DepthWait.serial if serial else DepthWait)

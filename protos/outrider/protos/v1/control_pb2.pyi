@@ -111,6 +111,8 @@ Global___Policy: _TypeAlias = Policy  # noqa: Y015
 
 @_typing.final
 class SetPolicyRequest(_message.Message):
+    """A new policy."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
