@@ -33,8 +33,6 @@ OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main
 MAX_GROWTH_PERCENT = 5.0
 """Of one process's memory, from the first fifth of the soak to its last."""
 STOP_SECONDS = 60.0
-
-
 MOST_TOKENS, CANCEL_SHARE = 128, 0.2
 PERIOD = 1.0
 """Seconds between two samples of memory."""

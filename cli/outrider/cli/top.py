@@ -35,24 +35,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("accepted", "accepted_share", "{:.0%}".format),
     ("gain", "gain", "{:.2f}".format),
 )
-"""Columns of rates: heading, field of `Rates`, format."""
-
-
-class Rates(NamedTuple):
-    """What a worker did between two samples; None where there was nothing to divide by."""
-
-    tokens_per_second: float | None
-    """Tokens of a target's answers; of a draft, tokens that its targets committed."""
-    tokens_per_pass: float | None
-    """Tokens that a target's verify pass committed."""
-    accepted_share: float | None
-    """Share of verified node rows that were accepted."""
-    hit_rate: float | None
-    """Share of first draft tokens that were accepted."""
-    gain: float | None
-    """Seconds that plain decoding would have taken, by seconds taken."""
-    waiting_share: float | None
-    """Share of the time of passes that went into waiting for growth."""
+"""Columns of rates: heading, name, format."""
 
 
 class Look(NamedTuple):
@@ -68,22 +51,29 @@ class Look(NamedTuple):
     """Reason for no answer."""
 
 
-def rates(before: Look | None, after: Look) -> Rates | None:
-    """Return the rates between two samples; None if the worker restarted or did not answer."""
+def rates(before: Look | None, after: Look) -> dict[str, float | None]:
+    """Return the rates between two samples, None where there was nothing to divide by; nothing if
+    the worker restarted or did not answer.
+
+    Tokens a second are those of a target's answers, or those that a draft's targets committed.
+    `gain` is the time that plain decoding would have taken over the time taken, `waiting_share` the
+    share of passes' time that went into waiting for growth.
+    """
     if before is None or before.state is None or after.state is None:
-        return None
+        return {}
     if before.state.incarnation != after.state.incarnation:
-        return None
+        return {}
     c = difference(before.state.counters, after.state.counters)
     is_draft = after.state.role is Role.DRAFT
-    return Rates(
-        _by(c.tokens if is_draft else c.generation_tokens, after.at - before.at),
-        None if is_draft else _by(c.tokens, c.passes),
-        None if is_draft else _by(c.accepted_rows, c.draft_rows),
-        _by(c.first_hits, c.first_guesses),
-        _by(c.plain_seconds, c.spent_seconds),
-        _by(c.draft_wait_seconds, c.spent_seconds),
-    )
+    tokens = c.tokens if is_draft else c.generation_tokens
+    return {
+        "tokens_per_second": tokens / (after.at - before.at),
+        "tokens_per_pass": None if is_draft else _by(c.tokens, c.passes),
+        "accepted_share": None if is_draft else _by(c.accepted_rows, c.draft_rows),
+        "hit_rate": _by(c.first_hits, c.first_guesses),
+        "gain": _by(c.plain_seconds, c.spent_seconds),
+        "waiting_share": _by(c.draft_wait_seconds, c.spent_seconds),
+    }
 
 
 def difference(before: Counters, after: Counters) -> Counters:
@@ -112,14 +102,14 @@ def frame(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> G
     return Group(heading, table, *troubles)
 
 
-def cells(found: Rates | None, look: Look) -> Iterator[Text | str]:
+def cells(found: Mapping[str, float | None], look: Look) -> Iterator[Text | str]:
     """Yield the cells of a worker's row."""
     state, word = look.state, _condition(look.state)
     yield from (look.address, str(look.role), Text(word, STYLES.get(word, "yellow")))
     if state is None:
         return
     for _, name, shown in COLUMNS:
-        value = getattr(found, name) if found else None
+        value = found.get(name)
         yield "-" if value is None else shown(value)
     used, slots = state.counters.kv_slots_used, state.counters.kv_slots
     yield from (str(state.running), str(state.waiting), f"{used / slots if slots else 0:.0%}")
@@ -148,19 +138,17 @@ def wrong(look: Look) -> Iterator[str]:
 
 def as_fields(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> dict[str, Any]:
     """Return the same, and each worker's whole state, as one object."""
-    workers = []
-    for look in looks:
-        found = rates(before.get(look.address), look)
-        workers.append(
-            {
-                "address": look.address,
-                "role": look.role,
-                "up": look.state is not None,
-                "error": look.error,
-                "now": found._asdict() if found else None,
-                "state": dataclasses.asdict(look.state) if look.state else None,
-            }
-        )
+    workers = [
+        {
+            "address": look.address,
+            "role": look.role,
+            "up": look.state is not None,
+            "error": look.error,
+            "now": rates(before.get(look.address), look),
+            "state": dataclasses.asdict(look.state) if look.state else None,
+        }
+        for look in looks
+    ]
     return {"time": now.astimezone().isoformat(timespec="milliseconds"), "workers": workers}
 
 

@@ -84,7 +84,7 @@ def serve(
 
     if (rate is None) == (concurrency is None):
         raise BadInput("give --rate R for requests a second, or --concurrency N for N at a time")
-    if out and not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+    if out and not (out.absolute().parent.is_dir() and os.access(out.absolute().parent, os.W_OK)):
         raise BadInput(f"--out {out}: cannot be written; allowed: a file in a writable folder")
     place = endpoint(url, api_key_env, tls_ca)
     chosen = [one.fields() for one in bundled()] if prompts is None else read(prompts)

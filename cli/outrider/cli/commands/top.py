@@ -12,7 +12,6 @@ from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
 from outrider.contract import process
 
 LAST_PORT = 65535
-MAX_INTERVAL = 3600
 
 
 def top(
@@ -24,7 +23,7 @@ def top(
         ),
     ] = f"127.0.0.1:{process.GRPC_PORT}",
     interval: Annotated[
-        float, number("SECONDS", 0, MAX_INTERVAL, "Time between two frames.", above=True)
+        float, number("SECONDS", 0, 3600, "Time between two frames.", above=True)
     ] = 1.0,
     once: Annotated[bool, Option("--once", help="Show one frame, of one interval, and exit.")] = (
         False

@@ -145,7 +145,7 @@ def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str
     with LoopbackEndpoint(ways=lambda at: Way.WRONG if at == 64 else Way.WELL) as endpoint:
         status, out, err = serve(capsys, endpoint.url, *options)
     assert (status, err.split(": ")[:2]) == (1, ["outrider", "--check-text"])
-    assert "38 answers compared with the first to their prompt: 1 differ" in out
+    assert "38 answers compared with the first to a prompt: 1 differ" in out
 
 
 def test_right_text_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
