@@ -34,8 +34,8 @@ from outrider.worker.model.rows import prompt_rows
 from outrider.worker.model.step_timing import borrowed, chain_rows
 
 Int32 = NDArray[np.int32]
-PAGES = sorted(Path("docs/decisions").glob("000[1-8]-*.md"))
-"""Decisions, for they change least."""
+PAGES = sorted(Path("docs/decisions").glob("*.md"))
+"""Decisions, for they change least; as many as hold `--tokens`."""
 SIDES = (NumericPath.INT8, NumericPath.INT4)
 ROWS = (1, 4, 8, 16)
 CHUNK = 64
