@@ -4,12 +4,14 @@ The rest of that page is people's; fields and rules are `service_page`'s. `refer
 """
 
 import argparse
+import ast
+import enum
+import inspect
 import re
 from collections.abc import Iterator
 from types import MappingProxyType
 
 from prometheus_client.metrics import MetricWrapperBase
-from tools.service_page import member_docs
 from tools.tables import REQUIRED, table
 
 from outrider.operator.__main__ import flags
@@ -167,6 +169,17 @@ def conditions() -> Iterator[str]:
         ]
         head = ("reason", "what it says", "what to do")
         yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
+
+
+def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:
+    """The string below each member of an enumeration, by the member's value."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for above, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(above, ast.Assign) and isinstance(below, ast.Expr):
+            docs[str(ast.literal_eval(above.value))] = str(ast.literal_eval(below.value))
+    return docs
 
 
 KINDS = (MetricWrapperBase, ScrapedGauge)

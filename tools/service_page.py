@@ -3,8 +3,6 @@
 Leaves the other pages to `reference`, which writes this one too.
 """
 
-import ast
-import enum
 import inspect
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +12,6 @@ from pydantic.fields import FieldInfo
 from tools.tables import NOTE, REQUIRED, shown, table
 
 from outrider.cli.service_file import IGNORED
-from outrider.operator.conditions import REASONS, ConditionType
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
 from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeService
 from outrider.operator.spec.rule import Rule
@@ -27,11 +24,11 @@ FIELD_HEAD = ("field", "allowed", "default", "meaning")
 
 
 def service_page() -> str:
-    """Fields, rules, status, conditions and columns of both kinds."""
+    """Fields, rules, status and columns of both kinds."""
     parts = [NOTE, "# SpeculativeService", INTRODUCTION, service_fields()]
     parts += ["## Rules", RULES, rule_table(SERVICE), "## Status", STATUS]
-    parts += [status_table(ServiceStatus), "## Conditions", CONDITIONS, *conditions()]
-    parts += ["## Columns", COLUMNS, column_table(SERVICE_COLUMNS), "# SpeculativeRoleScaler"]
+    parts += [status_table(ServiceStatus), "## Columns", COLUMNS, column_table(SERVICE_COLUMNS)]
+    parts += ["# SpeculativeRoleScaler"]
     parts += [SCALERS, scaler_fields(), rule_table(SCALER)]
     parts += [status_table(ScalerStatus), column_table(SCALER_COLUMNS)]
     return "\n\n".join(parts) + "\n"
@@ -41,22 +38,22 @@ INTRODUCTION = """\
 What `kubectl apply` takes where [the definitions](../../charts/outrider/files/crds) are installed,
 and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
-The last column says what `outrider run` obeys; the rest means something in a cluster only and is
-ignored there. It starts `replicas` workers of each role, one where that is left out, each of
-`parallelism.tensor` processes, and refuses `nodes` above 1 and a service that is Suspended.
-[Examples](../../examples) to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of
-drafts), `pipeline.yaml` (a target cut over two stages), `llama-8b.yaml` (a GPU for each role),
-`llama-70b.yaml` (8 GPUs) and `llama-70b-same-pod.yaml` (the same in one pod)."""
+A field of the draft that is as the target's names that. The last column says what `outrider run`
+obeys; the rest means something in a cluster only and is ignored there. It starts `replicas` workers
+of each role, one where that is left out, each of `parallelism.tensor` processes, and refuses
+`nodes` above 1 and a service that is Suspended. [Examples](../../examples) to start from are
+`smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts), `pipeline.yaml` (a target cut over two
+stages), `llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs) and
+`llama-70b-same-pod.yaml` (the same in one pod)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say
 it in the same words. Rules of changes are the API server's."""
 
 STATUS = """\
-What the operator reports, in a cluster."""
-
-CONDITIONS = """\
-Each has a status (True, False or Unknown), a reason of one word and a message of one sentence."""
+What the operator reports, in a cluster. A condition has a status (True, False or Unknown), a reason
+of one word and a message of one sentence:
+[all of them, and what to do](../operator.md#conditions-reasons-and-what-to-do)."""
 
 COLUMNS = """\
 What `kubectl get specsvc` shows; those that are marked, with `-o wide` only."""
@@ -68,11 +65,19 @@ The operator makes one for each role whose `scaling.mode` is External, named by 
 
 def service_fields() -> str:
     """Table of the fields of a service, and which of them `outrider run` uses."""
-    rows = [
-        (*row, "" if ignored(row[0].strip("`")) else "yes")
-        for row in fields(SpeculativeService, "", SpeculativeService.model_json_schema())
+    rows = list(fields(SpeculativeService, "", SpeculativeService.model_json_schema()))
+    known = {path: said for path, *said in rows}
+    described = [
+        (*as_of_the_target(row, known), "" if ignored(row[0].strip("`")) else "yes") for row in rows
     ]
-    return table((*FIELD_HEAD, "run"), rows)
+    return table((*FIELD_HEAD, "run"), described)
+
+
+def as_of_the_target(row: tuple[str, ...], known: Mapping[str, list[str]]) -> tuple[str, ...]:
+    """Return the row of a field, shortened where the target's field of that name says the same."""
+    path, *said = row
+    twin = path.replace("`spec.draft.", "`spec.target.")
+    return (path, "", "", f"As {twin}.") if twin != path and known.get(twin) == said else row
 
 
 def scaler_fields() -> str:
@@ -135,27 +140,6 @@ def status_fields(kind: type[SpecPart], prefix: str) -> Iterator[tuple[str, str]
         yield f"`{path}`", str(field.description)
         if inner:
             yield from status_fields(inner, f"{path}.")
-
-
-def conditions() -> Iterator[str]:
-    """Each condition with its reasons."""
-    meanings = member_docs(ConditionType)
-    for kind, reasons in REASONS.items():
-        rows = [(f"`{reason}`", meaning) for reason, meaning in member_docs(reasons).items()]
-        yield f"### {kind}"
-        yield meanings[kind]
-        yield table(("reason", "meaning"), rows)
-
-
-def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:
-    """The string below each member of an enumeration, by the member's value."""
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    docs = {}
-    for above, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(above, ast.Assign) and isinstance(below, ast.Expr):
-            docs[str(ast.literal_eval(above.value))] = str(ast.literal_eval(below.value))
-    return docs
 
 
 def column_table(columns: Iterable[Column]) -> str:

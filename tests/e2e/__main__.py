@@ -105,7 +105,8 @@ def _recording(folder: Path, place: Path, control_plane: ControlPlane) -> Record
 
 def _about(chosen: str) -> list[str]:
     return [
-        f"Written by `python -m tests.e2e --scenario {chosen}` while it ran; nothing is edited.",
+        f"Written by `python -m tests.e2e --scenario {chosen}` while it ran; of a long output the "
+        "middle is left out, nothing else is edited.",
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"Commit: {_commit()}",
         f"Machine: {machine.description()}",

@@ -4,7 +4,8 @@
     recording.section("1. ...", "Why.")
     recording.run("kubectl get pods")
 
-Written line by line, shown as well, and never edited. Leaves what is run to its user.
+Shown line by line, and never edited; of a long output the file leaves out the middle. Leaves what
+is run to its user.
 """
 
 import os
@@ -20,6 +21,8 @@ MAX_SECONDS = 1800
 """Of one command; their own limits are shorter."""
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C ended."""
+FIRST_LINES, LAST_LINES = 6, 16
+"""Lines of one output that the file keeps at most, from its beginning and its end."""
 
 
 class CommandFailed(RuntimeError):
@@ -58,10 +61,9 @@ class Recording:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                self._write(self._shown(line))
+                print(self._shown(line), end="", flush=True)
             status = process.wait(MAX_SECONDS)
-        if lines and not lines[-1].endswith("\n"):
-            self._write("\n")
+        self._keep(self._shown(shortened("".join(lines))))
         self._write("```\n" if status == 0 else f"(status {status})\n```\n")
         if status:
             raise CommandFailed(f"{command!r} ended with {status}")
@@ -77,7 +79,7 @@ class Recording:
 
     def ended(self, command: str, printed: str, status: int) -> None:
         """What a command of the background printed until it ended."""
-        shown = self._shown(printed).rstrip()
+        shown = self._shown(shortened(printed)).rstrip()
         self._write(f"\n```console\n{_prompted(command)}\n{shown}\n```\n")
         if status not in (0, INTERRUPTED):
             raise CommandFailed(f"{command!r} ended with {status}")
@@ -101,6 +103,9 @@ class Recording:
 
     def _write(self, text: str) -> None:
         print(text, end="", flush=True)
+        self._keep(text)
+
+    def _keep(self, text: str) -> None:
         with self.file.open("a") as file:
             file.write(text)
 
@@ -123,6 +128,16 @@ class Background:
         os.killpg(self.process.pid, signal.SIGINT)
         printed, _ = self.process.communicate(timeout=MAX_SECONDS)
         self.recording.ended("fg  # and Ctrl-C", printed, self.process.returncode)
+
+
+def shortened(printed: str) -> str:
+    """Return an output that ends its last line, without the middle of a long one."""
+    lines = [f"{line.rstrip()}\n" for line in printed.splitlines()]
+    left_out = len(lines) - FIRST_LINES - LAST_LINES
+    if left_out < 2:
+        return "".join(lines)
+    note = f"[{left_out} lines left out]\n"
+    return "".join([*lines[:FIRST_LINES], note, *lines[-LAST_LINES:]])
 
 
 def _computed() -> float:

@@ -76,8 +76,8 @@ def about() -> list[str]:
     facts = machine()
     load = os.getloadavg()[0]
     return [
-        "Written by `python -m tests.first_minutes` while it ran; nothing is edited but the names "
-        "of that machine's folders, which are shown as `/home/you`.",
+        "Written by `python -m tests.first_minutes` while it ran. The folders of that machine are "
+        "shown as `/home/you`, and of a long output the middle is left out; nothing else is edited.",
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"Machine: {on(facts)}, Python {facts['python']}; load average before: {load:.1f}",
         "A clone of the repository, and a home that held nothing: no uv, no package, no model, no "

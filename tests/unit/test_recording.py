@@ -23,6 +23,13 @@ def test_a_command_stands_there_with_all_that_it_printed(recording: Recording) -
     assert '$ echo "$WHO"\n> echo two >&2\na keeper\ntwo\n' in recording.file.read_text()
 
 
+def test_the_middle_of_a_long_output_is_not_kept(recording: Recording) -> None:
+    assert recording.run("seq 100").splitlines() == [str(n) for n in range(1, 101)]
+    kept = recording.file.read_text()
+    assert "\n6\n[78 lines left out]\n85\n" in kept
+    assert kept.endswith("\n100\n```\n")
+
+
 @pytest.mark.parametrize("command", ["echo almost; exit 3", "{ echo almost; exit 3; } | cat"])
 def test_a_failed_command_is_recorded_and_raised(recording: Recording, command: str) -> None:
     with pytest.raises(CommandFailed, match="ended with 3"):

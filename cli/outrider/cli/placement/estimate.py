@@ -26,7 +26,7 @@ LINK_SECONDS = 0.0005
 """From a commit to the draft and back, without the draft's passes (rings of shared memory)."""
 CONTENTION = 0.15
 """Share by which a pass beside a busy draft is longer than one alone: they share memory and caches
-(Zen 5, two processors: 0.24 as measured, 0.10 in the simulation of decision 0005)."""
+(Zen 5, two processors: 0.24 as measured, 0.10 in a simulation of it)."""
 ROWS_A_LEVEL = 1.75
 """Node rows that a verify pass has for each depth (the demo's pair: 3.5 rows at 2 levels)."""
 MAX_LEVELS = 6

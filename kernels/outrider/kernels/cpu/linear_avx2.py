@@ -40,7 +40,7 @@ TILE_ROWS = 4
 STREAMS = 3
 """Blocks that one row reads in turns, each from its share of them: one sequential stream leaves
 bandwidth unused (Zen 3, target of the demo, one thread, `python -m bench.cost_curve`: 12.0 -> 8.4
-ms; docs/decisions/0079)."""
+ms)."""
 SPAN_ROWS = 32
 """Rows that pass over a block before the next block: few enough for their bytes to stay in L2."""
 

@@ -1,6 +1,6 @@
 """Measurement of step costs: seconds of forward passes, once per machine and model, remembered.
 
-What is remembered is checked by two quick measurements (decision 0076). All of them run before any
+What is remembered is checked by two quick measurements. All of them run before any
 sequence holds KV: they borrow block tables. Leaves what lies between them to `step_costs`.
 """
 

@@ -165,7 +165,7 @@ class Leader:
         """Forget all that was sent: the stages have lost it. Requests start again from their
         committed tokens, with `pool` for their KV.
 
-        Returns those that are given up and do not start again (decision 0036).
+        Returns those that are given up and do not start again.
         """
         self.outgoing.clear()
         self.segments = SegmentsInFlight()

@@ -5,7 +5,7 @@ and waiting until a segment is due to whoever calls the leader.
 
 What waits in a queue was chosen too early: choices and growth that come meanwhile would have chosen
 better, after a fall-out above all, when a whole pipeline is free at once and the draft has grown a
-few nodes (decision 0030).
+few nodes.
 """
 
 from outrider.worker.pipeline.segment_size import PipelineTimes

@@ -14,7 +14,7 @@ Seconds = NDArray[np.float64]
 
 BUSY = 0.9
 """Share of the time for which the slowest part is at work. To reach 1, one more segment would be
-under way, and what it queues for delays every choice (decision 0019: 7 to 19 % fewer tokens)."""
+under way, and what it queues for delays every choice (simulated: 7 to 19 % fewer tokens)."""
 
 FILLS = 0.05
 """A row that is reached with this probability, on average, fills segments."""

@@ -1,7 +1,7 @@
 """`python -m outrider.worker cut`: the cut of a target over stages, by what its parts cost here.
 
 For what starts all stages on one machine: stages that are started one by one cannot measure alike
-(docs/decisions/0022, 0031). Prints one JSON object.
+(docs/decisions/0022). Prints one JSON object.
 """
 
 from outrider.contract.settings import WorkerSettings

@@ -1,7 +1,7 @@
 """Wait policy: when a target waits for growth before a step, by what growth has been worth so far.
 
 Pure: time comes in as numbers. Values are in tokens: what a step's node rows are expected to bring,
-less their cost at the long-run rate (decision 0006: λ also prices a wait). A root is *supplied* if
+less their cost at the long-run rate (docs/decisions/0006). A root is *supplied* if
 it began with rows: growth brings less there than where there is nothing to run.
 """
 

@@ -1,7 +1,7 @@
 """Arrays that one sequence's passes write: candidates, rows, accepted rows and committed tokens.
 
 Laid out once for a sequence, so that a pass makes no arrays and no objects of them: what was handed
-out for so many rows is handed out again (docs/decisions/0024). Leaves what is written to
+out for so many rows is handed out again (docs/decisions/0028). Leaves what is written to
 `target/tree_pass`.
 """
 

@@ -1,7 +1,7 @@
 """Plan of prefill: how many rows of the next pass prompts get, and which prompts get them.
 
 Pure arithmetic over measured step costs. Leaves the rows themselves to `target/batch`, and which
-sequences have KV to `target/admission` (docs/decisions/0011).
+sequences have KV to `target/admission`.
 """
 
 from collections.abc import Sequence
