@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.by_address import ByAddress
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.by_address import ByAddress
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle, handle
 
 
 class Pair(NamedTuple):

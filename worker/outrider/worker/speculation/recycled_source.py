@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.speculation.frontier import (
     MAX_FRONTIER,
     Frontier,
