@@ -104,8 +104,8 @@ def here() -> list[str]:
     """Return the instruction sets of this machine whose inner loops differ."""
     import platform
 
-    from outrider.kernels import isa
     from outrider.kernels.cpu.numeric_kind import NumericKind
+    from outrider.kernels.jit import isa
 
     own = {kind.isa for kind in NumericKind}
     return [i for i in isa.available(isa.host_features(), platform.machine()) if i in own]

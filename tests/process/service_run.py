@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.kernels import compiled
+from outrider.kernels.jit import compiled
 from tests.process.workers import ANSWER_SECONDS, START_SECONDS
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")

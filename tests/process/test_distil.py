@@ -21,7 +21,7 @@ from outrider.distil.distillation import Distillation
 from outrider.distil.errors import DistilError
 from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
-from outrider.kernels import compiled
+from outrider.kernels.jit import compiled
 from outrider.worker.errors import WorkerError
 from tests.tiny_models import write_tiny
 

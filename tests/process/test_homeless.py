@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.kernels import compiled
+from outrider.kernels.jit import compiled
 from tests.process.service_run import OUTRIDER
 from tests.tiny_models import write_tiny
 

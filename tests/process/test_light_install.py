@@ -13,7 +13,7 @@ import pytest
 
 from outrider.contract.extras import missing_extra
 from outrider.contract.settings import LinkTransport, Role
-from outrider.kernels import compiled
+from outrider.kernels.jit import compiled
 from outrider.worker.host.torch_extra import MISSING
 from tests import bytecode
 from tests.process.service_run import OUTRIDER

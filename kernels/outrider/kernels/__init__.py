@@ -1,5 +1,5 @@
 """Compute kernels, each beside its plain reference; on a CPU they are compiled by numba."""
 
-from outrider.kernels import compiled
+from outrider.kernels.jit import compiled
 
 __all__ = ["compiled"]

@@ -20,7 +20,7 @@ from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft
 from outrider.distil.shards import Chat
 from outrider.distil.whole_files import write_whole
-from outrider.kernels import isa
+from outrider.kernels.jit import isa
 
 SAVE_EVERY = 50
 """Steps; so are those between two validations."""

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 
 
 @njit()

@@ -17,9 +17,9 @@ import pytest
 from numba.core import caching, dispatcher, errors
 
 from outrider.contract.user_cache import temporary_cache
-from outrider.kernels import compiled, isa
-from outrider.kernels.compiled import Locator, SharedCache, njit
 from outrider.kernels.cpu import linear
+from outrider.kernels.jit import compiled, isa
+from outrider.kernels.jit.compiled import Locator, SharedCache, njit
 from tests.unit.kernels import shared_work
 
 PROCESSES = 3
@@ -63,7 +63,7 @@ def start_copy(folder: Path, number: str) -> subprocess.Popen[str]:
 
 
 def test_code_lies_at_the_same_place_wherever_its_sources_are() -> None:
-    assert Locator.get_suitable_cache_subpath(isa.__file__) == "kernels"
+    assert Locator.get_suitable_cache_subpath(isa.__file__) == "kernels/jit"
     assert Locator.get_suitable_cache_subpath(linear.__file__) == "kernels/cpu"
 
 

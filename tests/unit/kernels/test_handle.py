@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import _make_cached, handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import _make_cached, handle
 
 
 class Counts(NamedTuple):

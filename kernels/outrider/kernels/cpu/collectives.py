@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.atomics import increment, read, write
-from outrider.kernels.cpu.simd import load, store
+from outrider.kernels.jit.atomics import increment, read, write
+from outrider.kernels.jit.simd import load, store
 
 Floats = NDArray[np.float32]
 

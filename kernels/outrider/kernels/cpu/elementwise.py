@@ -13,7 +13,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.attention import TILE
-from outrider.kernels.cpu.simd import (
+from outrider.kernels.jit.simd import (
     FLOAT_BYTES,
     LANES,
     VECTOR_BYTES,

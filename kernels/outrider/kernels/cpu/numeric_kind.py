@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels import isa
-from outrider.kernels.isa import Isa
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.isa import Isa
 
 
 class NumericPath(enum.StrEnum):

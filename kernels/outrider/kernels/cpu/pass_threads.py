@@ -15,11 +15,11 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from outrider.kernels.by_address import ByAddress
-from outrider.kernels.cpu.atomics import exchange, read, write
 from outrider.kernels.cpu.collectives import SharedSums, Thread
 from outrider.kernels.cpu.forward import Batch
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.atomics import exchange, read, write
+from outrider.kernels.jit.by_address import ByAddress
+from outrider.kernels.jit.handle import Handle
 
 SPINS = 20_000
 """Looks before the core is offered to others (Zen 5: 30 µs)."""

@@ -6,7 +6,7 @@ looks at that word. Both in this order, for all processors: so one of the two se
 
 from numba import njit
 
-from outrider.kernels.cpu.atomics import exchange, read, write
+from outrider.kernels.jit.atomics import exchange, read, write
 
 
 @njit("int64(int64[::1], int64)", cache=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.kernels.sampling.filters import (
     TEMPERATURE_FLOOR,
     SamplingTuple,

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
-from outrider.kernels.by_address import ByAddress
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.by_address import ByAddress
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.kernels.sampling.filters import SamplingTuple, filter_row, load, peak
 from outrider.kernels.sampling.philox import MAX_GUMBEL, MIN_GUMBEL, gumbel, gumbel_bound, noise_run
 

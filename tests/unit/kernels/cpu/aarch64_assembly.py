@@ -10,16 +10,16 @@ import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
 
-from outrider.kernels import isa
-from outrider.kernels.isa import Isa
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.isa import Isa
 
 own = Isa(sys.argv[1])
 isa.current = lambda: own  # as on such a machine: `tiles` asks when it is imported
 
-from outrider.kernels.cpu import linear_dot, linear_int4  # noqa: E402
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of  # noqa: E402
-from outrider.kernels.cpu.simd import BYTE, FLOAT, LONG  # noqa: E402
-from outrider.kernels.cpu.tiles import finish, parts  # noqa: E402
+from outrider.kernels.jit import dot_tiles, int4_tiles  # noqa: E402
+from outrider.kernels.jit.simd import BYTE, FLOAT, LONG  # noqa: E402
+from outrider.kernels.jit.tiles import finish, parts  # noqa: E402
 
 ROWS = 4
 
@@ -36,12 +36,10 @@ def step_of_int8(module: ir.Module) -> None:
     """Sum all groups of four rows and store them."""
     builder, (x, w, out, scales, row_scales, offsets, groups) = function(module, "int8")
     kind, part = kind_of(NumericPath.INT8), parts(ROWS)[0]
-    cells = linear_dot._start(
-        builder, kind, ROWS, part, builder.bitcast(offsets, LONG.as_pointer())
-    )
+    cells = dot_tiles._start(builder, kind, ROWS, part, builder.bitcast(offsets, LONG.as_pointer()))
     rows = rows_of(builder, kind, x)
     with cgutils.for_range(builder, groups, intp=LONG) as loop:
-        linear_dot._step(builder, kind, cells, rows, w, part, loop.index)
+        dot_tiles._step(builder, kind, cells, rows, w, part, loop.index)
     write(builder, cells, out, scales, row_scales)
 
 
@@ -49,12 +47,12 @@ def step_of_int4(module: ir.Module) -> None:
     """Sum all groups of four rows and store them."""
     builder, (x, w, out, scales, row_scales, sums, groups) = function(module, "int4")
     kind, part = kind_of(NumericPath.INT4), parts(ROWS)[0]
-    cells = linear_int4._start(builder, ROWS, part, builder.bitcast(scales, FLOAT.as_pointer()))
+    cells = int4_tiles._start(builder, ROWS, part, builder.bitcast(scales, FLOAT.as_pointer()))
     rows = rows_of(builder, kind, x)
     of_group = [builder.bitcast(sums, FLOAT.as_pointer())] * ROWS
     with cgutils.for_range(builder, groups, intp=LONG) as loop:
-        group = builder.gep(w, [builder.mul(loop.index, LONG(linear_int4.BYTES))])
-        linear_int4._step(builder, kind, cells, rows, of_group, group, part)
+        group = builder.gep(w, [builder.mul(loop.index, LONG(int4_tiles.BYTES))])
+        int4_tiles._step(builder, kind, cells, rows, of_group, group, part)
     write(builder, cells, out, scales, row_scales)
 
 

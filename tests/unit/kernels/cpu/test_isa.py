@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import SettingsError
-from outrider.kernels import isa
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.numeric_kind import NumericKind
-from outrider.kernels.isa import Isa
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.isa import Isa
 from tests.unit.kernels.cpu import integer_products
 
 AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}
@@ -65,7 +65,7 @@ def test_an_unknown_name_stops_the_worker_with_the_names_allowed() -> None:
 
 
 def test_code_of_two_instruction_sets_lies_in_two_folders() -> None:
-    code = "from outrider.kernels import compiled; print(compiled.folder())"
+    code = "from outrider.kernels.jit import compiled; print(compiled.folder())"
     folders = {run(["-c", code], name).stdout for name in HERE}
     assert len(folders) == len(HERE)
     assert all(folders)

@@ -9,7 +9,7 @@ from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.cpu.packing import BLOCK, Packed, pack, padded
-from outrider.kernels.isa import Isa
+from outrider.kernels.jit.isa import Isa
 
 HOST = [kind_of(path) for path in NumericPath]
 PORTABLE = (NumericKind.FP32, NumericKind.BF16, NumericKind.INT8, NumericKind.INT4)

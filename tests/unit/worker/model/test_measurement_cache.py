@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.kernels import isa
+from outrider.kernels.jit import isa
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.measurement_cache import facts_file
 from tests.tiny_models import write_tiny

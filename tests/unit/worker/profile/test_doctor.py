@@ -4,10 +4,10 @@ import json
 
 import numba
 import pytest
-from numba.core import event
 
-from outrider.kernels import isa
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.compiled import at_first_compilation
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.numeric_path import CHOSEN
 from outrider.worker.profile import doctor
@@ -50,7 +50,7 @@ def test_only_what_really_compiles_is_said_to_compile(capsys: pytest.CaptureFixt
 
     stages()
     assert stages() == ["probing numeric paths", "timing passes"]
-    with event.install_listener("numba:compile", doctor.Compiling()):
+    with at_first_compilation(doctor.say_compiling):
         assert numba.njit(lambda value: value + 1)(1) == 2
         assert numba.njit(lambda value: value + 2)(1) == 3
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.acceptance import (
     ALL_SOURCES,

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.handle import Handle
 from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules, children_of
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster

@@ -3,7 +3,7 @@
 The engine is built and warmed up as ever, with a small model in place of the real ones. So that
 several of these processes share the work, one with a draft begins with what lies between passes,
 and with the passes that the others leave for later. What is on disk then is not compiled again.
-Leaves when it is worth it to the command line, and the cache to `outrider.kernels.compiled`.
+Leaves when it is worth it to the command line, and the cache to `outrider.kernels.jit.compiled`.
 """
 
 import dataclasses

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.sources import SOURCES
-from outrider.kernels.by_address import ByAddress
-from outrider.kernels.compiled import njit
-from outrider.kernels.cpu.atomics import read
 from outrider.kernels.cpu.clock import monotonic
 from outrider.kernels.cpu.collectives import SharedSums
 from outrider.kernels.cpu.forward import Batch
 from outrider.kernels.cpu.pass_threads import Crew, run_together
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.atomics import read
+from outrider.kernels.jit.by_address import ByAddress
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle
 from outrider.kernels.sampling.draft_scores import ScoreRules, score_rows
 from outrider.kernels.sampling.filters import SamplingTuple
 from outrider.kernels.sampling.gumbel_max import sample_by_address

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import ALONE
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.kernels.sampling.draft_scores import ScoreRules
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, TargetRunner

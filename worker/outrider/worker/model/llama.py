@@ -27,7 +27,7 @@ from outrider.kernels.cpu.forward import (
 )
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.cpu.pass_threads import run_together
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.kept_weights import KeptWeights

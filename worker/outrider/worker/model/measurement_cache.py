@@ -20,7 +20,7 @@ from typing import Any
 from outrider import kernels
 from outrider.contract.version import version
 from outrider.contract.whole_file import write_whole
-from outrider.kernels import isa
+from outrider.kernels.jit import isa
 from outrider.worker.model.config import ModelConfig
 
 logger = logging.getLogger(__name__)

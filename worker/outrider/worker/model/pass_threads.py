@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.by_address import ByAddress
 from outrider.kernels.cpu.collectives import ALONE, Thread, make_barrier
 from outrider.kernels.cpu.forward import Batch
 from outrider.kernels.cpu.forward import run as run_pass
@@ -25,7 +24,8 @@ from outrider.kernels.cpu.pass_threads import (
     help_passes,
     make_words,
 )
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.by_address import ByAddress
+from outrider.kernels.jit.handle import handle
 
 NONE = np.zeros(0, np.int32)
 NO_LINES = np.zeros((0, 0), np.int32)

@@ -8,8 +8,8 @@ were found behind an earlier root and survived stay on their way. Leaves what is
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text

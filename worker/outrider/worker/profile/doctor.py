@@ -8,12 +8,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numba.core import event
 from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, SettingsError
-from outrider.kernels import isa
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.compiled import at_first_compilation
 from outrider.worker.host.process import cores
 from outrider.worker.model.checkpoint import expected_shapes
 from outrider.worker.model.config import Family, ModelConfig
@@ -40,33 +40,22 @@ STEPS = 2
 """Probing, and timing passes."""
 
 
-class Compiling(event.Listener):
-    """Says that kernels are compiled when the first one is: those on disk are only loaded."""
-
-    def __init__(self) -> None:
-        self._said = False
-
-    def on_start(self, begun: event.Event) -> None:
-        """Say it once; compilations of callees begin within those of their callers."""
-        if not self._said:
-            self._said = True
-            print_json(stage="compiling kernels, only the first time", done=0, total=STEPS)
-
-    def on_end(self, ended: event.Event) -> None:
-        """Do nothing: another may follow."""
-
-
 def main(shape: ModelConfig = SHAPE) -> int:
     """Print what was found, or an object with the key `error`."""
     try:
         print_json(stage="probing numeric paths", done=0, total=STEPS)
-        with event.install_listener("numba:compile", Compiling()):
+        with at_first_compilation(say_compiling):
             found = findings(shape)
         print_json(**found)
     except SettingsError as error:  # of the instruction set that was asked for by name
         print_json(error=str(error))
         return 1
     return 0
+
+
+def say_compiling() -> None:
+    """Print the stage in which kernels are compiled."""
+    print_json(stage="compiling kernels, only the first time", done=0, total=STEPS)
 
 
 def findings(shape: ModelConfig) -> dict[str, Any]:

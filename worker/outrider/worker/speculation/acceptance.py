@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.sources import SOURCES
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.mirror_table import NOBODY, MirrorNodes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Ids, Ints
 
 ROOM = 32768

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.speculation.answer_index import (
     MAX_PLACES,
     SEPARATOR,

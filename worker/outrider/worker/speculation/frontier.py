@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Floats, Ints
 
 MAX_FRONTIER = 128

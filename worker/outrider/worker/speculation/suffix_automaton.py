@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Ids, Ints
 
 MAX_TOKENS = 16384

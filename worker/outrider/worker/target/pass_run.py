@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import ALONE
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.worker.engine.runner import SampledTokens, TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.target.batch import TargetBatch, TargetPart

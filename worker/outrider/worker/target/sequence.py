@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration

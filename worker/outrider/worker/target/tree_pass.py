@@ -8,8 +8,8 @@ clients to `target/commit`.
 
 from typing import NamedTuple
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.speculation.acceptance import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.kernels.handle import Handle, handle
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.tree import draft_table, reroot

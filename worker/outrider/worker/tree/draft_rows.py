@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.tree.growth import Ids, Ints
 

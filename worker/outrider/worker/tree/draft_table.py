@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle
 from outrider.worker.tree.draft_rows import (
     NO_SLOT,
     OUTPUTS,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.handle import handle
+from outrider.kernels.jit.handle import handle
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import mirror_table
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 

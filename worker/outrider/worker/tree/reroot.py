@@ -5,8 +5,8 @@ Leaves the moves themselves to the draft's sessions, and growing to `draft_table
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
-from outrider.kernels.handle import Handle
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle
 from outrider.worker.tree.draft_table import (
     CACHED,
     CANDIDATES,

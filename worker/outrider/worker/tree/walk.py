@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Ints
 
 ROOT = -1

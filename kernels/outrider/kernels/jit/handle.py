@@ -6,7 +6,7 @@ What stays the same from call to call goes into a handle once.
 
     >>> import numpy as np
     >>> from typing import NamedTuple
-    >>> from outrider.kernels.compiled import njit
+    >>> from outrider.kernels.jit.compiled import njit
     >>> class Pair(NamedTuple):
     ...     first: np.ndarray
     ...     second: np.ndarray
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from numba import types
 from numba.experimental import structref
 
-from outrider.kernels.compiled import njit
+from outrider.kernels.jit.compiled import njit
 
 V = TypeVar("V")
 

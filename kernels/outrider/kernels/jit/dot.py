@@ -3,7 +3,7 @@
 from typing import Any
 
 from outrider.kernels.cpu.numeric_kind import NumericKind
-from outrider.kernels.cpu.simd import invoke
+from outrider.kernels.jit.simd import invoke
 
 DOTS = {
     NumericKind.INT8_AVX512: "llvm.x86.avx512.vpdpbusd.512",

@@ -8,7 +8,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from outrider.kernels.cpu.simd import LONG, data
+from outrider.kernels.jit.simd import LONG, data
 
 
 @intrinsic

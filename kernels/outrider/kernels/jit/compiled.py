@@ -27,12 +27,12 @@ from numba.core.types.misc import unliteral
 
 import outrider
 from outrider.contract.user_cache import user_cache
-from outrider.kernels import isa
+from outrider.kernels.jit import isa
 
 logger = logging.getLogger(__name__)
 
 COMPILED = (
-    ("kernels/*.py", b""),
+    ("kernels/jit/*.py", b""),
     ("kernels/cpu/*.py", b""),
     ("kernels/sampling/*.py", b""),
     ("worker/**/*.py", b"njit"),
@@ -182,6 +182,27 @@ class Failures(event.Listener):
         kept = getattr(compiled, "_cache", None)
         if isinstance(kept, SharedCache) and tuple(ended.data["args"]) not in compiled.overloads:
             kept.release(tuple(ended.data["args"]))
+
+
+class FirstCompilation(event.Listener):
+    """Calls once, when the first function begins to be compiled: those on disk are only loaded."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def on_start(self, begun: Any) -> None:
+        """Call; compilations of callees begin within those of their callers."""
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def on_end(self, ended: Any) -> None:
+        """Do nothing: another may follow."""
+
+
+def at_first_compilation(call: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which `call` is called once, if anything is compiled."""
+    return event.install_listener("numba:compile", FirstCompilation(call))
 
 
 def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from outrider.kernels import isa
 from outrider.kernels.cpu.packing import BLOCK
-from outrider.kernels.cpu.simd import BYTE, INT, LONG, broadcast, invoke, place, vector
-from outrider.kernels.isa import Isa
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.isa import Isa
+from outrider.kernels.jit.simd import BYTE, INT, LONG, broadcast, invoke, place, vector
 
 AHEAD = 6144
 """Bytes that a block's only tile prefetches ahead (Zen 5, int8 layers of SmolLM2-135M, one

@@ -1,0 +1,166 @@
+"""Tiles of linear layers by float products, or by instructions that add whole groups of them.
+
+[rows] by [32 outputs] in registers, inputs in order. The instructions are those of `dot` for int8
+and AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
+from outrider.kernels.cpu.packing import BLOCK
+from outrider.kernels.jit.dot import dot
+from outrider.kernels.jit.simd import (
+    BYTE,
+    FLOAT,
+    HALF,
+    INT,
+    LONG,
+    broadcast,
+    data,
+    fused,
+    integers,
+    invoke,
+    place,
+    pointers,
+    sizes,
+    vector,
+)
+from outrider.kernels.jit.tiles import (
+    LANES,
+    ahead,
+    finish,
+    order,
+    parts,
+    prefetch_at,
+)
+
+ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
+SIGNS = 0x80808080
+"""What makes four bytes with a zero of 128 signed ones."""
+PATHS = {"float32": NumericPath.FP32, "uint16": NumericPath.BF16, "int8": NumericPath.INT8}
+
+
+def dot_tile(rows: int) -> Any:
+    """Make an intrinsic: outputs of `rows` rows in one block; types of x and w choose the kind."""
+
+    @intrinsic
+    def tile(typing: Any, x: Any, w: Any, out: Any, at: Any) -> Any:
+        """x: `Activations`; w: `Packed`; out [rows, padded outputs]; at: `TileAt`."""
+        weight, activation = str(w.types[0].dtype), str(x.types[0].dtype)
+        kind = kind_of_types(weight, activation, PATHS[weight])
+
+        def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+            xs, of_row = pointers(context, builder, sig.args[0], a[0])
+            ws, of_output, starts = pointers(context, builder, sig.args[1], a[1])
+            target = data(context, builder, sig.args[2], a[2])
+            values = builder.extract_value(a[0], 0)
+            _, stride = sizes(context, builder, sig.args[0].types[0], values)
+            _, out_stride = sizes(context, builder, sig.args[2], a[2])
+            row, block, cut, cuts = integers(context, builder, sig.args[3], a[3])
+            column = builder.mul(block, LONG(BLOCK))
+            numbers = [builder.add(row, LONG(r)) for r in range(rows)]
+            inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
+            ws = builder.gep(ws, [builder.mul(column, stride)])
+            groups = builder.udiv(stride, LONG(kind.group))
+            of_input = np.dtype(kind.weight).itemsize * BLOCK
+            line = kind.group * of_input
+            hints = ahead(builder, (cut, cuts), builder.mul(stride, LONG(of_input)), line)
+            for part in parts(rows):
+                first = builder.add(column, LONG(part.start * LANES))
+                cells = _start(builder, kind, rows, part, builder.gep(starts, [first]))
+                with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                    if part.start == 0:
+                        prefetch_at(builder, ws, hints, loop.index, line)
+                    _step(builder, kind, cells, inputs, ws, part, loop.index)
+                for number, row_cells in zip(numbers, cells, strict=True):
+                    scale = builder.load(builder.gep(of_row, [number]))
+                    at = builder.add(builder.mul(number, out_stride), first)
+                    scales, to = builder.gep(of_output, [first]), builder.gep(target, [at])
+                    finish(builder, row_cells, scale, scales, to)
+            return context.get_dummy_value()
+
+        return types.void(x, w, out, at), lower
+
+    return tile
+
+
+def _start(builder: Any, kind: NumericKind, rows: int, part: range, starts: Any) -> list[list[Any]]:
+    """Make registers of the sums, at their first values."""
+    element = INT if kind.activation is np.uint8 else FLOAT
+    sums = vector(element, LANES)
+    cells = [[cgutils.alloca_once(builder, sums) for _ in part] for _ in range(rows)]
+    for j in range(len(part)):
+        value = ir.Constant(sums, [0.0] * LANES)
+        if element == INT:
+            value = builder.load(place(builder, starts, LONG(j * LANES), sums), align=4)
+        for row in cells:
+            builder.store(value, row[j])
+    return cells
+
+
+def _step(
+    builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, part: range, k: Any
+) -> None:
+    """Add one group of inputs: its weights once, times the activations of each row."""
+    size = np.dtype(kind.weight).itemsize
+    count = LANES * kind.group  # weights of one vector of outputs
+    group = builder.gep(w0, [builder.mul(k, LONG(BLOCK * kind.group))])
+    weights: dict[int, Any] = {}
+    values: dict[int, Any] = {}
+    for r, j in order(len(xs), len(part)):
+        if j not in weights:
+            first = LONG((part.start + j) * count)
+            where = place(builder, group, first, vector(ELEMENTS[size], count))
+            line = builder.load(where, align=min(64, count * size))
+            weights[j] = _widen(builder, kind, line)
+        if r not in values:
+            values[r] = _activation(builder, kind, xs[r], k)
+        cell = cells[r][j]
+        builder.store(_dot(builder, kind, builder.load(cell), values[r], weights[j]), cell)
+
+
+def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:
+    """Convert weights to what the inner product takes."""
+    if kind is NumericKind.BF16:
+        ints = vector(INT, LANES)
+        bits = builder.shl(builder.zext(w, ints), ir.Constant(ints, [16] * LANES))
+        return builder.bitcast(bits, vector(count=LANES))
+    return builder.sitofp(w, vector(count=LANES)) if kind is NumericKind.INT8 else w
+
+
+def _activation(builder: Any, kind: NumericKind, x: Any, k: Any) -> Any:
+    """Load one group of a row's activations into every lane."""
+    if kind.group == 1:
+        return broadcast(builder, builder.load(builder.gep(x, [k])), LANES)
+    where = place(builder, x, builder.mul(k, LONG(kind.group)), INT)
+    lanes = broadcast(builder, builder.load(where, align=4), LANES)
+    if kind is NumericKind.INT8_DOTPROD:
+        lanes = builder.xor(lanes, ir.Constant(lanes.type, [SIGNS] * LANES))
+    return lanes
+
+
+class _Bfloat(ir.Type):
+    """LLVM's `bfloat`, which llvmlite does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+_PAIRS = vector(_Bfloat(), 2 * LANES)
+
+
+def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
+    """Return total + the products of one group."""
+    if kind.activation is np.uint8:
+        return dot(builder, kind, total, builder.bitcast(x, vector(BYTE, 4 * LANES)), w)
+    if kind is NumericKind.BF16_AVX512:
+        x, w = builder.bitcast(x, _PAIRS), builder.bitcast(w, _PAIRS)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"
+        return invoke(builder, name, total.type, total, x, w)
+    return fused(builder, x, w, total)
