@@ -14,6 +14,7 @@ import pytest
 from tools import crds
 
 from tests.kube.control_plane import ControlPlane, KubectlError
+from tests.kube.leader_worker_sets import LeaderWorkerSets
 from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_workers import PodWorkers
@@ -105,6 +106,15 @@ def definitions(control_plane: ControlPlane) -> None:
         return True
 
     control_plane.wait_until(served, "the definitions are served")
+
+
+@pytest.fixture(scope="module")
+def leader_worker_sets(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LeaderWorkerSets]:
+    """The controller of LeaderWorkerSets; ask for it before an operator, or with `usefixtures`."""
+    with LeaderWorkerSets.running(control_plane, tmp_path_factory.mktemp("lws")) as controller:
+        yield controller
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from outrider.operator.cluster.kinds import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
-    STATEFUL_SET,
     ObjectKind,
 )
 from outrider.operator.naming import MANAGED_BY, SERVICE_LABEL
@@ -29,9 +28,6 @@ from tests.kube.operator_process import REQUESTS, OperatorProcess
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Object, Space, service
 
-UNMADE = {STATEFUL_SET}
-"""Kinds of children that no service of one machine a replica has; see `test_operator_groups`."""
-MADE = [kind for kind in CHILDREN if kind not in UNMADE]
 EVERYTHING = {
     "target": {
         "replicas": None,
@@ -103,8 +99,8 @@ def spoken_of(live: Object | None) -> Any:
 
 def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: Space) -> None:
     made = {kind for kind, _ in space.children(whole)}
-    assert made == {kind.name for kind in (*MADE, *GUARDED)}
-    for kind in MADE:
+    assert made == {kind.name for kind in (*CHILDREN, *GUARDED)}
+    for kind in CHILDREN:
         name = some(space, kind)
         before = space.there(kind, name)
         if kind is CLAIM:  # a claim in use is kept until its pods are gone
@@ -128,8 +124,8 @@ def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: 
 
 
 def test_an_edit_of_every_kind_is_undone(whole: str, space: Space) -> None:
-    assert set(EDITS) == {kind.name for kind in MADE}
-    for kind in MADE:
+    assert set(EDITS) == {kind.name for kind in CHILDREN}
+    for kind in CHILDREN:
         name = some(space, kind)
         before = spoken_of(space.there(kind, name))
         if kind is CONFIG_MAP:
@@ -147,7 +143,7 @@ def test_an_edit_of_every_kind_is_undone(whole: str, space: Space) -> None:
 
 @pytest.mark.parametrize("label", [MANAGED_BY, SERVICE_LABEL, "app.kubernetes.io/instance"])
 def test_a_label_of_every_kind_comes_back(label: str, whole: str, space: Space) -> None:
-    for kind in MADE:
+    for kind in CHILDREN:
         name = some(space, kind)
         before = spoken_of(space.there(kind, name))
         space.patch(kind, name, {"metadata": {"labels": {label: "somebody"}}})
@@ -163,13 +159,13 @@ def test_fields_of_others_are_left_alone(
     whole: str, space: Space, operator: OperatorProcess
 ) -> None:
     theirs = {"annotations": {"example.org/team": "a"}, "labels": {"example.org/cost": "b"}}
-    for kind in MADE:
+    for kind in CHILDREN:
         space.patch(kind, some(space, kind), {"metadata": theirs})
     space.patch(
         DEPLOYMENT, "chat-target", {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
     )
     operator.wait_for_passes(5)
-    for kind in MADE:
+    for kind in CHILDREN:
         meta = space.there(kind, some(space, kind))["metadata"]
         assert meta["annotations"]["example.org/team"] == "a", kind
         assert meta["labels"]["example.org/cost"] == "b", kind

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import DEPLOYMENT, INFERENCE_POOL, SERVICE
+from outrider.operator.cluster.kinds import DEPLOYMENT, INFERENCE_POOL, LEADER_WORKER_SET, SERVICE
 from tests.kube.conftest import OPERATORS, lone_operator
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import Operators
@@ -22,7 +22,7 @@ from tests.unit.operator.field_cases import CASES, edit, within
 ON_A_SERVER = {
     "target.update.strategy": "the server has defaults for rolling updates, which have to go",
     "draft.cache.storageClassName": "a claim with a class is made, and mounted",
-    "target.parallelism.nodes": "a Deployment becomes a StatefulSet with a headless Service",
+    "target.parallelism.nodes": "a Deployment becomes a LeaderWorkerSet",
     "draft.placement": "a Deployment goes, with its pods",
     "networkPolicy.clientNamespaces": "the list of peers has no merge key",
     "inferencePool.endpointPicker.port": "an InferencePool's definition has rules of its own",
@@ -35,9 +35,9 @@ CLAIM = {"type": "PersistentVolumeClaim", "size": "1Gi", "storageClassName": "sl
 def shared(
     control_plane: ControlPlane, definitions: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operators]:
-    """A namespace with one operator, in a cluster that knows InferencePools."""
+    """A namespace with one operator, in a cluster that knows kinds of others."""
     with (
-        installed(control_plane, INFERENCE_POOL),
+        installed(control_plane, INFERENCE_POOL, LEADER_WORKER_SET),
         lone_operator(control_plane, tmp_path_factory.mktemp("fields")) as operators,
     ):
         yield operators

@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR
+from outrider.operator.cluster.kinds import (
+    INFERENCE_POOL,
+    INSTALL_LWS,
+    LEADER_WORKER_SET,
+    POD_MONITOR,
+)
 from tests.kube import audit
 from tests.kube.chart import Permission, Release, only
 from tests.kube.control_plane import ControlPlane, KubectlError
@@ -30,10 +35,7 @@ GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 STRANGER = "stranger"
 """May edit what is in the namespace `default`, but no owner's finalizers."""
 SYSTEM = "outrider-system"
-CHILDREN = (
-    "deployments,statefulsets,services,configmaps,serviceaccounts,"
-    "networkpolicies,poddisruptionbudgets"
-)
+CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets"
 SETS = (LEADER_WORKER_SET.group, LEADER_WORKER_SET.plural)
 UNSEEN: dict[Permission, str] = {
     ("outrider.dev", "speculativeservices/finalizers", "update"): f"asked by {GUARD}",
@@ -161,7 +163,7 @@ def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permiss
     make_namespace(cluster, SYSTEM)
     models = make_namespace(cluster, "models")
     release = Release(cluster, "outrider", SYSTEM)
-    release.helm("install", "--wait", "--timeout=100s")
+    assert INSTALL_LWS in release.helm("install", "--wait", "--timeout=100s")
     with pytest.raises(KubectlError, match=r"ClusterRole .* exists and cannot be imported"):
         Release(cluster, "second", SYSTEM).helm("install", "--set", "crds.install=false")
     cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", models)
@@ -194,16 +196,12 @@ def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str)
         "poddisruptionbudget.policy/full-draft",
         "networkpolicy.networking.k8s.io/full-target",
     )
-
-    def all_made() -> bool:
-        return there(*made) and any("statefulset" in one for one in names(cluster, namespace))
-
-    cluster.wait_until(all_made, "all of it is made")
+    cluster.wait_until(lambda: there(*made), "all of it is made")
     cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=BARE)
 
     def shed() -> bool:
         left = names(cluster, namespace, kinds)
-        return not left & set(made) and not any("draft" in n or "stateful" in n for n in left)
+        return not left & set(made) and not any("draft" in name for name in left)
 
     cluster.wait_until(shed, "what is no longer wanted is gone")
 
@@ -269,6 +267,9 @@ def test_an_operator_of_one_namespace_has_permissions_there_alone(
         running(release, tmp_path / "operator") as operator,
     ):
         wait_until_ready(cluster, inside, operator)
+        tried = release.helm("upgrade", "--reuse-values", "--dry-run=server")
+        assert "NOTES:" in tried
+        assert INSTALL_LWS not in tried
         groups_of_a_leader_worker_set_come_and_go(cluster, inside)
         assert {(*SETS, "create"), (*SETS, "delete")} <= used(release)
         assert refusals(release) == []

@@ -15,21 +15,21 @@ import pytest
 from tools import crds
 
 from outrider.contract.process import ENV_LEADER, ENV_NODE, ENV_NODES
-from outrider.contract.settings import Role
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
+    INSTALL_LWS,
     LEADER_WORKER_SET,
     NETWORK_SERVICE,
     POD,
     SERVICE,
-    STATEFUL_SET,
     ObjectKind,
 )
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
     FIELD_MANAGER,
-    POD_INDEX,
     REPLICAS_ANNOTATION,
     REVISION_LABEL,
     WORKER_GROUP,
@@ -43,15 +43,17 @@ from tests.kube.applied_fields import applied
 from tests.kube.conftest import OPERATORS, lone_operator
 from tests.kube.control_plane import ControlPlane
 from tests.kube.leader_worker_sets import LeaderWorkerSets
+from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_probes import PodProbes
-from tests.kube.pod_workers import PodWorkers
+from tests.kube.pod_workers import PodWorker, PodWorkers
 from tests.kube.space import Object, Refused, Space, service
 from tests.kube.test_drift import assert_nobody_asks
 from tests.merge_patch import laid_over
 
 LONGEST = "a" * 40
 """The longest name that a service may have."""
+STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
 REVISION = ObjectKind("apps", "v1", "ControllerRevision", "controllerrevisions")
 SLICES = ObjectKind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEFT = (LEADER_WORKER_SET, STATEFUL_SET, REVISION, NETWORK_SERVICE, SLICES, POD)
@@ -72,22 +74,35 @@ CRASHED: Object = {
     ],
 }
 """What a kubelet says of a pod whose worker ends."""
+REFUSAL = "settings.pipeline.stages: 3 is not allowed; the model has 2 layers"
+REFUSED: Object = {
+    "initContainerStatuses": [
+        {
+            "name": "prepare",
+            "image": "none",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+            "lastState": {
+                "terminated": {
+                    "exitCode": 2,
+                    "reason": "Error",
+                    "message": json.dumps({"error": REFUSAL}) + "\n",
+                }
+            },
+        }
+    ],
+    "conditions": [{"type": "Ready", "status": "False"}],
+}
+"""What a kubelet says of a pod whose container prepare ends again and again."""
 GATE = "MaxUnavailableStatefulSet"
 APPLY = "application/apply-patch+yaml"
 
 
 @pytest.fixture(scope="module")
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LeaderWorkerSets]:
-    """Until the end of the module."""
-    with LeaderWorkerSets.running(control_plane, tmp_path_factory.mktemp("lws")) as controller:
-        yield controller
-
-
-@pytest.fixture(scope="module")
 def shared(
-    controller: LeaderWorkerSets,
+    leader_worker_sets: LeaderWorkerSets,
     control_plane: ControlPlane,
     definitions: None,
     tmp_path_factory: pytest.TempPathFactory,
@@ -275,16 +290,87 @@ def test_pods_that_are_not_ready_have_names_too(space: Space) -> None:
     assert named["publishNotReadyAddresses"] is True
 
 
+def staged(space: Space, workers: PodWorkers) -> PodProbes:
+    """A target of three stages, whose workers have met."""
+    target = {"parallelism": {"pipeline": 3}, "pipeline": {"cut": [4, 4, 4]}}
+    space.create(SERVICE, service("chat", draft=None, target=target))
+    probes = PodProbes(space, workers, Role.TARGET)
+    probes.until(lambda: serve(space), "they have met", pods=3)
+    return probes
+
+
+def serve(space: Space) -> bool:
+    return bool(space.status("chat").get("target", {}).get("ready") == "1/1")
+
+
+def stages(workers: PodWorkers) -> dict[str, PodWorker]:
+    """By name, in their order."""
+    return {one.name: one for one in sorted(workers.of(Role.TARGET), key=lambda one: one.name)}
+
+
 def test_stages_meet_at_the_addresses_that_they_are_given(
     space: Space, workers: PodWorkers
 ) -> None:
-    probes = PodProbes(space, workers, Role.TARGET)
-    three = {"parallelism": {"pipeline": 3}}
-    space.create(SERVICE, service("chat", draft=None, target=three))
-    served = lambda: space.status("chat").get("target", {}).get("ready") == "1/1"  # noqa: E731
-    probes.until(served, "they have met", pods=3)
-    lives = {one.name: one.lives for one in workers.of(Role.TARGET)}
+    staged(space, workers)
+    lives = {name: one.lives for name, one in stages(workers).items()}
     assert lives == dict.fromkeys(member_names("chat-target-0", 3), 1)
+    assert [bool(one.pushed) for one in stages(workers).values()] == [False] * 3, "it has no draft"
+    (found,) = (one for one in space.items(CONFIG_MAP) if "settings.json" in one.get("data", {}))
+    settings = WorkerSettings.from_json(found["data"]["settings.json"])
+    assert (settings.pipeline.stages, settings.pipeline.cut) == (3, (4, 4, 4))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_stage_that_dies_ends_its_group_and_all_begin_again(
+    number: int, space: Space, workers: PodWorkers
+) -> None:
+    """Nobody tells the controller that a container has ended: the stages do it by themselves."""
+    probes = staged(space, workers)
+    name, worker = list(stages(workers).items())[number]
+    worker.kill()
+    place = f"stage {number + 1} of 3 ({name}): not ready"
+    found: dict[str, Object] = {}
+
+    def named() -> bool:
+        """True if it is; keeps all conditions of that moment, for the stage may come back."""
+        found.update({one["type"]: one for one in space.status("chat")["conditions"]})
+        return place in str(found["TargetAvailable"].get("message"))
+
+    probes.until(named, "the stage is named")
+    assert found["Ready"]["status"] == "False"
+    begun = lambda: all(one.lives > 1 for one in stages(workers).values())  # noqa: E731
+    probes.until(begun, "each of them begins again, not the one alone")
+    probes.until(lambda: serve(space), "they have met again", pods=3)
+
+
+def test_a_model_with_too_few_layers_is_said_with_both_numbers(space: Space) -> None:
+    space.create(SERVICE, service("chat", draft=None, target={"parallelism": {"pipeline": 3}}))
+    space.until(lambda: len(pods(space)) == 3, "there are pods")
+    space.report_pod("chat-target-0-1", REFUSED)
+    ended = "CrashLoopBackOff: prepare has ended 4 times, last with exit code 2"
+    words = f"stage 2 of 3 (chat-target-0-1): {ended}; it ended with: {REFUSAL}"
+    lack = lambda: str(space.condition("chat", "TargetAvailable").get("message"))  # noqa: E731
+    space.until(lambda: words in lack(), "the worker is quoted")
+    found = space.until_condition("chat", "Degraded", "True", "PodsFailing")
+    assert REFUSAL in found["message"]
+
+
+def nodes_of(space: Space, role: Role) -> dict[str, str]:
+    """Where the pods of a role run, so far, by their names."""
+    every = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in space.pods(role)}
+    return {name: node for name, node in every.items() if node}
+
+
+def test_drafts_run_where_the_leader_of_a_group_does(space: Space) -> None:
+    gpus = {"device": "GPU"}
+    target = {"parallelism": {"tensor": 12, "nodes": 2}, "engine": gpus}  # 6 of the 8 of each node
+    draft = {"replicas": 2, "scaling": {"mode": "Static"}, "engine": gpus}
+    near = {"policy": "Required"}
+    space.create(SERVICE, service("chat", target=target, draft=draft, topology=near))
+    space.until(lambda: len(nodes_of(space, Role.DRAFT)) == 2, "both drafts have a node")
+    targets = nodes_of(space, Role.TARGET)
+    assert len({*targets.values()}) == 2
+    assert {*nodes_of(space, Role.DRAFT).values()} == {targets["chat-target-0"]}
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -310,11 +396,11 @@ def test_a_roll_out_goes_group_by_group_and_somebody_answers_all_the_time(
 
 
 def test_a_roll_out_has_begun_before_the_controller_has_seen_the_change(
-    space: Space, controller: LeaderWorkerSets
+    space: Space, leader_worker_sets: LeaderWorkerSets
 ) -> None:
     described(space)
     old = space.status("chat")["target"]["revision"]
-    controller.forbid()
+    leader_worker_sets.forbid()
     try:
         begun(space, image="worker:2")
         template = whole(space)["spec"]["leaderWorkerTemplate"]["workerTemplate"]
@@ -322,7 +408,7 @@ def test_a_roll_out_has_begun_before_the_controller_has_seen_the_change(
         space.until_condition("chat", "Progressing", "True", "RollingOut")
         assert whole(space)["status"]["updatedReplicas"] == 1, "all is new, says the controller"
     finally:
-        controller.permit()
+        leader_worker_sets.permit()
     complete(space, 1)
 
 
@@ -442,7 +528,36 @@ def test_what_others_do_to_it_is_undone(space: Space) -> None:
     owners = space.there(STATEFUL_SET, "chat-target")["metadata"]["ownerReferences"]
     assert [one["uid"] for one in owners] == [whole(space)["metadata"]["uid"]]
     leaders = [p for p in pods(space).values() if p["metadata"]["labels"][WORKER_INDEX] == "0"]
-    assert [p["metadata"]["labels"][POD_INDEX] for p in leaders] == ["0"]
+    assert [p["metadata"]["name"] for p in leaders] == ["chat-target-0"]
+
+
+def test_a_cluster_that_comes_to_serve_them_is_noticed(tmp_path: Path) -> None:
+    """The operator says what is missing, leaves what runs alone, and ends once it is there, so that
+    its pod starts one which watches it."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    with ControlPlane.started(folder) as bare:
+        bare.apply(node("node-0"))
+        bare.kubectl("apply", "--server-side", "-f", str(crds.FOLDER))
+        bare.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        bare.create_namespace("models")
+        operator = Operators(bare, tmp_path, "models").start()
+        operator.wait_until_leading()
+        space = Space(bare, "models")
+        begun(space, parallelism={"nodes": 1})
+        space.until_condition("chat", "Ready", "True", "Serving")
+        begun(space, parallelism=TWO, update={"strategy": "Recreate"})
+        found = space.until_condition("chat", "Stalled", "True", "Forbidden")
+        assert found["message"].startswith("LeaderWorkerSet chat-target: replicas of several pods")
+        assert found["message"].endswith(INSTALL_LWS)
+        assert space.condition("chat", "TargetAvailable")["status"] == "True", "what ran serves on"
+        with LeaderWorkerSets.running(bare, folder):
+            space.until(lambda: not operator.alive, "the process ends")
+            assert operator.status == 0
+            operator.restart()
+            complete(space, 1)
+            assert space.get(DEPLOYMENT, "chat-target") is None
+            operator.end()
 
 
 def test_pods_are_made_where_the_server_takes_no_bound_of_0_of_a_stateful_set(

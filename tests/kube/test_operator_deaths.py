@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import STATEFUL_SET
 from tests.kube.api_proxy import ApiProxy, Asked, Killed
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess, Operators
@@ -160,36 +159,26 @@ def grouped(image: str) -> dict[str, Any]:
     return {"target": target}
 
 
+@pytest.mark.usefixtures("leader_worker_sets")
 def test_groups_roll_out_once_by_an_operator_that_dies_at_every_write(
     pair: Paired, operator: OperatorProcess, proxy: ApiProxy, namespace: str
 ) -> None:
     space = Space(pair.control_plane, namespace)
     pair.apply(grouped("worker:1"))
     pair.until(lambda: pair.fails("Progressing", "Complete"), "a group serves")
-    (old,) = groups(space)
+    old = {pod["metadata"]["uid"] for pod in space.pods(Role.TARGET)}
     pair.apply(grouped("worker:2"))
-    served: list[bool] = []
 
     def arrived() -> bool:
-        there = space.items(STATEFUL_SET)
-        served.append(any(one["status"].get("readyReplicas") == 2 for one in there))
-        new = {one["metadata"]["name"] for one in there} - {old}
-        rolled = len(there) == len(new) == 1 and generation(pair) == 2
+        new = {pod["metadata"]["uid"] for pod in space.pods(Role.TARGET)}
+        rolled = len(new) == 2 and not new & old and generation(pair) == 2
         return rolled and pair.fails("Progressing", "Complete")
 
     fate = die_until(pair, operator, proxy, arrived)
-    assert len({death for death in fate.deaths if "statefulsets" in death}) >= 3, fate.deaths
-    assert all(served), "one group or the other"
-    (new,) = groups(space)
-    asked = [one for one in proxy.writes if one.about("statefulsets")]
-    assert {one.path.rpartition("/")[2] for one in asked} == {old, new}, "one group was made"
-    assert {one.path.rpartition("/")[2] for one in asked if one.method == "DELETE"} == {old}
-
-
-def groups(space: Space) -> set[str]:
-    """Names of those that stay."""
-    metas = [one["metadata"] for one in space.items(STATEFUL_SET)]
-    return {meta["name"] for meta in metas if "deletionTimestamp" not in meta}
+    assert any("leaderworkersets" in death for death in fate.deaths), fate.deaths
+    asked = written(proxy, "leaderworkersets", f"{pair.name}-{Role.TARGET}")
+    numbers = [one["spec"]["replicas"] for one in asked]
+    assert [n for i, n in enumerate(numbers) if i == 0 or numbers[i - 1] != n] == [1, 2, 1]
 
 
 def generation(pair: Paired) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from outrider.cli.service_file import IGNORED, beyond_one_machine
+from outrider.operator.cluster.kinds import INSTALL_LWS
 from outrider.operator.spec import (
     SpecError,
     SpeculativeService,
@@ -61,6 +62,8 @@ class Checked:
     """Paths that `outrider run` ignores."""
     warnings: tuple[str, ...] = ()
     """Sentences about fields that are gone."""
+    needs: tuple[str, ...] = ()
+    """Sentences on what a cluster must have for it."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -69,6 +72,7 @@ class Checked:
             yield f"`outrider run` refuses it: {problem}"
         if self.ignored:
             yield f"`outrider run` ignores {', '.join(self.ignored)}"
+        yield from self.needs
 
 
 def check(text: str) -> tuple[Checked, ...]:
@@ -105,6 +109,7 @@ def _of_document(number: int, line: int, document: Any) -> Checked:
         refused=tuple(map(Problem.of, beyond_one_machine(service))),
         ignored=tuple(_ignored(service)),
         warnings=tuple(warnings),
+        needs=tuple(_needs(service)),
     )
 
 
@@ -120,6 +125,7 @@ def as_json(found: Sequence[Checked]) -> dict[str, Any]:
         "refused_by_run": list(_as_json(found, lambda one: one.refused)),
         "warnings": [sentence for one in found for sentence in one.warnings],
         "ignored_by_run": list(dict.fromkeys(path for one in found for path in one.ignored)),
+        "needed_in_a_cluster": list(dict.fromkeys(words for one in found for words in one.needs)),
     }
 
 
@@ -129,6 +135,14 @@ def _as_json(
     for one in found:
         place = {"document": one.number, "line": one.line}
         yield from (place | problem.as_json() for problem in part(one))
+
+
+def _needs(service: SpeculativeService) -> Iterator[str]:
+    """Yield what a cluster must have that not every one has."""
+    roles = (service.spec.target, service.spec.draft)
+    if any(role is not None and role.parallelism.pods > 1 for role in roles):
+        why = "as its replicas are several pods"
+        yield f"in a cluster it needs LeaderWorkerSet, {why}: {INSTALL_LWS}"
 
 
 def _ignored(service: SpeculativeService) -> Iterator[str]:

@@ -23,6 +23,7 @@ from outrider.operator.cluster.kinds import (
     CERTIFICATE,
     GUARDED,
     ISSUED,
+    LEADER_WORKER_SET,
     OPTIONAL,
     ObjectKind,
     ServiceKey,
@@ -44,6 +45,8 @@ from outrider.operator.workers.client import WorkerClients
 log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that lost its lease: its pod restarts as a follower."""
+LOOK_SECONDS = 20.0
+"""Between two looks whether the cluster has come to serve LeaderWorkerSets."""
 BEGINNING_SECONDS = 25.0
 """Longest time for kopf to list what it watches, which it does after it reports to be ready."""
 
@@ -122,14 +125,31 @@ async def run(options: OperatorOptions) -> int:
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
             stopping = asyncio.ensure_future(stop.wait())
+            looking = asyncio.ensure_future(_look_for_sets(cluster, kinds, stop))
             await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not operator.began:
                 leading.cancel()
             await asyncio.wait({leading})
             stopping.cancel()
+            looking.cancel()
             return 0 if leading.cancelled() or leading.result() else LOST
     finally:
         await runner.cleanup()
+
+
+async def _look_for_sets(
+    cluster: Cluster, kinds: frozenset[ObjectKind], stop: asyncio.Event
+) -> None:
+    """End the process once the cluster serves LeaderWorkerSets and did not before: the one that its
+    pod starts next watches them."""
+    while LEADER_WORKER_SET not in kinds:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            if await cluster.serves(LEADER_WORKER_SET):
+                log.warning("the cluster serves LeaderWorkerSet now: this process ends, to use it")
+                return stop.set()
+        except ClusterError as error:
+            log.warning("nobody knows whether the cluster serves LeaderWorkerSet: %s", error)
 
 
 async def _certified_by(cluster: Cluster, options: OperatorOptions) -> tuple[ObjectKind, ...]:

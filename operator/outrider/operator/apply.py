@@ -21,7 +21,6 @@ from outrider.operator.cluster.kinds import (
     NETWORK_SERVICE,
     SECRET,
     SERVICE_ACCOUNT,
-    STATEFUL_SET,
     ChildKey,
 )
 from outrider.operator.cluster.own_writes import OwnWrites
@@ -43,7 +42,7 @@ NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET, CLAIM))
 TRUSTED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET))
 """Kinds of which somebody else's is none: pods would act as an account, or be given a Secret, that
 whoever writes the service may have no right to."""
-WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET))
+WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, LEADER_WORKER_SET))
 
 
 @dataclass(slots=True)

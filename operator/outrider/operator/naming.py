@@ -18,9 +18,6 @@ FIELD_MANAGER = "outrider-operator"
 """Owner of every field that the operator applies."""
 MANAGER = f"{GROUP}/operator"
 """Reporting controller of events."""
-MAX_IN_GROUP = 29
-"""Characters of a service's name in that of a group: a StatefulSet's name may have 52, because its
-pods carry it in a label together with a hash."""
 CONTAINER = "main"
 """The container of a pod that runs the worker."""
 DRAFT_CONTAINER = "draft"
@@ -43,19 +40,11 @@ OPERATOR_IDENTITY = "operator.outrider"
 """DNS name in the operator's own certificate; no service has one of two parts."""
 DIGEST_ANNOTATION = f"{GROUP}/digest"
 """Hash of an object as it was applied: a field that is no longer wanted changes it."""
-GROUP_LABEL = f"{GROUP}/group"
-"""Name of the StatefulSet whose pods are one replica."""
 REPLICAS_ANNOTATION = f"{GROUP}/replicas"
-"""Number of groups that a role is to have, where no object says it: each group has one of its own,
-or a LeaderWorkerSet has more while it rolls."""
-KIND_ANNOTATION = f"{GROUP}/kind"
-"""Kind of the workload that a role is to have."""
+"""Number of replicas that a role is to have, where its object has another one for a while: more in
+a LeaderWorkerSet that rolls, fewer where the role's kind of object changes."""
 PROGRESS_ANNOTATION = f"{GROUP}/progress-seconds"
 """Longest time for a group of a roll-out to get ready."""
-SERVED_ANNOTATION = f"{GROUP}/served"
-"""On a StatefulSet once all of its pods were ready: losing one later fails no roll-out."""
-POD_INDEX = "apps.kubernetes.io/pod-index"
-"""Label by which Kubernetes numbers the pods of a StatefulSet."""
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 """Label by which a LeaderWorkerSet numbers the pods of a group."""
 WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
@@ -122,17 +111,6 @@ def role_name(service: str, role: str) -> str:
 def headless_name(service: str, role: str) -> str:
     """Return the name of the Service whose addresses are one role's pods."""
     return f"{service}-{role}s"
-
-
-def nodes_name(service: str, role: str) -> str:
-    """Return the name of the Service by which the pods of a role's groups find each other."""
-    return f"{service}-{role}-nodes"
-
-
-def group_name(service: str, role: str, revision: str, index: int) -> str:
-    """Return the name of one group's StatefulSet; names of its pods end in a number. Two services
-    whose names begin alike have different revisions."""
-    return f"{service[:MAX_IN_GROUP].rstrip('-')}-{role}-{revision}-{index}"
 
 
 def intent_name(service: str) -> str:

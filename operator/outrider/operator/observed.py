@@ -5,19 +5,18 @@ Made from the watch caches and never changed; makes no request.
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import (
     CONFIG_MAP,
-    DEPLOYMENT,
     LEADER_WORKER_SET,
     ROLE_SCALER,
     ChildKey,
     ServiceKey,
 )
-from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers, find_carriers, owned
+from outrider.operator.manifests.carriers import Carrier, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.pins import Pin, revision_of, template_of
 from outrider.operator.manifests.settings import MEMORY_KEY
@@ -88,14 +87,13 @@ class Observed:
     def workload(self, role: Role) -> Workload | None:
         """Return one role's workload, once it is there."""
         current = self.carriers.get(role, RoleCarriers())
-        if current.record is not None:
-            return of_groups(current, current.record, self.at)
-        name = role_name(self.owner.name, role)
-        for kind in (DEPLOYMENT, LEADER_WORKER_SET):
-            live = self._own((kind.name, name))
-            if live is not None:
-                return workload(live, self.pods_of(role), self.at)
-        return None
+        if current.newest is None:
+            return None
+        found = workload(current.newest.live, self.pods_of(role), self.at)
+        if len(current.carriers) == 1:
+            return found
+        ready = sum(one.ready for one in current.carriers)
+        return replace(found, ready=ready, available=ready, settled=False, replacing=True)
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """Return one role's pods that answer and are not being deleted, by name."""
@@ -193,26 +191,6 @@ def workload(raw: Object, leaders: Sequence[Pod] = (), at: float = 0.0) -> Workl
     )
 
 
-def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
-    """Return the workload of a role whose groups have an object each."""
-    fresh = [one for one in current.carriers if one.fresh(wanted.kind, wanted.revision)]
-    total, updated = (sum(one.groups for one in some) for some in (current.carriers, fresh))
-    ready, replacing = sum(one.ready for one in current.carriers), total > updated
-    late = [one for one in fresh if one.late(wanted.progress, now)]
-    words = f"{late[0].name} was not ready within {wanted.progress} s" if late else ""
-    return Workload(
-        replicas=wanted.replicas,
-        ready=ready,
-        updated=updated,
-        available=ready,
-        settled=wanted.replicas == updated == ready and not replacing,
-        replacing=replacing,
-        failed=words,
-        owner=FIELD_MANAGER,
-        revision=wanted.revision,
-    )
-
-
 def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
     """True if a pod is of an older template. A LeaderWorkerSet's status does not say which template
     its controller has seen."""
@@ -243,7 +221,7 @@ def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
         return f"{late[0]} was not ready within {seconds} s"
     serving = [pod.ready_for for pod in fresh if pod.ready]
     waited = min((_rolling_for(raw, at), *serving))
-    if len(serving) >= Carrier(raw).groups or waited <= seconds:
+    if len(serving) >= Carrier(raw).replicas or waited <= seconds:
         return ""
     return f"no new group was ready within {seconds} s"
 

@@ -17,10 +17,8 @@ from outrider.operator.naming import (
     CLIENT_TLS_ANNOTATION,
     CONTROL_ANNOTATION,
     DELETION_COST,
-    GROUP_LABEL,
     GROUP_SIZE,
     IDENTITY_ANNOTATION,
-    POD_INDEX,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVICE_LABEL,
@@ -57,8 +55,7 @@ class Pod:
     number: int = 0
     """Its own among the pods of its replica, from 0; number 0 answers for all."""
     size: int = 0
-    """Pods of its replica, where a LeaderWorkerSet has given it one; 0: the replica's object says
-    it."""
+    """Pods of its replica, where its annotation says it; 0: the LeaderWorkerSet does."""
     unready: float = 0.0
     """Seconds since it was ready last, or was made; 0: it is ready."""
     ready_for: float = 0.0
@@ -104,7 +101,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         trouble=_trouble(status, conditions, at),
         late=0.0 if _served(conditions) else age(raw, at),
         group=_group(meta["labels"]),
-        number=_number(meta["labels"]),
+        number=_decimal(meta["labels"].get(WORKER_INDEX, "")),
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
         ready_for=_ready_for(conditions.get("Ready", {}), at),
@@ -123,21 +120,15 @@ def _served(conditions: Mapping[str, Object]) -> bool:
     return bool(ready.get("status") == "True" or lost)
 
 
-def _number(labels: Object) -> int:
-    """Return a pod's number in its group; 0: it has none. In a LeaderWorkerSet the label that
-    StatefulSets give numbers the groups instead."""
-    return _decimal(labels.get(WORKER_INDEX, labels.get(POD_INDEX, "")))
-
-
 def _decimal(word: str) -> int:
     return int(word) if word.isdecimal() else 0
 
 
 def _group(labels: Object) -> str:
-    if WORKER_GROUP in labels:
-        whole = role_name(labels.get(SERVICE_LABEL, ""), labels[ROLE_LABEL])
-        return f"{whole}-{labels[WORKER_GROUP]}"
-    return str(labels.get(GROUP_LABEL, ""))
+    if WORKER_GROUP not in labels:
+        return ""
+    whole = role_name(labels.get(SERVICE_LABEL, ""), labels[ROLE_LABEL])
+    return f"{whole}-{labels[WORKER_GROUP]}"
 
 
 def _unready(raw: Object, ready: Object, at: float) -> float:

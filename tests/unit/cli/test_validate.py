@@ -140,6 +140,20 @@ def test_what_is_for_a_cluster_is_valid_and_said() -> None:
     assert "`outrider run` ignores spec.target.image, " in result.stdout
 
 
+@pytest.mark.parametrize("shape", ["pipeline: 2", "tensor: 2, nodes: 2"])
+def test_what_a_cluster_needs_for_replicas_of_several_pods_is_said(shape: str) -> None:
+    text = GOOD.replace("hf://a/b'}", f"hf://a/b'}}, parallelism: {{{shape}}}")
+    result = validated(text)
+    assert result.exit_code == 0
+    needed = (
+        "in a cluster it needs LeaderWorkerSet, as its replicas are several pods: kubectl apply"
+    )
+    assert f"-: {needed} " in result.stdout
+    (words,) = json.loads(validated(text, "--json").stdout)["needed_in_a_cluster"]
+    assert words.startswith(needed)
+    assert json.loads(validated(GOOD, "--json").stdout)["needed_in_a_cluster"] == []
+
+
 def test_a_file_that_is_not_there_is_named() -> None:
     result = CliRunner().invoke(app, ["validate", "nowhere.yaml"])
     assert isinstance(result.exception, BadInput)

@@ -17,6 +17,7 @@ from outrider.operator.cluster.kinds import (
     CLAIM,
     DEPLOYMENT,
     INFERENCE_POOL,
+    LEADER_WORKER_SET,
     NETWORK_POLICY,
     NETWORK_SERVICE,
     POD_MONITOR,
@@ -50,6 +51,7 @@ class Case:
 
 PICKER = ("spec", "endpointPickerRef")
 POD_SPEC = ("spec", "template", "spec")
+GROUPS = ("spec", "leaderWorkerTemplate")
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
 EXTERNAL = {"scaling": {"mode": "External", "minReplicas": 1, "maxReplicas": 4}, "replicas": None}
 
@@ -84,7 +86,7 @@ def _role(role: Role) -> dict[str, Case]:
         "parallelism.nodes": Case(
             2,
             DRAFT if role is Role.TARGET else frozenset(),  # they aim at other pods
-            sets=(NETWORK_SERVICE, f"{work}-nodes", ("spec", "publishNotReadyAddresses"), True),
+            sets=(LEADER_WORKER_SET, work, (*GROUPS, "size"), 2),
             base={name: {"parallelism": {"tensor": 2}}},
         ),
         "image": Case("other:1", only),
@@ -141,7 +143,7 @@ CASES: dict[str, Case] = {
     "target.parallelism.pipeline": Case(
         2,
         DRAFT,
-        sets=(NETWORK_SERVICE, "chat-target-nodes", ("spec", "ports", 0, "name"), "stage"),
+        sets=(LEADER_WORKER_SET, "chat-target", (*GROUPS, "size"), 2),
     ),
     "target.pipeline.cut": Case([30], TARGET),
     "target.pipeline.dtype": Case("fp16", TARGET),

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import POD_MONITOR
+from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parent / "golden"
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 WRITTEN = [path for path in EXAMPLES if path.stem in ("llama-70b", "smollm2")]
 NOTE = "run `python -m tests.unit.operator.golden`"
-AROUND = Platform(image="outrider-worker:1", kinds=frozenset([POD_MONITOR]))
+AROUND = Platform(image="outrider-worker:1", kinds=frozenset([POD_MONITOR, LEADER_WORKER_SET]))
 MEMORY = Memory(
     version=1,
     speculate=False,

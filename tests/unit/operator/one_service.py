@@ -13,7 +13,7 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
-from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
+from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind, ServiceKey
 from outrider.operator.interfaces import ClaimReader, Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
@@ -126,7 +126,7 @@ class OneService:
     def __init__(
         self,
         spec: Mapping[str, Any] | str = SPEC,
-        kinds: Iterable[ObjectKind] = (POD_MONITOR,),
+        kinds: Iterable[ObjectKind] = (POD_MONITOR, LEADER_WORKER_SET),
         authorities: Callable[[], Authorities] | None = None,
         claims: ClaimReader | None = None,
     ) -> None:
@@ -234,16 +234,11 @@ class OneService:
 
     def outcome(self) -> dict[tuple[str, str], Any]:
         """All children without what differs from run to run: uids, versions, times."""
-        found = {
+        return {
             (kind, name): _lasting(stored.body)
             for (kind, _, name), stored in sorted(self.cluster.stored.items())
             if kind not in ("Pod", "SpeculativeService")
         }
-        groups = [name for kind, name in found if kind == STATEFUL_SET.name]
-        for number, name in enumerate(groups):  # groups that went have left gaps
-            body = json.dumps(found.pop((STATEFUL_SET.name, name)))
-            found[STATEFUL_SET.name, str(number)] = json.loads(body.replace(name, str(number)))
-        return found
 
 
 def _lasting(body: Object) -> Object:

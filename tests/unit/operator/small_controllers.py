@@ -19,7 +19,6 @@ from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import (
     GROUP_SIZE,
-    POD_INDEX,
     ROLE_LABEL,
     WORKER_GROUP,
     WORKER_INDEX,
@@ -30,7 +29,7 @@ from tests.unit.operator.small_cluster import SmallCluster, copied
 
 
 class Controllers:
-    """Deployments, StatefulSets, LeaderWorkerSets and garbage collection."""
+    """Deployments, LeaderWorkerSets and garbage collection."""
 
     def __init__(self, cluster: SmallCluster) -> None:
         self._cluster = cluster
@@ -43,13 +42,11 @@ class Controllers:
         self._collect()
         for deployment in self._cluster.of("Deployment"):
             self._keep(deployment, [{}] * deployment["spec"]["replicas"])
-        for group in self._cluster.of("StatefulSet"):
-            self._keep(group, [{POD_INDEX: str(n)} for n in range(group["spec"]["replicas"])])
         for whole in self._cluster.of("LeaderWorkerSet"):
             numbers = range(whole["spec"]["leaderWorkerTemplate"]["size"])
             groups = range(whole["spec"]["replicas"])
             labels = [
-                {WORKER_GROUP: str(group), WORKER_INDEX: str(n), POD_INDEX: "7"}
+                {WORKER_GROUP: str(group), WORKER_INDEX: str(n)}
                 for group, n in itertools.product(groups, numbers)
             ]
             self._keep(whole, labels)

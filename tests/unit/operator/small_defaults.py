@@ -9,12 +9,10 @@ UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 def completed(body: dict[str, Any]) -> dict[str, Any]:
     """The object with defaults, as a server keeps it."""
     spec = body.get("spec", {})
-    if body["kind"] in ("Deployment", "StatefulSet"):
+    if body["kind"] in ("Deployment", "LeaderWorkerSet"):
         spec.setdefault("replicas", 1)
     if "template" in spec:
         _pod(spec["template"]["spec"])
-    if body["kind"] == "LeaderWorkerSet":
-        spec.setdefault("replicas", 1)
     if body["kind"] == "Service":
         spec.setdefault("clusterIP", "10.0.0.1")
         spec.setdefault("sessionAffinity", "None")

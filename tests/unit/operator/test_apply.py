@@ -12,10 +12,10 @@ from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import (
     CONFIG_MAP,
+    DEPLOYMENT,
     NETWORK_SERVICE,
     SECRET,
     SERVICE_ACCOUNT,
-    STATEFUL_SET,
     ObjectKind,
 )
 from outrider.operator.cluster.own_writes import OwnWrites
@@ -57,7 +57,7 @@ class Together(SmallCluster):
 def wanted() -> list[Object]:
     """Two roles' workloads, of whose settings each has one; the intent is both's."""
     maps = [child(CONFIG_MAP, OWNER, name, role, data={}) for name, role in MAPS.items()]
-    return [*(child(STATEFUL_SET, OWNER, f"{r}s", r, spec={}) for r in ROLES), *maps]
+    return [*(child(DEPLOYMENT, OWNER, f"{r}s", r, spec={}) for r in ROLES), *maps]
 
 
 def observed(*children: Object) -> Observed:
@@ -80,8 +80,8 @@ def test_what_pods_start_from_is_made_at_once_and_before_what_makes_pods() -> No
         expected = ["apply ConfigMap intent", "apply ConfigMap b", "apply ConfigMap a"]
         assert cluster.writes == [
             *expected,
-            "apply StatefulSet drafts",
-            "apply StatefulSet targets",
+            "apply Deployment drafts",
+            "apply Deployment targets",
         ]
 
     asyncio.run(scene())
@@ -110,7 +110,7 @@ def test_nothing_is_made_of_or_deleted_after_what_the_server_could_not_answer() 
         )
         result = await make(cluster, unwanted)
         assert list(result.failed) == [("ConfigMap", name) for name in MAPS]
-        assert {kind for kind, _ in result.waiting} == {"StatefulSet"}
+        assert {kind for kind, _ in result.waiting} == {"Deployment"}
         assert not result.refused
         assert cluster.writes == []
 
@@ -129,11 +129,9 @@ def test_pods_that_would_start_without_a_map_are_not_made(
         cluster.full = lacking
         result = await make(cluster)
         assert result.refused == {("ConfigMap", lacking): "exceeded quota"}
-        expected = [f"apply StatefulSet {name}" for name in made_all_the_same]
-        assert [one for one in cluster.writes if "StatefulSet" in one] == expected
-        held = [
-            ("StatefulSet", f"{role}s") for role in ROLES if f"{role}s" not in made_all_the_same
-        ]
+        expected = [f"apply Deployment {name}" for name in made_all_the_same]
+        assert [one for one in cluster.writes if "Deployment" in one] == expected
+        held = [("Deployment", f"{role}s") for role in ROLES if f"{role}s" not in made_all_the_same]
         assert result.waiting == dict.fromkeys(held, ("ConfigMap", lacking))
         assert not any(result.is_applied(key) for key in held)
 
@@ -146,7 +144,7 @@ def test_nothing_is_deleted_while_a_workload_waits() -> None:
         cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("a"), "data": {}})
         unwanted = cluster.put({**child(NETWORK_SERVICE, OWNER, "old", spec={})})
         result = await make(cluster, unwanted)
-        assert result.waiting == {("StatefulSet", "drafts"): ("ConfigMap", "a")}
+        assert result.waiting == {("Deployment", "drafts"): ("ConfigMap", "a")}
         assert "delete Service old" not in cluster.writes
 
     asyncio.run(scene())
@@ -198,8 +196,8 @@ def test_no_pod_runs_as_an_account_or_with_a_secret_of_somebody_else(
         live = cluster.put(theirs)
         result = await make(cluster, *([live] if labelled else []), more=[mine])
         assert list(result.foreign) == [key]
-        expected = [f"apply StatefulSet {name}" for name in made_all_the_same]
-        assert [one for one in cluster.writes if "StatefulSet" in one] == expected
+        expected = [f"apply Deployment {name}" for name in made_all_the_same]
+        assert [one for one in cluster.writes if "Deployment" in one] == expected
         assert set(result.waiting.values()) == {key}
 
     asyncio.run(scene())

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR
+from outrider.operator.cluster.kinds import OPTIONAL
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.settings import POLICY_KEY
 from tests.merge_patch import laid_over
@@ -24,7 +24,7 @@ draft: {model: {uri: "hf://org/small"}, replicas: 1, engine: {maxRunning: 8}}
 
 def at_rest(base: Mapping[str, Any]) -> OneService:
     """A service whose objects are as it describes them, and whose workers do not answer."""
-    service = OneService(laid_over(yaml.safe_load(SPEC), base), (POD_MONITOR, INFERENCE_POOL))
+    service = OneService(laid_over(yaml.safe_load(SPEC), base), OPTIONAL)
     service.workers.silent = True
     service.rest(2)
     return service

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import LEADER_WORKER_SET, ObjectKind
 from outrider.operator.interfaces import Object
-from outrider.operator.naming import GROUP_SIZE, POD_INDEX, WORKER_GROUP, WORKER_INDEX
+from outrider.operator.naming import GROUP_SIZE, WORKER_GROUP, WORKER_INDEX
 from outrider.operator.observed import observe
 from outrider.operator.pods import Pod
 from outrider.operator.workers.poll import ready
@@ -21,14 +20,13 @@ SPEC = """
 target: {model: {uri: "hf://org/large"}, replicas: 1, resources: {requests: {memory: 1Gi}}}
 """
 STAGES = {"parallelism": {"pipeline": 4}}
-KINDS = pytest.mark.parametrize("kinds", [(), (LEADER_WORKER_SET,)], ids=["sets", "lws"])
 
 
-def service(kinds: tuple[ObjectKind, ...] = (), **fields: Any) -> OneService:
+def service(**fields: Any) -> OneService:
     """With one target, at rest; `fields` are the target's."""
     spec = yaml.safe_load(SPEC)
     spec["target"] |= fields
-    made = OneService(spec, kinds)
+    made = OneService(spec)
     made.rest(4)
     return made
 
@@ -56,7 +54,7 @@ def member(made: OneService, number: int) -> Object:
 
     def numbered(pod: Object) -> bool:
         labels = pod["metadata"]["labels"]
-        return bool(labels.get(WORKER_INDEX, labels.get(POD_INDEX)) == str(number))
+        return bool(labels[WORKER_INDEX] == str(number))
 
     (found,) = filter(numbered, made.cluster.of("Pod"))
     return found
@@ -77,9 +75,8 @@ def message(made: OneService, kind: str = "TargetAvailable") -> str:
     return str(found["message"])
 
 
-@KINDS
-def test_a_stage_that_is_not_ready_is_named_with_its_time(kinds: tuple[ObjectKind, ...]) -> None:
-    made = service(kinds, **STAGES)
+def test_a_stage_that_is_not_ready_is_named_with_its_time() -> None:
+    made = service(**STAGES)
     assert made.condition("Ready") == ("True", "Serving")
     name = unready(made, 2, seconds=45)
     assert message(made) == f"0 of 1 targets serve; stage 3 of 4 ({name}): not ready for 40 s"
@@ -91,17 +88,11 @@ def test_a_stage_that_is_not_ready_is_named_with_its_time(kinds: tuple[ObjectKin
     assert made.condition("Ready") == ("True", "Serving")
 
 
-@KINDS
-def test_a_stage_without_a_pod_is_named_by_the_name_that_it_will_have(
-    kinds: tuple[ObjectKind, ...],
-) -> None:
-    made = service(kinds, **STAGES)
-    kind = "LeaderWorkerSet" if kinds else "StatefulSet"
-    (carrier,) = (one["metadata"]["name"] for one in made.cluster.of(kind))
-    name = f"{carrier}-0-1" if kinds else f"{carrier}-1"
+def test_a_stage_without_a_pod_is_named_by_the_name_that_it_will_have() -> None:
+    made = service(**STAGES)
     made.cluster.remove(("Pod", "default", member(made, 1)["metadata"]["name"]))
     made.pass_()
-    assert message(made) == f"0 of 1 targets serve; stage 2 of 4 ({name}): there is no pod"
+    assert message(made) == "0 of 1 targets serve; stage 2 of 4 (chat-target-0-1): there is no pod"
 
 
 REFUSAL = "settings.pipeline.stages: 4 is not allowed; the model has 3 layers"
@@ -161,7 +152,7 @@ def test_a_status_that_only_waits_is_written_ever_more_rarely() -> None:
 
 
 def test_a_group_of_the_former_size_serves_until_it_is_replaced() -> None:
-    made = service((LEADER_WORKER_SET,), parallelism={"pipeline": 2})
+    made = service(parallelism={"pipeline": 2})
     grow(made, 4)
     (whole,) = made.cluster.of("LeaderWorkerSet")
     assert whole["spec"]["leaderWorkerTemplate"]["size"] == 4
@@ -172,7 +163,7 @@ def test_a_group_of_the_former_size_serves_until_it_is_replaced() -> None:
 
 
 def test_a_group_that_a_roll_out_adds_serves_once_it_has_all_its_stages() -> None:
-    made = service((LEADER_WORKER_SET,), parallelism={"pipeline": 2})
+    made = service(parallelism={"pipeline": 2})
     grow(made, 4)
     for number in range(3):
         added(made, number, stages=4)
@@ -188,11 +179,8 @@ def _serving(made: OneService) -> tuple[Pod, ...]:
     return ready(observe(*every, made.now), Role.TARGET)
 
 
-@KINDS
-def test_a_leader_of_whose_replica_a_pod_ends_is_told_once_to_finish(
-    kinds: tuple[ObjectKind, ...],
-) -> None:
-    made = service(kinds, **STAGES, requests={"maxSeconds": 60})
+def test_a_leader_of_whose_replica_a_pod_ends_is_told_once_to_finish() -> None:
+    made = service(**STAGES, requests={"maxSeconds": 60})
     assert made.workers.drained == []
     leader, leaving = member(made, 0), member(made, 2)
     leaving["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
@@ -205,9 +193,8 @@ def test_a_leader_of_whose_replica_a_pod_ends_is_told_once_to_finish(
     assert seconds > 60
 
 
-@KINDS
-def test_a_leader_that_ends_itself_knows_it(kinds: tuple[ObjectKind, ...]) -> None:
-    made = service(kinds, **STAGES)
+def test_a_leader_that_ends_itself_knows_it() -> None:
+    made = service(**STAGES)
     for number in range(4):
         member(made, number)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
     made.pass_()

@@ -11,7 +11,7 @@ from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.interfaces import Object
-from outrider.operator.manifests.pins import Pin, settings_of
+from outrider.operator.manifests.pins import Pin, settings_of, template_of
 from outrider.operator.naming import RESTARTED_ANNOTATION
 from tests.unit.operator.one_service import START, OneService
 
@@ -182,18 +182,17 @@ def test_groups_are_kept_and_new_ones_are_as_the_old_ones_are() -> None:
     assert pods(service) == before
     service.edit(lambda spec: spec["target"].update(replicas=2))
     service.rest(4)
-    sets = service.cluster.of("StatefulSet")
-    assert [one["spec"]["template"]["spec"]["containers"][0]["image"] for one in sets] == [
-        "worker:1",
-        "worker:1",
-    ]
-    assert len({one["metadata"]["labels"]["outrider.dev/revision"] for one in sets}) == 1
+    assert _groups(service) == (2, "worker:1")
     service.replace_pods()
     service.rest(8)
-    sets = service.cluster.of("StatefulSet")
-    assert {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in sets} == {
-        "worker:2"
-    }
+    assert _groups(service) == (2, "worker:2")
+
+
+def _groups(service: OneService) -> tuple[int, str]:
+    """How many groups the target has, and the image of the newest."""
+    (one,) = service.cluster.of("LeaderWorkerSet")
+    (main,) = template_of(one)["spec"]["containers"]
+    return one["spec"]["replicas"], main["image"]
 
 
 OWN = signing()

@@ -14,6 +14,8 @@ import pytest
 from tools.kube_assets import pins
 from tools.kube_assets.pins import SETS, STAGE_FILES
 
+from outrider.operator.cluster.kinds import INSTALL_LWS
+
 ROOT = Path(__file__).parents[3]
 # Builds every package that it is given into the folder after -o, and keeps a record.
 GO = """#!/bin/sh
@@ -186,6 +188,22 @@ def test_the_controller_of_leader_worker_sets_comes_with_what_its_project_ships(
     assert os.access(Path(both) / pins.LWS, os.X_OK)
     kinds = (Path(both) / pins.LWS_OBJECTS).read_text().split("---\n")
     assert kinds == [f"kind: {Path(name).stem}\n" for name in pins.LWS_FILES]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "charts/outrider/templates/NOTES.txt",
+        "docs/how-to/install-on-kubernetes.md",
+        "examples/llama-70b.yaml",
+        "examples/pipeline.yaml",
+    ],
+)
+def test_users_install_the_release_of_leader_worker_sets_that_tests_run(file: str) -> None:
+    version = pins.LWS.removeprefix("lws-")
+    assert f"/v{version}/" in INSTALL_LWS
+    assert INSTALL_LWS in (ROOT / file).read_text()
+    assert f"its release {version}" in (ROOT / "docs/concepts/versions.md").read_text()
 
 
 def test_the_cache_moves_with_the_users_cache_folder(machine: Machine) -> None:

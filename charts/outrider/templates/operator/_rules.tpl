@@ -22,7 +22,7 @@
   resources: [serviceaccounts] # each goes with its service, never before
   verbs: [get, list, watch, create, patch]
 - apiGroups: [apps]
-  resources: [deployments, statefulsets]
+  resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [leaderworkerset.x-k8s.io]
   resources: [leaderworkersets]

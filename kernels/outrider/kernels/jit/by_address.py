@@ -2,7 +2,7 @@
 
 numba compiles what a function calls by name again with each of its callers, and each of theirs. A
 call by address takes the code that is there: large functions that several others call are compiled
-once for all of them (docs/decisions/0072, 0081). It costs one jump. An error raised inside is
+once for all of them (docs/decisions/0003). It costs one jump. An error raised inside is
 raised in the caller, as with a call by name.
 """
 

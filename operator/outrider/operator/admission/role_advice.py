@@ -17,7 +17,6 @@ from outrider.operator.manifests.termination import (
 from outrider.operator.naming import (
     CONTAINER,
     CONTROL_ANNOTATION,
-    GROUP_LABEL,
     IDENTITY_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
@@ -40,7 +39,6 @@ Check = Callable[[Any], bool]
 OPERATORS_KEYS = (
     *labels("", "any"),
     REVISION_LABEL,
-    GROUP_LABEL,
     SETTINGS_ANNOTATION,
     CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,

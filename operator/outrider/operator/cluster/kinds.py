@@ -49,7 +49,6 @@ SERVICE_ACCOUNT = ObjectKind("", "v1", "ServiceAccount", "serviceaccounts")
 NETWORK_SERVICE = ObjectKind("", "v1", "Service", "services")
 CLAIM = ObjectKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
-STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
 BUDGET = ObjectKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = ObjectKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 LEASE = ObjectKind("coordination.k8s.io", "v1", "Lease", "leases")
@@ -60,6 +59,11 @@ POD_MONITOR = ObjectKind("monitoring.coreos.com", "v1", "PodMonitor", "podmonito
 LEADER_WORKER_SET = ObjectKind(
     "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
 )
+INSTALL_LWS = (
+    "kubectl apply --server-side -f"
+    " https://github.com/kubernetes-sigs/lws/releases/download/v0.8.0/manifests.yaml"
+)
+"""Command that installs LeaderWorkerSet in the release that the tests run."""
 CERTIFICATE = ObjectKind("cert-manager.io", "v1", "Certificate", "certificates")
 INFERENCE_POOL = ObjectKind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
 
@@ -71,7 +75,6 @@ CHILDREN = (
     NETWORK_POLICY,
     BUDGET,
     DEPLOYMENT,
-    STATEFUL_SET,
     ROLE_SCALER,
 )
 """Children of a service in every cluster, in the order in which they are made."""

@@ -1,24 +1,18 @@
-"""Carriers: the live objects that keep the pods of one role running, one in all or one a group.
+"""Carriers: the live objects that keep the pods of one role running, whose replicas they count.
 
-Made from children as the cluster shows them. A role has several kinds only while it changes from
-one to the other. Leaves the next step to `workload_plan`.
+Made from children as the cluster shows them. A role has two only while it changes from replicas of
+one pod to replicas of several, or back. Leaves the next step to `workload_plan`.
 """
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    LEADER_WORKER_SET,
-    NETWORK_SERVICE,
-    STATEFUL_SET,
-    ChildKey,
-)
+from outrider.operator.cluster.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ChildKey
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.pins import (
     UNSEEN,
@@ -30,16 +24,12 @@ from outrider.operator.manifests.pins import (
     template_of,
 )
 from outrider.operator.naming import (
-    GROUP_LABEL,
-    KIND_ANNOTATION,
-    PROGRESS_ANNOTATION,
     REPLICAS_ANNOTATION,
     REVISION_LABEL,
     ROLE_LABEL,
-    SERVED_ANNOTATION,
     WORKER_GROUP,
+    WORKER_INDEX,
     member_names,
-    nodes_name,
     role_name,
 )
 
@@ -48,7 +38,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """An object that keeps groups running: a StatefulSet one, the other kinds all of a role's."""
+    """A Deployment, whose replicas are pods, or a LeaderWorkerSet, whose replicas are groups."""
 
     live: Object
 
@@ -57,78 +47,41 @@ class Carrier:
         return str(self.live["kind"])
 
     @property
-    def name(self) -> str:
-        return str(self.live["metadata"]["name"])
+    def replicas(self) -> int:
+        """Replicas that it keeps running."""
+        return int(self.live["spec"].get("replicas", 1))
 
     @property
-    def revision(self) -> str:
-        """Revision of a StatefulSet's pods, which never change."""
-        return str(self.live["metadata"].get("labels", {}).get(REVISION_LABEL, ""))
-
-    @property
-    def groups(self) -> int:
-        """Groups that it keeps running."""
-        one = self.kind == STATEFUL_SET.name
-        return 1 if one else int(self.live["spec"].get("replicas", 1))
+    def noted(self) -> int | None:
+        """Replicas that its annotation says are wanted; None: it says nothing."""
+        text = self.live["metadata"].get("annotations", {}).get(REPLICAS_ANNOTATION, "")
+        return int(text) if text.isdecimal() else None
 
     @property
     def wanted(self) -> int:
-        """Groups that are wanted: a LeaderWorkerSet may have more while it rolls."""
-        said = self.live["metadata"].get("annotations", {}).get(REPLICAS_ANNOTATION, "")
-        return min(int(said), self.groups) if said.isdecimal() else self.groups
+        """Replicas that are wanted."""
+        return self.replicas if self.noted is None else self.noted
 
     @property
     def has_surge(self) -> bool:
-        """True if it has more groups than are wanted."""
-        return self.groups > self.wanted
+        """True if it has more replicas than are wanted."""
+        return self.replicas > self.wanted
 
     @property
     def ready(self) -> int:
-        """Groups that serve: a StatefulSet's group serves once all of its pods are ready."""
-        status = self.live.get("status", {})
-        pods = int(status.get("readyReplicas", 0))
-        if self.kind != STATEFUL_SET.name:
-            return min(pods, self.groups)
-        return int(pods >= int(self.live["spec"].get("replicas", 1)))
+        """Replicas that serve."""
+        return min(int(self.live.get("status", {}).get("readyReplicas", 0)), self.replicas)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
         """Names of each group's pods in the order of their numbers, by the group's, as the object
-        wants them now; none of a Deployment, whose pods are replicas."""
-        if self.kind == STATEFUL_SET.name:
-            pods = range(int(self.live["spec"].get("replicas", 1)))
-            return {self.name: tuple(f"{self.name}-{n}" for n in pods)}
+        wants them now; none of a Deployment."""
         if self.kind != LEADER_WORKER_SET.name:
             return {}
         size = int(self.live["spec"]["leaderWorkerTemplate"].get("size", 1))
-        names = (f"{self.name}-{group}" for group in range(self.wanted))
+        numbers = range(min(self.wanted, self.replicas))
+        names = (f"{self.live['metadata']['name']}-{number}" for number in numbers)
         return {name: member_names(name, size) for name in names}
-
-    def fresh(self, kind: str, revision: str) -> bool:
-        """True if it is of this kind, and a StatefulSet of this revision too."""
-        return self.kind == kind and (kind != STATEFUL_SET.name or self.revision == revision)
-
-    @property
-    def served(self) -> bool:
-        """True if it serves, or if it is a StatefulSet that has served."""
-        return bool(self.ready) or SERVED_ANNOTATION in self.live["metadata"].get("annotations", {})
-
-    def late(self, seconds: float, now: float) -> bool:
-        """True if it has never served in so many seconds; `now` in seconds since the epoch."""
-        return bool(self.groups) and not self.served and age(self.live, now) > seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Wanted state of a role whose groups have an object each; stored with their Service."""
-
-    replicas: int
-    kind: str
-    """Kind of the workload that the role is to have."""
-    revision: str
-    """Revision of the newest pods."""
-    progress: int
-    """Seconds in which a new group is to get ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,42 +97,41 @@ class RoleCarriers:
     """Live carriers and groups of one role."""
 
     carriers: tuple[Carrier, ...] = ()
-    record: Record | None = None
-    deleting: frozenset[str] = frozenset()
-    """Names of groups whose pods, or whose object, are being deleted."""
-    known: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Revisions of the groups whose pods are there and stay, by name; the object of one may be out
-    of sight because a user removed its labels."""
     numbered: Mapping[int, tuple[Member, ...]] = dataclasses.field(default_factory=dict)
     """Pods of the groups of a LeaderWorkerSet, by the groups' numbers."""
-    revisions: frozenset[str] = frozenset()
-    """Revisions of all pods, those being deleted included."""
+    pod_kinds: frozenset[str] = frozenset()
+    """Kinds of workloads of which there are pods, those being deleted included."""
     pin: Pin = UNSEEN
     """What the last pass said of the role's pod template."""
     config_maps: frozenset[str] = frozenset()
     """Names of the service's ConfigMaps."""
 
-    def of(self, kind: str) -> tuple[Carrier, ...]:
-        """Return the carriers of a kind."""
-        return tuple(one for one in self.carriers if one.kind == kind)
+    def of(self, kind: str) -> Carrier | None:
+        """Return the carrier of a kind."""
+        return next((one for one in self.carriers if one.kind == kind), None)
 
-    def kept(self, kind: str, built: Object) -> dict[str, Any] | None:
-        """Return the template that pods of a kind of workload keep instead of a `built` one; None:
-        they do not. They cannot without the settings that they start from."""
-        if not self.pin.holds(revision_of(built)):
-            return None
-        lives = (template_of(one.live) for one in self.of(kind))
-        for live in lives:
-            startable = self.config_maps.issuperset(settings_of(live))
-            asked = restarted_at(live) != restarted_at(built)
-            if revision_of(live) == self.pin.revision and startable and not asked:
-                return as_written(live)
-        return None
+    @property
+    def newest(self) -> Carrier | None:
+        """The carrier that stays: where there are two, the one that says how many are wanted."""
+        noted = (one for one in self.carriers if one.noted is not None)
+        return next(itertools.chain(noted, self.carriers), None)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
         """Names of the pods of all groups, by the group's."""
         return {name: pods for one in self.carriers for name, pods in one.members.items()}
+
+    def kept(self, kind: str, built: Object) -> dict[str, Any] | None:
+        """Return the template that pods of a kind of workload keep instead of a `built` one; None:
+        they do not. They cannot without the settings that they start from."""
+        live = self.of(kind)
+        if live is None or not self.pin.holds(revision_of(built)):
+            return None
+        template = template_of(live.live)
+        startable = self.config_maps.issuperset(settings_of(template))
+        asked = restarted_at(template) != restarted_at(built)
+        held = revision_of(template) == self.pin.revision and startable and not asked
+        return as_written(template) if held else None
 
 
 def find_carriers(
@@ -191,29 +143,13 @@ def find_carriers(
 ) -> RoleCarriers:
     """Return a role's carriers; `pods` are the service's, as the cluster shows them, and `pin` is
     what its status says."""
-    mine = [child for child in children.values() if owned(child, owner)]
-    sets = [one for one in mine if one["kind"] == STATEFUL_SET.name and _role(one) == role]
-    single = {(kind.name, role_name(owner.name, role)) for kind in (DEPLOYMENT, LEADER_WORKER_SET)}
-    whole = [one for one in mine if (one["kind"], one["metadata"]["name"]) in single]
-    every = [pod for pod in pods if _role(pod) == role]
-    metas = [pod["metadata"] for pod in every]
-    leaving = [meta for meta in metas if "deletionTimestamp" in meta]
-    staying = [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
-    here = [pod["metadata"]["labels"] for pod in staying]
-    known = {
-        labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
-        for labels in here
-        if GROUP_LABEL in labels
-    }
-    going = [one["metadata"]["name"] for one in sets if "deletionTimestamp" in one["metadata"]]
-    stay = [one for one in sets if "deletionTimestamp" not in one["metadata"]]
+    name = role_name(owner.name, role)
+    lives = (children.get((kind.name, name)) for kind in (DEPLOYMENT, LEADER_WORKER_SET))
+    mine = [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == role]
     return RoleCarriers(
-        carriers=tuple(Carrier(one) for one in (*whole, *sorted(stay, key=_index))),
-        record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role))), owner),
-        deleting=frozenset((*going, *(set(_words(leaving, GROUP_LABEL)) - known.keys()))),
-        known=known,
-        numbered=_numbered(staying),
-        revisions=frozenset(_words(metas, REVISION_LABEL)),
+        carriers=tuple(Carrier(one) for one in lives if one is not None and owned(one, owner)),
+        numbered=_numbered(pod for pod in mine if "deletionTimestamp" not in pod["metadata"]),
+        pod_kinds=frozenset(map(_kind, mine)),
         pin=pin,
         config_maps=frozenset(name for kind, name in children if kind == CONFIG_MAP.name),
     )
@@ -225,17 +161,6 @@ def age(live: Object, now: float) -> float:
     return 0.0 if created is None else now - datetime.datetime.fromisoformat(created).timestamp()
 
 
-def _record(live: Object | None, owner: Owner) -> Record | None:
-    if live is None or not owned(live, owner):
-        return None
-    notes = live["metadata"].get("annotations", {})
-    replicas, progress = (notes.get(key, "") for key in (REPLICAS_ANNOTATION, PROGRESS_ANNOTATION))
-    if not (replicas.isdecimal() and progress.isdecimal()):
-        return None
-    kind, revision = notes.get(KIND_ANNOTATION, ""), notes.get(REVISION_LABEL, "")
-    return Record(int(replicas), kind, revision, int(progress))
-
-
 def owned(live: Object, owner: Owner) -> bool:
     """True if this very service owns an object; another service of its name, now gone, may have
     left one."""
@@ -243,8 +168,10 @@ def owned(live: Object, owner: Owner) -> bool:
     return any(one.get("uid") == owner.uid for one in owners)
 
 
-def _role(live: Object) -> str:
-    return str(live["metadata"].get("labels", {}).get(ROLE_LABEL, ""))
+def _kind(pod: Object) -> str:
+    """Return the kind of the workload of a pod."""
+    grouped = WORKER_INDEX in pod["metadata"]["labels"]
+    return LEADER_WORKER_SET.name if grouped else DEPLOYMENT.name
 
 
 def _numbered(pods: Iterable[Object]) -> dict[int, tuple[Member, ...]]:
@@ -261,13 +188,3 @@ def _numbered(pods: Iterable[Object]) -> dict[int, tuple[Member, ...]]:
 def _is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _index(live: Object) -> tuple[str, int]:
-    """Return a sort key: the name without its number, then the number."""
-    name, _, number = live["metadata"]["name"].rpartition("-")
-    return name, int(number) if number.isdecimal() else 0
-
-
-def _words(metas: Iterable[Object], label: str) -> Iterator[str]:
-    return (meta["labels"][label] for meta in metas if label in meta.get("labels", {}))

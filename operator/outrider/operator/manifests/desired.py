@@ -11,7 +11,14 @@ from types import MappingProxyType
 from outrider.contract.settings import Device, PolicySettings, Role, WorkerSettings
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
-from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKey, ObjectKind
+from outrider.operator.cluster.kinds import (
+    INFERENCE_POOL,
+    INSTALL_LWS,
+    LEADER_WORKER_SET,
+    POD_MONITOR,
+    ChildKey,
+    ObjectKind,
+)
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import issued_certificate, peer_settings
@@ -22,14 +29,21 @@ from outrider.operator.manifests.containers import (
     TLS_KEY,
     PodWorker,
 )
+from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.pins import settings_of
 from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
-from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
+from outrider.operator.manifests.workload_plan import (
+    LEADER_LABELS,
+    WorkloadInputs,
+    WorkloadObjects,
+    WorkloadShape,
+)
 from outrider.operator.naming import (
     RESTARTED_ANNOTATION,
     certificate_name,
     issued_name,
+    role_name,
     selector,
 )
 from outrider.operator.plan import PlanOptions, role_settings
@@ -46,6 +60,10 @@ from outrider.operator.spec import (
 
 NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
 """Carriers of a new service."""
+NO_SETS = (
+    "replicas of several pods need LeaderWorkerSet, which this cluster does not serve;"
+    f" install it: {INSTALL_LWS}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +84,10 @@ class Platform:
     """Those of the operator that sign the certificates of workers; None: it signs none."""
     issuer: Issuer | None = None
     """Who signs them in its place; None: nobody does."""
+
+    def runs(self, role: Target | Draft) -> bool:
+        """True if the cluster serves the kind that keeps a role's replicas running."""
+        return role.parallelism.pods == 1 or LEADER_WORKER_SET in self.kinds
 
     @property
     def certifies(self) -> bool:
@@ -166,31 +188,31 @@ def _workload_inputs(
     platform: Platform,
     current: Mapping[Role, RoleCarriers],
 ) -> WorkloadInputs:
-    spec, own = role_spec(service, role), current.get(role, RoleCarriers())
-    shape = workload_plan.shape(spec, own, platform.kinds)
+    spec = role_spec(service, role)
     worker, *beside = (_worker(owner, service, one, platform) for one in workers(service, role))
     plan = PodPlan(
         worker=worker,
         draft=beside[0] if beside else None,
         topology=service.spec.topology,
-        leaders=_leaders(owner, service, platform, current),
-        discovery=workload_plan.group_discovery(owner, role, spec.parallelism, shape),
+        leaders=_leaders(owner, service),
+        discovery=GroupDiscovery.of(owner, role, spec.parallelism),
         rules=platform.pods,
         restarted_at=service.metadata.annotations.get(RESTARTED_ANNOTATION, ""),
     )
-    return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), own)
+    return WorkloadInputs(
+        owner=owner,
+        role=role,
+        spec=spec,
+        served=platform.runs(spec),
+        template=pod_template(owner, plan),
+        current=current.get(role, RoleCarriers()),
+    )
 
 
-def _leaders(
-    owner: Owner,
-    service: SpeculativeService,
-    platform: Platform,
-    current: Mapping[Role, RoleCarriers],
-) -> Mapping[str, str]:
+def _leaders(owner: Owner, service: SpeculativeService) -> Mapping[str, str]:
     """Return the labels of the targets' pods that answer, once they are as described."""
-    carriers = current.get(Role.TARGET, RoleCarriers())
-    shape = workload_plan.shape(service.spec.target, carriers, platform.kinds)
-    return {**selector(owner.name, Role.TARGET), **workload_plan.LEADER_LABELS[shape]}
+    shape = WorkloadShape.of(service.spec.target)
+    return {**selector(owner.name, Role.TARGET), **LEADER_LABELS[shape]}
 
 
 def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
@@ -300,4 +322,9 @@ def unserved(service: SpeculativeService, platform: Platform) -> dict[ChildKey, 
     }
     words = "the cluster did not serve this kind when the operator started"
     missing = (kind for kind, wanted in asked.items() if wanted and kind not in platform.kinds)
-    return {(kind.name, service.metadata.name): words for kind in missing}
+    found = {(kind.name, service.metadata.name): words for kind in missing}
+    for role in roles(service):
+        if not platform.runs(role_spec(service, role)):
+            name = role_name(service.metadata.name, role)
+            found[LEADER_WORKER_SET.name, name] = NO_SETS
+    return found

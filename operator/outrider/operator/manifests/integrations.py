@@ -12,7 +12,6 @@ from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.manifests.containers import DRAFT_HTTP
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
-    POD_INDEX,
     ROLE_LABEL,
     SERVICE_LABEL,
     WORKER_INDEX,
@@ -34,11 +33,10 @@ SERVICE_NAME = {
 """Gives each series the label `service`, as the operator's own have it."""
 FOLLOWERS = {
     "action": "drop",
-    "sourceLabels": [_meta(WORKER_INDEX), _meta(POD_INDEX)],
-    "regex": "[1-9][0-9]*;.*|;[1-9][0-9]*",
+    "sourceLabels": [_meta(WORKER_INDEX)],
+    "regex": "[1-9][0-9]*",
 }
-"""Drops the pods of a group that do not lead. In a LeaderWorkerSet's pods the second label is the
-group's number."""
+"""Drops the pods of a group that do not lead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,7 @@ from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.conditions import ConditionType
-from outrider.operator.naming import (
-    GROUP_LABEL,
-    RESTARTED_ANNOTATION,
-    REVISION_LABEL,
-    SETTINGS_ANNOTATION,
-)
+from outrider.operator.naming import RESTARTED_ANNOTATION, REVISION_LABEL, SETTINGS_ANNOTATION
 
 Seen = Mapping[str, Any]
 
@@ -86,7 +81,6 @@ def settings_of(template: Seen) -> tuple[str, ...]:
 
 
 def as_written(live: Seen) -> dict[str, Any]:
-    """Return a live template as an operator writes it: without what a group's object adds."""
+    """Return a live template as an operator writes it."""
     metadata = {key: value for key, value in live["metadata"].items() if value is not None}
-    labels = {key: text for key, text in metadata["labels"].items() if key != GROUP_LABEL}
-    return {**live, "metadata": {**metadata, "labels": labels}}
+    return {**live, "metadata": metadata}

@@ -1,7 +1,7 @@
 """Labels and annotations by which schedulers of others find workloads, and not their pods alone.
 
-A role's `podTemplate` names them once: what Kueue reads on a Deployment or a StatefulSet, and a
-LeaderWorkerSet's own controller on that, goes on the workload too.
+A role's `podTemplate` names them once: what Kueue reads on a Deployment or a LeaderWorkerSet, and
+the latter's own controller on that, goes on the workload too.
 """
 
 from outrider.operator.manifests.child import Object

@@ -1,34 +1,23 @@
-"""Plan of a role's workload objects: the next step towards the description. Pure.
+"""Plan of a role's workload: the next step towards the description. Pure.
 
-One pod a replica: a Deployment. Several: one LeaderWorkerSet where the cluster serves them, else a
-StatefulSet for each group. A role that changes from one to the other does so group by group.
-Leaves the number of groups to make or delete to `rollout`.
+One pod a replica: a Deployment. Several: a LeaderWorkerSet. A role that changes from one to the
+other does so replica by replica, as `rollout` says.
 """
 
 import dataclasses
 import enum
-import functools
-import itertools
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET, ObjectKind
+from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET
 from outrider.operator.manifests import groups, workloads
-from outrider.operator.manifests.carriers import Carrier, Record, RoleCarriers
+from outrider.operator.manifests.carriers import Carrier, RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.pins import revision_of
-from outrider.operator.manifests.rollout import Bounds, Group, RolloutStep, bounds, step
-from outrider.operator.naming import (
-    POD_INDEX,
-    PROGRESS_ANNOTATION,
-    WORKER_INDEX,
-    group_name,
-    single_labels,
-)
-from outrider.operator.spec import Draft, Parallelism, Strategy, Target
+from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
+from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, single_labels
+from outrider.operator.spec import Draft, Strategy, Target
 
 
 class WorkloadShape(enum.StrEnum):
@@ -36,19 +25,24 @@ class WorkloadShape(enum.StrEnum):
 
     DEPLOYMENT = DEPLOYMENT.name
     LEADER_WORKER_SET = LEADER_WORKER_SET.name
-    STATEFUL_SETS = STATEFUL_SET.name
+
+    @classmethod
+    def of(cls, spec: Target | Draft) -> "WorkloadShape":
+        """Return the workload shape of a role."""
+        return cls.DEPLOYMENT if spec.parallelism.pods == 1 else cls.LEADER_WORKER_SET
+
+    @property
+    def other(self) -> "WorkloadShape":
+        """The shape that it is not."""
+        (other,) = set(WorkloadShape) - {self}
+        return other
 
 
-LEADER_LABELS: Mapping[str, Mapping[str, str]] = {
+LEADER_LABELS: Mapping[WorkloadShape, Mapping[str, str]] = {
     WorkloadShape.DEPLOYMENT: {},
     WorkloadShape.LEADER_WORKER_SET: {WORKER_INDEX: "0"},
-    WorkloadShape.STATEFUL_SETS: {POD_INDEX: "0"},
 }
-"""Labels of the pod of a group that answers, beside those of its role."""
-
-
-Key = tuple[str, str, int]
-"""Kind and name of a carrier, and a number within it: one group."""
+"""Labels of the pod of a replica that answers, beside those of its role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +61,15 @@ class WorkloadInputs:
     owner: Owner
     role: Role
     spec: Target | Draft
-    shape: WorkloadShape
+    served: bool
+    """False: the cluster does not know the kind of the role's shape."""
     template: Object
     current: RoleCarriers
+
+    @property
+    def shape(self) -> WorkloadShape:
+        """Workload shape of the role."""
+        return WorkloadShape.of(self.spec)
 
     @property
     def revision(self) -> str:
@@ -82,105 +82,45 @@ class WorkloadInputs:
         kept = self.current.kept(self.shape.value, self.template)
         return self if kept is None else dataclasses.replace(self, template=kept)
 
-    def fresh(self, carrier: Carrier) -> bool:
-        """True if an object has the wanted shape, and its pods the wanted revision."""
-        return carrier.fresh(self.shape.value, self.revision)
-
-
-def shape(
-    spec: Target | Draft, current: RoleCarriers, kinds: Collection[ObjectKind]
-) -> WorkloadShape:
-    """Return the workload shape of a role; groups that have StatefulSets keep them."""
-    if spec.parallelism.pods == 1:
-        return WorkloadShape.DEPLOYMENT
-    begun = current.of(STATEFUL_SET.name) and not current.of(LEADER_WORKER_SET.name)
-    served = LEADER_WORKER_SET in kinds and not begun
-    return WorkloadShape.LEADER_WORKER_SET if served else WorkloadShape.STATEFUL_SETS
-
-
-def group_discovery(
-    owner: Owner, role: Role, parallelism: Parallelism, shape: WorkloadShape
-) -> GroupDiscovery | None:
-    """Return the variables by which the pods of a group find each other; None: each is alone."""
-    if shape is WorkloadShape.DEPLOYMENT:
-        return None
-    by_set = shape is WorkloadShape.STATEFUL_SETS
-    discover = groups.by_stateful_set if by_set else groups.by_leader_worker_set
-    return discover(owner, role, parallelism)
-
 
 def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObjects:
     """Return the objects of a role after the next step; `replicas` None: the number has another
     owner."""
-    current, recreate = inputs.current, inputs.spec.update.strategy is Strategy.RECREATE
-    leaving = bool(current.revisions - {inputs.revision})
-    other = any(one.kind != inputs.shape for one in current.carriers)
-    changes = other or (current.record is not None and recreate and leaving)
-    if inputs.shape is not WorkloadShape.STATEFUL_SETS and not changes:
-        return WorkloadObjects((_whole(inputs, replicas),), LEADER_LABELS[inputs.shape])
-    number = _number(inputs, replicas)
-    every = [group for one in current.carriers for group in _groups(inputs, one)]
-    done = step(every, bounds(number, inputs.spec.update), leaving)
-    return WorkloadObjects(
-        (_service(inputs, number), *_carriers(inputs, done)), _leader_labels(inputs, done)
-    )
+    current, shape = inputs.current, inputs.shape
+    old = current.of(shape.other)
+    if not inputs.served:
+        kept = tuple(groups.as_it_is(one, one.replicas) for one in current.carriers)
+        return WorkloadObjects(kept, _picked(inputs.role, shape.other if old else shape))
+    leaving = shape.other in current.pod_kinds
+    recreates = inputs.spec.update.strategy is Strategy.RECREATE
+    if old is None and not (recreates and leaving):
+        return WorkloadObjects((_whole(inputs, replicas),), LEADER_LABELS[shape])
+    number, new = _number(inputs, replicas), current.of(shape)
+    to = bounds(number, inputs.spec.update)
+    old_left, new_number = step(_count(old), _count(new), to, leaving)
+    whole = groups.noted(_whole(inputs, new_number, surges=False), number)
+    objects = (whole,) if old is None or not old_left else (groups.as_it_is(old, old_left), whole)
+    answers = shape.other if old_left and not _count(new).ready else shape
+    return WorkloadObjects(objects, _picked(inputs.role, answers))
+
+
+def _count(carrier: Carrier | None) -> Count:
+    return Count() if carrier is None else Count(carrier.replicas, carrier.ready)
 
 
 def _number(inputs: WorkloadInputs, replicas: int | None) -> int:
-    """Return the number of groups; where it has another owner, as many as there were."""
+    """Return the number of replicas; where it has another owner, as many as there were."""
     if replicas is not None:
         return replicas
-    current = inputs.current
-    if current.record is not None:
-        return current.record.replicas
-    return sum(one.groups for one in current.carriers) or inputs.spec.first_replicas
+    newest = inputs.current.newest
+    return inputs.spec.first_replicas if newest is None else newest.wanted
 
 
-def _groups(inputs: WorkloadInputs, carrier: Carrier) -> Iterator[Group[Key]]:
-    for number in range(carrier.groups):
-        key = (carrier.kind, carrier.name, number)
-        yield Group(key, inputs.fresh(carrier), number < carrier.ready)
-
-
-def _service(inputs: WorkloadInputs, number: int) -> Object:
-    seconds = inputs.spec.update.progress_seconds
-    record = Record(number, inputs.shape.value, inputs.revision, seconds)
-    stages = inputs.spec.parallelism.stages > 1
-    return groups.nodes_service(inputs.owner, inputs.role, record, stages)
-
-
-def _carriers(inputs: WorkloadInputs, done: RolloutStep[Key]) -> Iterator[Object]:
-    """Yield the objects that stay and the new ones; what is left out is deleted."""
-    fresh, gone = 0, _gone(done)
-    for carrier in inputs.current.carriers:
-        left = carrier.groups - gone[carrier.kind, carrier.name]
-        if not inputs.fresh(carrier):
-            if left:
-                yield groups.as_it_is(carrier, left)
-        elif inputs.shape is not WorkloadShape.STATEFUL_SETS:
-            fresh = left
-        elif left:
-            yield _group(inputs, carrier.name, carrier.served)
-    if inputs.shape is not WorkloadShape.STATEFUL_SETS:
-        yield _whole(inputs, fresh + done.make, surges=False)
-        return
-    for name in _names(inputs, done.make):
-        yield _group(inputs, name)
-
-
-def _names(inputs: WorkloadInputs, count: int) -> Iterator[str]:
-    """Yield names of new groups: first those of pods without an object, which may only be out of
-    sight; never those whose pods are still being deleted."""
-    taken = {one.name for one in inputs.current.carriers} | inputs.current.deleting
-    known = (name for name, of in inputs.current.known.items() if of == inputs.revision)
-    name = functools.partial(group_name, inputs.owner.name, inputs.role, inputs.revision)
-    free = dict.fromkeys((*sorted(known), *map(name, range(count + len(taken)))))
-    return itertools.islice((one for one in free if one not in taken), count)
-
-
-def _group(inputs: WorkloadInputs, name: str, served: bool = False) -> Object:
-    pods = inputs.spec.parallelism.pods
-    return groups.stateful_set(inputs.owner, inputs.role, name, pods, inputs.template, served)
+def _picked(role: Role, shape: WorkloadShape) -> Mapping[str, str]:
+    """Return the labels of the pods that answer while there may be pods of both shapes: the new
+    one's as soon as one of its replicas serves. Pods of a Deployment have no number: a label of
+    single pods tells them from followers."""
+    return single_labels(role) if shape is WorkloadShape.DEPLOYMENT else LEADER_LABELS[shape]
 
 
 def _whole(inputs: WorkloadInputs, replicas: int | None, surges: bool = True) -> Object:
@@ -204,26 +144,10 @@ def _surge(inputs: WorkloadInputs, to: Bounds) -> int:
     every = [current.numbered.get(number, ()) for number in range(to.replicas)]
     old = any(pod.revision != inputs.revision for group in every for pod in group)
     serve = [bool(group) and all(pod.ready for pod in group) for group in every]
-    if any(one.has_surge for one in current.of(LEADER_WORKER_SET.name)):
+    live = current.of(inputs.shape)
+    if live is not None and live.has_surge:
         whole = all(len(group) >= inputs.spec.parallelism.pods for group in every)
         needed = old or not whole or not all(serve)
     else:
         needed = old and any(serve)
     return to.surge if needed else 0
-
-
-def _leader_labels(inputs: WorkloadInputs, done: RolloutStep[Key]) -> Mapping[str, str]:
-    """Return the labels of the pods that answer. A selector picks pods of one shape: the new one's
-    as soon as one of its groups serves. Pods of a Deployment have no number: a label of single pods
-    tells them from followers."""
-    others = [one for one in inputs.current.carriers if one.kind != inputs.shape]
-    gone = _gone(done)
-    stay = [one for one in others if gone[one.kind, one.name] < one.groups]
-    serves = any(one.ready for one in inputs.current.of(inputs.shape))
-    kind = stay[0].kind if stay and not serves else inputs.shape.value
-    return single_labels(inputs.role) if kind == DEPLOYMENT.name else LEADER_LABELS[kind]
-
-
-def _gone(done: RolloutStep[Key]) -> Counter[tuple[str, str]]:
-    """Return the number of groups of each carrier that go."""
-    return Counter((kind, name) for kind, name, _ in done.gone)

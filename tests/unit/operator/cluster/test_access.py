@@ -59,5 +59,5 @@ def test_what_is_missing_is_named() -> None:
 
 def test_a_message_names_only_so_many() -> None:
     server = Server(*(("watch", kind.plural) for kind in CHILDREN), ("list", "pods"))
-    with pytest.raises(Forbidden, match=r", and 8 more$"):
+    with pytest.raises(Forbidden, match=r", and 6 more$"):
         asyncio.run(check(server, needs(("a", "b"), TERM)))  # type: ignore[arg-type]

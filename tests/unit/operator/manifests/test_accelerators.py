@@ -11,6 +11,13 @@ from tests.unit.operator.manifests.test_manifests import made, pod, spec
 GPU = ", engine: {device: GPU}"
 
 
+def group(text: str) -> Object:
+    """The pods of a target's groups."""
+    (carrier,) = (one for (kind, _), one in made(text).items() if kind == "LeaderWorkerSet")
+    template: Object = carrier["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    return template
+
+
 def container(text: str, name: str = "main") -> Object:
     template = pod(made(text))
     every = (*template["initContainers"], *template["containers"])
@@ -63,8 +70,7 @@ def test_a_container_asks_for_a_gpu_for_each_rank_unless_it_names_some(
 
 def test_the_pods_of_a_replica_share_its_ranks() -> None:
     text = spec(f"{GPU}, parallelism: {{tensor: 8, nodes: 2}}")
-    (carrier,) = (one for (kind, _), one in made(text).items() if kind == "StatefulSet")
-    (main,) = carrier["spec"]["template"]["spec"]["containers"]
+    (main,) = group(text)["containers"]
     assert main["resources"]["limits"] == {"nvidia.com/gpu": 4}
 
 
@@ -113,9 +119,7 @@ def test_ranks_of_one_pod_have_room_for_what_they_exchange(target: str, size: st
 
 def test_ranks_on_machines_of_their_own_share_no_memory() -> None:
     text = spec(", parallelism: {tensor: 2, nodes: 2}")
-    (carrier,) = (one for (kind, _), one in made(text).items() if kind == "StatefulSet")
-    volumes = carrier["spec"]["template"]["spec"]["volumes"]
-    assert "shared-memory" not in {volume["name"] for volume in volumes}
+    assert "shared-memory" not in {volume["name"] for volume in group(text)["volumes"]}
 
 
 def test_a_draft_in_its_targets_pod_gets_what_its_own_ranks_need() -> None:

@@ -18,14 +18,11 @@ from outrider.operator.interfaces import Object
 from outrider.operator.naming import (
     COMPONENT_LABEL,
     FIELD_MANAGER,
-    GROUP_LABEL,
     MANAGED_BY,
-    POD_INDEX,
     ROLE_LABEL,
     SERVICE_LABEL,
     SETTINGS_ANNOTATION,
     WORKER_INDEX,
-    group_name,
 )
 from outrider.operator.pods import pod
 from tests.unit.operator.one_service import OneService
@@ -40,11 +37,11 @@ target:
 LEADER = {SERVICE_LABEL: "chat", ROLE_LABEL: "target"}
 
 
-def service(kinds: tuple[ObjectKind, ...] = (), ready: bool = True, **fields: Any) -> OneService:
-    """With one role of two machines, at rest; `fields` are the target's."""
+def service(*kinds: ObjectKind, ready: bool = True, **fields: Any) -> OneService:
+    """With one role of two machines, at rest; `kinds` are served too, `fields` are the target's."""
     spec = yaml.safe_load(SPEC)
     spec["target"] |= fields
-    made = OneService(spec, kinds)
+    made = OneService(spec, (LEADER_WORKER_SET, *kinds))
     made.controllers.ready = lambda role: ready
     made.rest(4)
     return made
@@ -62,6 +59,11 @@ def names(made: OneService, kind: str) -> list[str]:
     return [one["metadata"]["name"] for one in made.cluster.of(kind)]
 
 
+def sizes(made: OneService, kind: str) -> list[int]:
+    """Replicas of each object of a kind."""
+    return [one["spec"]["replicas"] for one in made.cluster.of(kind)]
+
+
 def turn(made: OneService, passes: int = 1) -> None:
     """Run passes; controllers do nothing between them."""
     for _ in range(passes):
@@ -77,44 +79,23 @@ def index(label: str) -> Mapping[str, Any]:
     return {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}
 
 
-def test_a_group_is_a_stateful_set_whose_pods_know_each_other() -> None:
-    made = service()
-    (group,) = made.cluster.of("StatefulSet")
-    name, spec = group["metadata"]["name"], group["spec"]
-    assert made.cluster.of("Deployment") == []
-    assert spec["replicas"] == 2
-    assert spec["podManagementPolicy"] == "Parallel"
-    assert spec["updateStrategy"] == {"type": "OnDelete"}
-    assert spec["selector"]["matchLabels"] == {**LEADER, GROUP_LABEL: name}
-    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    words = environment(spec["template"])
-    assert words["OUTRIDER_NODES"] == "2"
-    assert words["OUTRIDER_NODE"] == index(POD_INDEX)
-    assert words["OUTRIDER_GROUP"] == index(GROUP_LABEL)
-    assert words["OUTRIDER_LEADER"] == "$(OUTRIDER_GROUP)-0.chat-target-nodes.default.svc"
-    assert list(words).index("OUTRIDER_GROUP") < list(words).index("OUTRIDER_LEADER")
-    nodes = named(made, "Service", spec["serviceName"])["spec"]
-    assert nodes["clusterIP"] == "None"
-    assert nodes["publishNotReadyAddresses"] is True
-    assert nodes["selector"] == LEADER
-    assert nodes["ports"][0]["port"] == 29500
-
-
 def test_only_the_first_pod_of_a_group_answers_and_counts() -> None:
     made = service(replicas=2)
     for name in ("chat", "chat-targets"):
-        assert named(made, "Service", name)["spec"]["selector"] == {**LEADER, POD_INDEX: "0"}
+        assert named(made, "Service", name)["spec"]["selector"] == {**LEADER, WORKER_INDEX: "0"}
     assert len(made.cluster.of("Pod")) == 4
     assert len(made.workers.policies) == 2, "followers are told nothing"
     status = made.raw["status"]["target"]
     assert (status["ready"], status["replicas"]) == ("2/2", 2)
-    assert status["selector"].endswith(f"{POD_INDEX}=0")
+    assert status["selector"].endswith(f"{WORKER_INDEX}=0")
     assert made.condition("Progressing") == ("False", "Complete")
 
 
 def test_a_follower_that_fails_is_said() -> None:
     made = service()
-    follower = next(p for p in made.cluster.of("Pod") if p["metadata"]["labels"][POD_INDEX] == "1")
+    follower = next(
+        p for p in made.cluster.of("Pod") if p["metadata"]["labels"][WORKER_INDEX] == "1"
+    )
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "name": "main"}
     made.cluster.put_status(follower, {**follower["status"], "containerStatuses": [waiting]})
     made.pass_()
@@ -132,24 +113,9 @@ def test_evictions_and_policies_count_all_pods_of_a_group() -> None:
     assert {"from": [{"podSelector": {"matchLabels": LEADER}}]} in rules
 
 
-def test_a_new_revision_comes_up_beside_the_old_group_which_goes_last() -> None:
-    made = service()
-    (old,) = names(made, "StatefulSet")
-    made.controllers.ready = lambda role: False
-    changed(made, image="worker:2")
-    turn(made, 3)
-    assert len(names(made, "StatefulSet")) == 2
-    assert old in names(made, "StatefulSet")
-    assert made.condition("Progressing") == ("True", "RollingOut")
-    made.controllers.ready = lambda role: True
-    made.rest(3)
-    (new,) = names(made, "StatefulSet")
-    assert new != old
-
-
 def aged(made: OneService, seconds: float) -> None:
-    """All groups and pods were made so long ago."""
-    for one in (*made.cluster.of("StatefulSet"), *made.cluster.of("Pod")):
+    """All pods were made so long ago."""
+    for one in made.cluster.of("Pod"):
         one["metadata"]["creationTimestamp"] = ago(made, seconds)
 
 
@@ -169,31 +135,8 @@ def unready(made: OneService, since: float, begun: float | None) -> None:
         made.cluster.put_status(one, {**one["status"], "conditions": conditions})
 
 
-def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_group_serves() -> None:
-    made = service(update={"progressSeconds": 60})
-    (old,) = names(made, "StatefulSet")
-    changed(made, image="worker:2")
-    turn(made, 2)
-    aged(made, 50)
-    turn(made)
-    assert made.condition("Progressing") == ("True", "RollingOut")
-    aged(made, 70)
-    turn(made)
-    assert made.condition("Progressing") == ("False", "RolloutFailed")
-    assert made.condition("Degraded") == ("True", "RolloutFailed")
-    assert made.condition("Ready") == ("False", "RolloutFailed")
-    assert made.condition("TargetAvailable") == ("True", "Ready"), "the old group serves"
-    changed(made, image=None)
-    made.rest(3)
-    assert names(made, "StatefulSet") == [old]
-    assert made.condition("Degraded") == ("False", "AsExpected")
-
-
-@pytest.mark.parametrize("kinds", [(), (LEADER_WORKER_SET,)], ids=["sets", "leader-worker-set"])
-def test_first_groups_that_stay_unready_are_a_failed_roll_out(
-    kinds: tuple[ObjectKind, ...],
-) -> None:
-    made = service(kinds, replicas=2, update={"progressSeconds": 60}, ready=False)
+def test_first_groups_that_stay_unready_are_a_failed_roll_out() -> None:
+    made = service(replicas=2, update={"progressSeconds": 60}, ready=False)
     aged(made, 50)
     unready(made, 50, None)
     turn(made)
@@ -210,7 +153,7 @@ def test_first_groups_that_stay_unready_are_a_failed_roll_out(
 
 
 def test_leaders_that_were_ready_or_are_older_fail_no_roll_out_of_a_leader_worker_set() -> None:
-    made = service((LEADER_WORKER_SET,), update={"progressSeconds": 60})
+    made = service(update={"progressSeconds": 60})
     aged(made, 700)
     unready(made, 300, 650)
     turn(made)
@@ -221,33 +164,11 @@ def test_leaders_that_were_ready_or_are_older_fail_no_roll_out_of_a_leader_worke
     assert made.condition("Degraded") == ("False", "AsExpected")
 
 
-def test_a_group_that_loses_a_pod_later_is_no_failed_roll_out() -> None:
-    made = service(update={"progressSeconds": 60})
-    made.controllers.ready = lambda role: False
-    made.controllers.settle()
-    aged(made, 70)
-    turn(made)
-    assert made.condition("Progressing") == ("True", "Scaling")
-    assert made.condition("Degraded") == ("False", "AsExpected")
-
-
-def test_a_group_serves_once_all_of_its_pods_are_ready() -> None:
-    made = service()
-    (old,) = names(made, "StatefulSet")
-    changed(made, image="worker:2")
-    turn(made, 2)
-    (new,) = (one for one in made.cluster.of("StatefulSet") if one["metadata"]["name"] != old)
-    for ready, left in ((1, 2), (2, 1)):
-        made.cluster.put_status(new, {"observedGeneration": 1, "readyReplicas": ready})
-        turn(made)
-        assert len(names(made, "StatefulSet")) == left
-
-
 def test_settings_stay_while_a_follower_may_start_from_them() -> None:
     made = service()
     (old,) = (name for name in names(made, "ConfigMap") if "-target-" in name)
     meta = {"name": "late", "namespace": "default", "annotations": {SETTINGS_ANNOTATION: old}}
-    meta["labels"] = {**LEADER, POD_INDEX: "1", MANAGED_BY: FIELD_MANAGER}
+    meta["labels"] = {**LEADER, WORKER_INDEX: "1", MANAGED_BY: FIELD_MANAGER}
     meta["ownerReferences"] = [{"uid": made.raw["metadata"]["uid"]}]
     made.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
     changed(made, engine={"threads": 2})
@@ -258,75 +179,11 @@ def test_settings_stay_while_a_follower_may_start_from_them() -> None:
     assert old not in names(made, "ConfigMap")
 
 
-def test_recreating_takes_the_old_group_and_its_pods_away_first() -> None:
-    made = service(update={"strategy": "Recreate"})
-    changed(made, image="worker:2")
-    turn(made, 3)
-    assert names(made, "StatefulSet") == []
-    assert made.condition("Progressing") == ("True", "Recreating")
-    made.rest(3)
-    assert len(names(made, "StatefulSet")) == 1
-
-
-def test_groups_are_added_and_taken_away() -> None:
-    made = service()
-    (first,) = names(made, "StatefulSet")
-    changed(made, replicas=2)
-    made.rest(2)
-    assert len(names(made, "StatefulSet")) == 2
-    changed(made, replicas=1)
-    made.rest(2)
-    assert names(made, "StatefulSet") == [first], "the last goes first"
-
-
-def test_a_number_that_is_left_out_stays_and_outlives_its_groups() -> None:
-    made = service(replicas=2)
-    made.edit(lambda spec: spec["target"].pop("replicas"))
-    for name in names(made, "StatefulSet"):
-        made.cluster.remove(("StatefulSet", "default", name))
-    made.rest(3)
-    assert len(names(made, "StatefulSet")) == 2
-
-
-def moved(made: OneService) -> str:
-    """The only group is deleted, and another takes its place while its pods end; its name."""
-    (name,) = names(made, "StatefulSet")
-    for one in made.cluster.of("Pod"):
-        one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    made.cluster.remove(("StatefulSet", "default", name))
-    turn(made)
-    return f"{name.removesuffix('0')}1"
-
-
-def test_a_name_is_not_given_again_while_its_pods_are_there() -> None:
-    made = service()
-    assert [moved(made)] == names(made, "StatefulSet")
-
-
-def test_a_group_whose_labels_are_taken_away_is_found_by_its_pods() -> None:
-    made = service()
-    name = moved(made)
-    made.rest(2)
-    made.cluster.of("Pod")[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    hidden = {"labels": {MANAGED_BY: "another"}}
-    made.cluster.edit(("StatefulSet", "default", name), lambda one: one["metadata"].update(hidden))
-    made.rest(2)
-    assert names(made, "StatefulSet") == [name]
-    assert named(made, "StatefulSet", name)["metadata"]["labels"][MANAGED_BY] != "another"
-
-
-@pytest.mark.parametrize("name", ["chat", "a" * 40, "a" * 28 + "-b"])
-def test_names_of_groups_leave_room_for_what_kubernetes_adds(name: str) -> None:
-    made = group_name(name, "target", "0123456789", 1023)
-    assert len(made) <= 52
-    assert "--" not in made
-
-
 def picked(made: OneService, name: str) -> dict[str, bool]:
     """Of each component that has pods which lead no group, whether a Service picks them."""
     wanted = named(made, "Service", name)["spec"]["selector"].items()
     labels = [pod["metadata"]["labels"] for pod in made.cluster.of("Pod")]
-    silent = [one for one in labels if one.get(POD_INDEX, one.get(WORKER_INDEX)) != "0"]
+    silent = [one for one in labels if one.get(WORKER_INDEX) != "0"]
     return {one[COMPONENT_LABEL]: wanted <= one.items() for one in silent}
 
 
@@ -336,7 +193,7 @@ def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     changed(made, parallelism={"tensor": 4, "nodes": 2})
     turn(made, 2)
     assert names(made, "Deployment") == ["chat-target"], "it serves until a group does"
-    assert len(names(made, "StatefulSet")) == 1
+    assert sizes(made, "LeaderWorkerSet") == [1]
     made.controllers.ready = lambda role: False  # followers may be ready, long before their leader
     made.controllers.settle()
     turn(made)
@@ -344,15 +201,14 @@ def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     assert picked(made, "chat") == {"target": True, "target-group": False}
     made.rest(3)
     assert names(made, "Deployment") == []
-    assert named(made, "Service", "chat")["spec"]["selector"] == {**LEADER, POD_INDEX: "0"}
+    assert named(made, "Service", "chat")["spec"]["selector"] == {**LEADER, WORKER_INDEX: "0"}
     changed(made, parallelism={"tensor": 4})
     turn(made, 2)
     assert names(made, "Deployment") == ["chat-target"]
-    assert len(names(made, "StatefulSet")) == 1, "it serves until the other does"
-    assert named(made, "Service", "chat")["spec"]["selector"] == {**LEADER, POD_INDEX: "0"}
+    assert sizes(made, "LeaderWorkerSet") == [1], "it serves until the other does"
+    assert named(made, "Service", "chat")["spec"]["selector"] == {**LEADER, WORKER_INDEX: "0"}
     made.rest(3)
-    assert names(made, "StatefulSet") == []
-    assert "chat-target-nodes" not in names(made, "Service")
+    assert names(made, "LeaderWorkerSet") == []
     assert named(made, "Service", "chat")["spec"]["selector"] == LEADER
 
 
@@ -362,7 +218,7 @@ def test_followers_get_no_requests_while_groups_become_pods_alone() -> None:
     observed = []
     for _ in range(8):
         turn(made)
-        observed.append((len(names(made, "StatefulSet")) > 0, picked(made, "chat")))
+        observed.append((len(names(made, "LeaderWorkerSet")) > 0, picked(made, "chat")))
         made.controllers.settle()
     assert (True, {"target": True, "target-group": False}) in observed, "as soon as one pod serves"
     assert not any(found.get("target-group") for _, found in observed)
@@ -373,9 +229,9 @@ def test_recreating_as_single_pods_waits_until_no_pod_of_a_group_is_left() -> No
     made = service(update={"strategy": "Recreate"})
     changed(made, parallelism={"tensor": 4})
     turn(made, 3)
-    assert [one["spec"]["replicas"] for one in made.cluster.of("Deployment")] == [0]
+    assert sizes(made, "Deployment") == [0]
     made.rest(3)
-    assert [one["spec"]["replicas"] for one in made.cluster.of("Deployment")] == [1]
+    assert sizes(made, "Deployment") == [1]
     assert made.condition("Progressing") == ("False", "Complete")
 
 
@@ -386,18 +242,17 @@ def test_pods_go_one_by_one_as_groups_get_ready() -> None:
     for _ in range(8):
         turn(made)
         made.controllers.settle()
-        whole = [one["spec"]["replicas"] for one in made.cluster.of("Deployment")]
-        observed.append((*whole, len(names(made, "StatefulSet"))))
+        observed.append((*sizes(made, "Deployment"), *sizes(made, "LeaderWorkerSet")))
     assert observed[-1] == (3,), "groups alone"
     pairs = [found for found in observed if len(found) == 2]
     assert [pods for pods, _ in pairs] == sorted((pods for pods, _ in pairs), reverse=True)
     assert {pods + groups for pods, groups in pairs} <= {3, 4}
 
 
-def test_where_they_are_served_one_leader_worker_set_holds_all_groups() -> None:
-    made = service((LEADER_WORKER_SET,), replicas=3)
+def test_one_leader_worker_set_holds_all_groups_of_a_role() -> None:
+    made = service(replicas=3)
     (whole,) = made.cluster.of("LeaderWorkerSet")
-    assert made.cluster.of("StatefulSet") == made.cluster.of("Deployment") == []
+    assert made.cluster.of("Deployment") == []
     assert whole["spec"]["replicas"] == 3
     inner = whole["spec"]["leaderWorkerTemplate"]
     assert (inner["size"], inner["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
@@ -412,7 +267,7 @@ def test_where_they_are_served_one_leader_worker_set_holds_all_groups() -> None:
 
 
 def test_all_groups_of_a_leader_worker_set_go_at_once_where_that_is_asked_for() -> None:
-    made = service((LEADER_WORKER_SET,), update={"strategy": "Recreate"})
+    made = service(update={"strategy": "Recreate"})
     (whole,) = made.cluster.of("LeaderWorkerSet")
     rolling = whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
     assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
@@ -441,14 +296,14 @@ def test_bounds_of_a_leader_worker_set_never_come_to_nothing_and_count_the_opera
     replicas: int, surge: int | str, expected: dict[str, int]
 ) -> None:
     update = {"maxUnavailable": "10%", "maxSurge": surge}
-    made = service((LEADER_WORKER_SET,), update=update, replicas=replicas)
+    made = service(update=update, replicas=replicas)
     (whole,) = made.cluster.of("LeaderWorkerSet")
     assert whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] == expected
 
 
 def test_bounds_follow_a_number_that_somebody_else_sets() -> None:
     update = {"maxUnavailable": "50%", "maxSurge": 0}
-    made = service((LEADER_WORKER_SET,), update=update, replicas=1)
+    made = service(update=update, replicas=1)
     made.edit(lambda spec: spec["target"].pop("replicas"))
     made.rest(2)
     key = ("LeaderWorkerSet", "default", "chat-target")
@@ -459,24 +314,12 @@ def test_bounds_follow_a_number_that_somebody_else_sets() -> None:
     assert spec["rolloutStrategy"]["rollingUpdateConfiguration"]["maxUnavailable"] == 2
 
 
-def test_groups_that_have_stateful_sets_keep_them_where_leader_worker_sets_come() -> None:
-    made = service()
-    before = names(made, "StatefulSet")
-    made.optional_kinds = frozenset([LEADER_WORKER_SET])
-    made.restart()
-    made.rest(3)
-    assert names(made, "StatefulSet") == before
-    assert made.cluster.of("LeaderWorkerSet") == []
-
-
 @pytest.mark.parametrize(
     ("labels", "leads"),
     [
         ({}, True),
-        ({POD_INDEX: "0"}, True),
-        ({POD_INDEX: "1"}, False),
-        ({POD_INDEX: "1", WORKER_INDEX: "0"}, True),
-        ({POD_INDEX: "0", WORKER_INDEX: "1"}, False),
+        ({WORKER_INDEX: "0"}, True),
+        ({WORKER_INDEX: "1"}, False),
     ],
 )
 def test_who_leads_a_group(labels: dict[str, str], leads: bool) -> None:
@@ -485,7 +328,7 @@ def test_who_leads_a_group(labels: dict[str, str], leads: bool) -> None:
 
 
 def test_prometheus_leaves_followers_out_where_there_are_some() -> None:
-    one, two = service((POD_MONITOR,), parallelism={"tensor": 2}), service((POD_MONITOR,))
+    one, two = service(POD_MONITOR, parallelism={"tensor": 2}), service(POD_MONITOR)
     (plain,) = named(one, "PodMonitor", "chat")["spec"]["podMetricsEndpoints"]
     (found,) = named(two, "PodMonitor", "chat")["spec"]["podMetricsEndpoints"]
     name: dict[str, object] = {"action": "replace", "targetLabel": "service"}
@@ -494,25 +337,22 @@ def test_prometheus_leaves_followers_out_where_there_are_some() -> None:
     first, rule = found["relabelings"]
     assert first == name
     assert rule["action"] == "drop"
-    assert rule["sourceLabels"] == [
-        "__meta_kubernetes_pod_label_leaderworkerset_sigs_k8s_io_worker_index",
-        "__meta_kubernetes_pod_label_apps_kubernetes_io_pod_index",
-    ]
-    numbers = (";", ";0", "0;7", ";1", "1;7", "10;0")
-    dropped = [one for one in numbers if re.fullmatch(rule["regex"], one)]
-    assert dropped == [";1", "1;7", "10;0"]
+    label = "__meta_kubernetes_pod_label_leaderworkerset_sigs_k8s_io_worker_index"
+    assert rule["sourceLabels"] == [label]
+    dropped = [one for one in ("", "0", "1", "10") if re.fullmatch(rule["regex"], one)]
+    assert dropped == ["1", "10"]
 
 
 PICKER = {"endpointPicker": {"name": "picker"}}
 
 
 def test_an_inference_pool_of_the_targets_is_made_where_a_picker_is_named() -> None:
-    made = service((INFERENCE_POOL,))
+    made = service(INFERENCE_POOL)
     assert made.cluster.of("InferencePool") == []
     made.edit(lambda spec: spec.update(inferencePool=PICKER))
     made.rest(2)
     spec = named(made, "InferencePool", "chat")["spec"]
-    assert spec["selector"] == {"matchLabels": {**LEADER, POD_INDEX: "0"}}
+    assert spec["selector"] == {"matchLabels": {**LEADER, WORKER_INDEX: "0"}}
     assert spec["targetPorts"] == [{"number": 8000}]
     assert spec["endpointPickerRef"] == {
         "group": "",

@@ -2,14 +2,16 @@
 
 import copy
 
+import pytest
+
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import LEADER_WORKER_SET
+from outrider.operator.cluster.kinds import INSTALL_LWS, LEADER_WORKER_SET
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.groups import leader_worker_set
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import REPLICAS_ANNOTATION, WORKER_GROUP, WORKER_INDEX
-from tests.unit.operator.manifests.test_groups import changed, named, service
+from tests.unit.operator.manifests.test_groups import SPEC, aged, changed, named, service
 from tests.unit.operator.one_service import OneService
 
 OWNER = Owner("default", "chat", "uid")
@@ -24,7 +26,7 @@ def test_where_somebody_else_sets_the_number_there_is_no_surge() -> None:
 
 
 def test_all_groups_are_new_and_serve_before_those_beside_them_go() -> None:
-    made = service((LEADER_WORKER_SET,), replicas=3, update={"maxSurge": 2, "maxUnavailable": 0})
+    made = service(replicas=3, update={"maxSurge": 2, "maxUnavailable": 0})
     play = RollingSet(made)
     changed(made, image="worker:2")
     play.pass_()
@@ -39,7 +41,7 @@ def test_all_groups_are_new_and_serve_before_those_beside_them_go() -> None:
 
 
 def test_a_single_group_of_a_leader_worker_set_goes_once_another_serves_beside_it() -> None:
-    made = service((LEADER_WORKER_SET,))
+    made = service()
     play = RollingSet(made)
     changed(made, image="worker:2")
     play.pass_()
@@ -59,7 +61,7 @@ def test_a_single_group_of_a_leader_worker_set_goes_once_another_serves_beside_i
 
 
 def test_a_roll_out_that_is_undone_takes_the_second_group_back_at_once() -> None:
-    made = service((LEADER_WORKER_SET,))
+    made = service()
     play = RollingSet(made)
     changed(made, image="worker:2")
     play.pass_()
@@ -70,12 +72,72 @@ def test_a_roll_out_that_is_undone_takes_the_second_group_back_at_once() -> None
     assert play.groups == (1, None)
 
 
+def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_group_serves() -> None:
+    made = service(update={"progressSeconds": 60})
+    play = RollingSet(made)
+    changed(made, image="worker:2")
+    play.pass_()
+    play.take_up(1, ready=False)
+    aged(made, 50)
+    made.pass_()
+    assert made.condition("Progressing") == ("True", "RollingOut")
+    aged(made, 70)
+    made.pass_()
+    assert made.condition("Progressing") == ("False", "RolloutFailed")
+    assert made.condition("Degraded") == ("True", "RolloutFailed")
+    assert made.condition("Ready") == ("False", "RolloutFailed")
+    assert made.condition("TargetAvailable") == ("True", "Ready"), "the old group serves"
+    made.edit(lambda spec: spec["target"].pop("image"))
+    play.pass_()
+    assert play.groups == (1, None)
+    assert made.condition("Degraded") == ("False", "AsExpected")
+
+
 def test_a_single_group_that_does_not_serve_is_replaced_in_place() -> None:
-    made = service((LEADER_WORKER_SET,), ready=False)
+    made = service(ready=False)
     play = RollingSet(made)
     changed(made, image="worker:2")
     play.pass_()
     assert play.groups == (1, None)
+
+
+def message(made: OneService, kind: str) -> str:
+    found = next(one for one in made.raw["status"]["conditions"] if one["type"] == kind)
+    return str(found["message"])
+
+
+def test_where_the_cluster_does_not_serve_them_the_status_says_how_to_install_them() -> None:
+    made = OneService(SPEC, kinds=())
+    made.rest(3)
+    assert made.cluster.of("Deployment") == []
+    assert made.condition("Stalled") == ("True", "Forbidden")
+    words = "replicas of several pods need LeaderWorkerSet, which this cluster does not serve"
+    said = f"LeaderWorkerSet chat-target: {words}; install it: {INSTALL_LWS}"
+    assert message(made, "Degraded") == message(made, "Stalled") == said
+    assert made.writes_at_rest() == []
+    made.optional_kinds = frozenset({LEADER_WORKER_SET})
+    made.restart()
+    made.rest(3)
+    assert made.condition("Ready") == ("True", "Serving")
+    assert made.condition("Stalled") == ("False", "NotStalled")
+
+
+@pytest.mark.parametrize("strategy", ["RollingUpdate", "Recreate"])
+def test_pods_alone_serve_on_where_groups_cannot_take_their_place(strategy: str) -> None:
+    made = OneService(SPEC, kinds=())
+    two = {"tensor": 4, "nodes": 2}
+    update = {"strategy": strategy}
+    changed(made, parallelism={"tensor": 4}, update=update)
+    made.rest(3)
+    (before,) = made.cluster.of("Pod")
+    changed(made, parallelism=two)
+    made.rest(4)
+    assert [pod["metadata"]["uid"] for pod in made.cluster.of("Pod")] == [before["metadata"]["uid"]]
+    assert made.condition("TargetAvailable") == ("True", "Ready")
+    assert made.condition("Ready") == ("False", "RolloutFailed")
+    picked = named(made, "Service", "chat")["spec"]["selector"]
+    assert picked.items() <= before["metadata"]["labels"].items()
+    assert made.writes_at_rest() == []
 
 
 class RollingSet:

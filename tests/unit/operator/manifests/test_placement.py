@@ -6,18 +6,17 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
-from outrider.operator.naming import POD_INDEX, WORKER_INDEX, selector
+from outrider.operator.naming import WORKER_INDEX, selector
 from tests.unit.operator.golden import arguments
 from tests.unit.operator.manifests.test_manifests import made, pod, service_of, spec
 
 TARGETS = selector("chat", Role.TARGET)
-LWS = frozenset({LEADER_WORKER_SET})
 TWO_NODES = ", parallelism: {tensor: 2, nodes: 2}"
 
 
-def near(target: str = "", draft: str = "", rest: str = "", lws: bool = False) -> Object:
+def near(target: str = "", draft: str = "", rest: str = "") -> Object:
     """What a draft's pods want to be near."""
-    platform = Platform(image="w:1", kinds=LWS if lws else frozenset())
+    platform = Platform(image="w:1", kinds=frozenset({LEADER_WORKER_SET}))
     service = service_of(spec(target, draft, rest))
     objects = desired(*arguments(service, {}), platform).objects
     (found,) = (one for one in objects if one["metadata"]["name"] == "chat-draft"
@@ -27,21 +26,20 @@ def near(target: str = "", draft: str = "", rest: str = "", lws: bool = False) -
 
 
 @pytest.mark.parametrize(
-    ("target", "lws", "leaders"),
+    ("target", "leaders"),
     [
-        ("", False, {}),
-        (TWO_NODES, False, {POD_INDEX: "0"}),
-        (TWO_NODES, True, {WORKER_INDEX: "0"}),
-        (", parallelism: {pipeline: 3}", False, {POD_INDEX: "0"}),
+        ("", {}),
+        (TWO_NODES, {WORKER_INDEX: "0"}),
+        (", parallelism: {pipeline: 3}", {WORKER_INDEX: "0"}),
     ],
 )
 def test_drafts_want_to_be_near_the_pods_at_which_links_end(
-    target: str, lws: bool, leaders: dict[str, str]
+    target: str, leaders: dict[str, str]
 ) -> None:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    (term,) = near(target, rest="topology: {policy: Required}", lws=lws)[required]
+    (term,) = near(target, rest="topology: {policy: Required}")[required]
     assert term["labelSelector"]["matchLabels"] == {**TARGETS, **leaders}
-    (wish,) = near(target, lws=lws)["preferredDuringSchedulingIgnoredDuringExecution"]
+    (wish,) = near(target)["preferredDuringSchedulingIgnoredDuringExecution"]
     assert wish["podAffinityTerm"]["labelSelector"] == term["labelSelector"]
 
 
@@ -57,8 +55,9 @@ def test_targets_are_shared_out_over_machines_and_zones_where_there_is_room(draf
 
 def test_pods_of_one_replica_are_not_driven_apart_nor_drafts_from_their_targets() -> None:
     objects = made(spec(TWO_NODES))
-    (group,) = (one for (kind, _), one in objects.items() if kind == "StatefulSet")
-    assert "affinity" not in group["spec"]["template"]["spec"]
+    (group,) = (one for (kind, _), one in objects.items() if kind == "LeaderWorkerSet")
+    template = group["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    assert "affinity" not in template["spec"]
     assert "podAntiAffinity" not in pod(objects, "draft")["affinity"]
 
 

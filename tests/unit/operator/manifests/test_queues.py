@@ -18,8 +18,7 @@ TWO_NODES = ", parallelism: {tensor: 2, nodes: 2}"
 
 
 def workload(target: str, kind: str) -> Object:
-    kinds = frozenset({LEADER_WORKER_SET} if kind == LEADER_WORKER_SET.name else ())
-    platform = Platform(image="w:1", kinds=kinds)
+    platform = Platform(image="w:1", kinds=frozenset({LEADER_WORKER_SET}))
     objects = desired(*arguments(service_of(spec(target)), {}), platform).objects
     (found,) = (one for one in objects if one["kind"] == kind
                 and one["metadata"]["labels"]["outrider.dev/role"] == "target")  # fmt: skip
@@ -28,7 +27,7 @@ def workload(target: str, kind: str) -> Object:
 
 @pytest.mark.parametrize(
     ("shape", "kind"),
-    [("", "Deployment"), (TWO_NODES, "StatefulSet"), (TWO_NODES, "LeaderWorkerSet")],
+    [("", "Deployment"), (TWO_NODES, "LeaderWorkerSet")],
 )
 def test_a_queue_is_named_on_workloads_and_on_pods(shape: str, kind: str) -> None:
     metadata = workload(TEMPLATE + shape, kind)["metadata"]

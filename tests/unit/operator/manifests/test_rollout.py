@@ -1,4 +1,4 @@
-"""Roll-outs of groups: bounds that hold after every write, and where they end."""
+"""Changes from pods alone to groups, and back: bounds that always hold, and where they end."""
 
 import dataclasses
 
@@ -6,11 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from outrider.operator.manifests.rollout import Bounds, Group, bounds, step
+from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
 from outrider.operator.spec import Strategy, Update
 
-A, B = Group("a", True, True), Group("b", True, True)
-OLD = Group("old", False, True)
+ONE, STARTING = Count(1, 1), Count(1, 0)
 
 
 @st.composite
@@ -23,57 +22,55 @@ def limits(draw: st.DrawFn) -> Bounds:
     return Bounds(replicas, draw(st.integers(0 if surge else 1, 3)), surge)
 
 
-GROUPS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8).map(
-    lambda found: [Group(number, *one) for number, one in enumerate(found)]
+COUNTS = st.tuples(st.integers(0, 5), st.integers(0, 5)).map(
+    lambda both: Count(max(both), min(both))
 )
 
 
-def serving(groups: list[Group]) -> int:
-    return sum(group.ready for group in groups)
-
-
 class Life:
-    """Groups as they are made, get ready and go; every write keeps to the bounds."""
+    """Replicas of both kinds as they are made, get ready and go; every step keeps to the bounds."""
 
-    def __init__(self, groups: list[Group], to: Bounds) -> None:
-        self.groups, self.to, self.count = groups, to, 100
+    def __init__(self, old: Count, new: Count, to: Bounds) -> None:
+        self.old, self.new, self.to = old, new, to
         self.leaving = False
 
-    def turn(self, writes: int | None = None) -> bool:
+    @property
+    def serving(self) -> int:
+        return self.old.ready + self.new.ready
+
+    def turn(self, writes: int = 2) -> bool:
         """One pass, which ends after so many writes; whether there was anything to write."""
-        done = step(self.groups, self.to, self.leaving)
-        steps = [self.make] * done.make + [lambda key=key: self.take(key) for key in done.gone]
-        for write in steps[:writes]:
-            write()
-        return bool(steps)
-
-    def make(self) -> None:
-        self.count += 1
-        assert len(self.groups) < self.to.replicas + self.to.surge, "never more"
-        if self.to.recreate:
-            assert not self.leaving
-            assert all(group.fresh for group in self.groups), "old ones go first"
-        self.groups.append(Group(self.count, True, False))
-
-    def take(self, key: object) -> None:
-        (group,) = (one for one in self.groups if one.key == key)
-        self.groups.remove(group)
-        self.leaving |= self.to.recreate and not group.fresh
-        if group.ready:
-            assert serving(self.groups) >= self.to.replicas - self.to.unavailable, "never fewer"
+        before, to = (self.old, self.new), self.to
+        old, new = step(self.old, self.new, to, self.leaving)
+        if new > self.new.replicas:
+            assert old + new <= max(to.replicas + to.surge, self.old.replicas), "never more"
+            assert not to.recreate or self.leaving + self.old.replicas == 0, "old ones go first"
+        serving = self.serving
+        if writes > 0:
+            self.leaving |= to.recreate and old < self.old.replicas
+            self.old = _to(self.old, old)
+        if writes > 1:
+            self.new = _to(self.new, new)
+        assert self.serving >= min(serving, to.replicas - to.unavailable), "never fewer"
+        return before != (self.old, self.new)
 
     def come_up(self) -> None:
-        self.groups = [dataclasses.replace(group, ready=True) for group in self.groups]
+        self.old, self.new = (Count(one.replicas, one.replicas) for one in (self.old, self.new))
         self.leaving = False
+
+
+def _to(before: Count, replicas: int) -> Count:
+    """So many of them; those that are not ready go first."""
+    return Count(replicas, min(before.ready, replicas))
 
 
 @settings(max_examples=300, deadline=None)
-@given(GROUPS, limits(), st.lists(st.integers(0, 3), max_size=6), st.booleans())
-@example([OLD], Bounds(1, 0, 1), [], True)
-def test_any_roll_out_keeps_to_its_bounds_and_ends_wherever_it_is_interrupted(
-    groups: list[Group], to: Bounds, interruptions: list[int], slow: bool
+@given(COUNTS, COUNTS, limits(), st.lists(st.integers(0, 2), max_size=6), st.booleans())
+@example(ONE, Count(), Bounds(1, 0, 1), [], True)
+def test_any_change_keeps_to_its_bounds_and_ends_wherever_it_is_interrupted(
+    old: Count, new: Count, to: Bounds, interruptions: list[int], slow: bool
 ) -> None:
-    life = Life(list(groups), to)
+    life = Life(old, new, to)
     for writes in interruptions:
         life.turn(writes)
         if not slow:
@@ -81,54 +78,37 @@ def test_any_roll_out_keeps_to_its_bounds_and_ends_wherever_it_is_interrupted(
     for _ in range(40):
         life.turn()
         life.come_up()
-    assert len(life.groups) == to.replicas
-    assert all(group.fresh for group in life.groups)
+    assert (life.old, life.new) == (Count(), Count(to.replicas, to.replicas))
     assert not life.turn(), "what is done stays done"
 
 
 @given(st.integers(1, 6), limits())
-def test_groups_that_never_get_ready_cost_no_more_than_may_be_missing(
+def test_replicas_that_never_get_ready_cost_no_more_than_may_be_missing(
     replicas: int, to: Bounds
 ) -> None:
     to = dataclasses.replace(to, replicas=replicas, recreate=False)
     to = dataclasses.replace(to, unavailable=min(to.unavailable, replicas), surge=max(to.surge, 1))
-    life = Life([Group(number, False, True) for number in range(replicas)], to)
+    life = Life(Count(replicas, replicas), Count(), to)
     for _ in range(10):
         life.turn()
-    assert serving(life.groups) == replicas - to.unavailable
-    assert len(life.groups) <= replicas + to.surge
+    assert life.serving == replicas - to.unavailable
+    assert life.old.replicas + life.new.replicas <= replicas + to.surge
 
 
-def test_a_newer_revision_takes_the_place_of_one_that_does_not_come_up() -> None:
-    stuck = Group("stuck", False, False)
-    assert step([OLD, stuck], Bounds(1, 0, 1), False).gone == {"stuck"}
-    assert step([OLD], Bounds(1, 0, 1), False).make == 1
+def test_one_that_does_not_serve_stays_while_the_new_one_starts() -> None:
+    assert step(STARTING, STARTING, Bounds(1, 0, 1), leaving=False) == (1, 1)
+    assert step(STARTING, ONE, Bounds(1, 0, 1), leaving=False) == (0, 1)
 
 
-def test_an_old_group_that_does_not_serve_stays_while_the_new_one_starts() -> None:
-    away = dataclasses.replace(OLD, ready=False)
-    starting = Group("new", True, False)
-    assert step([away, starting], Bounds(1, 0, 1), False).gone == set()
-    assert step([away, dataclasses.replace(starting, ready=True)], Bounds(1, 0, 1), False).gone
+def test_new_ones_that_are_too_many_go() -> None:
+    assert step(ONE, Count(2, 1), Bounds(1, 0, 1), leaving=False) == (0, 1)
 
 
-def test_what_is_undone_goes_and_nothing_is_made() -> None:
-    done = step([dataclasses.replace(OLD, fresh=True), Group("new", False, False)],
-                Bounds(1, 0, 1), False)  # fmt: skip
-    assert (done.make, done.gone) == (0, {"new"})
-
-
-def test_the_last_go_first_and_those_that_do_not_serve_before_them() -> None:
-    assert step([A, B], Bounds(1, 0, 1), False).gone == {"b"}
-    starting = dataclasses.replace(A, ready=False)
-    assert step([starting, B], Bounds(1, 0, 1), False).gone == {"a"}
-
-
-def test_recreating_waits_until_no_older_pod_is_left() -> None:
+def test_recreating_waits_until_no_old_pod_is_left() -> None:
     to = Bounds(2, 2, 0, recreate=True)
-    assert step([OLD], to, False) == dataclasses.replace(step([], to, True), gone={"old"})
-    assert step([], to, True).make == 0
-    assert step([], to, False).make == 2
+    assert step(ONE, Count(), to, leaving=False) == (0, 0)
+    assert step(Count(), Count(), to, leaving=True) == (0, 0)
+    assert step(Count(), Count(), to, leaving=False) == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,8 @@ import yaml
 from outrider.contract.process import ENV_STAGE, ENV_STAGES, STAGE_PORT
 from outrider.contract.settings import PipelineSettings, Role, StageDtype, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.operator.cluster.kinds import LEADER_WORKER_SET, ObjectKind
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import (
-    GROUP_LABEL,
-    POD_INDEX,
     ROLE_LABEL,
     SERVICE_LABEL,
     WORKER_GROUP,
@@ -31,18 +28,20 @@ target:
 TARGETS = {SERVICE_LABEL: "chat", ROLE_LABEL: "target"}
 
 
-def service(kinds: tuple[ObjectKind, ...] = (), **fields: Any) -> OneService:
+def service(**fields: Any) -> OneService:
     """With a target of three stages, at rest; `fields` are the target's."""
     spec = yaml.safe_load(SPEC)
     spec["target"] |= fields
-    made = OneService(spec, kinds)
+    made = OneService(spec)
     made.rest(4)
     return made
 
 
-def only(made: OneService, kind: str) -> Object:
-    (one,) = made.cluster.of(kind)
-    return one
+def groups(made: OneService) -> Object:
+    """What the only LeaderWorkerSet says of its groups."""
+    (one,) = made.cluster.of("LeaderWorkerSet")
+    found: Object = one["spec"]["leaderWorkerTemplate"]
+    return found
 
 
 def environment(pod: Object, template: Object) -> dict[str, str]:
@@ -71,47 +70,29 @@ def places(made: OneService, template: Object) -> list[StagePlace]:
 
 def test_a_stage_is_a_pod_that_knows_its_number_and_the_addresses_of_all() -> None:
     made = service()
-    group = only(made, "StatefulSet")
-    name = group["metadata"]["name"]
-    assert group["spec"]["replicas"] == 3
-    assert group["spec"]["podManagementPolicy"] == "Parallel", "none waits for another"
-    expected = [f"{name}-{n}.chat-target-nodes.default.svc:{STAGE_PORT}" for n in range(3)]
-    found = places(made, group["spec"]["template"])
-    assert [one.index for one in found] == [0, 1, 2]
-    assert [list(one.addresses) for one in found] == [expected] * 3
-    (main,) = group["spec"]["template"]["spec"]["containers"]
-    assert main["ports"][-1]["containerPort"] == STAGE_PORT
-    order = [one["name"] for one in main["env"]]
-    assert order.index("OUTRIDER_GROUP") < order.index(ENV_STAGES), "it refers to it"
-
-
-def test_names_of_stages_are_known_before_they_are_ready() -> None:
-    made = service()
-    nodes = made.cluster.stored["Service", "default", "chat-target-nodes"].body["spec"]
-    assert nodes["publishNotReadyAddresses"] is True
-    assert nodes["selector"] == TARGETS
-    assert [port["port"] for port in nodes["ports"]] == [STAGE_PORT]
-
-
-def test_stages_of_a_leader_worker_set_have_its_names() -> None:
-    made = service((LEADER_WORKER_SET,))
-    whole = only(made, "LeaderWorkerSet")["spec"]["leaderWorkerTemplate"]
+    whole = groups(made)
     assert whole["size"] == 3
     assert whole["restartPolicy"] == "RecreateGroupOnPodRestart"
-    one = places(made, whole["workerTemplate"])[0]
-    hosts = [address.partition(":")[0] for address in one.addresses]
-    assert hosts == [
+    hosts = (
         "chat-target-0.chat-target.default",
         "chat-target-0-1.chat-target.default.svc",
         "chat-target-0-2.chat-target.default.svc",
-    ]
+    )
+    expected = [f"{host}:{STAGE_PORT}" for host in hosts]
+    found = places(made, whole["workerTemplate"])
+    assert [one.index for one in found] == [0, 1, 2]
+    assert [list(one.addresses) for one in found] == [expected] * 3
+    (main,) = whole["workerTemplate"]["spec"]["containers"]
+    assert main["ports"][-1]["containerPort"] == STAGE_PORT
+    order = [one["name"] for one in main["env"]]
+    assert order.index("OUTRIDER_GROUP") < order.index(ENV_STAGES), "it refers to it"
 
 
 def test_only_the_first_stage_answers_and_counts() -> None:
     made = service(replicas=2)
     for name in ("chat", "chat-targets"):
         picked = made.cluster.stored["Service", "default", name].body["spec"]["selector"]
-        assert picked == {**TARGETS, POD_INDEX: "0"}
+        assert picked == {**TARGETS, WORKER_INDEX: "0"}
     assert len(made.cluster.of("Pod")) == 6
     assert len(made.workers.policies) == 2, "other stages are told nothing"
     assert made.raw["status"]["target"]["ready"] == "2/2"
@@ -137,40 +118,29 @@ def test_the_cut_is_in_the_settings_of_all_stages() -> None:
 
 def test_ranks_of_a_stage_share_its_pod() -> None:
     made = service(parallelism={"pipeline": 2, "tensor": 4})
-    group = only(made, "StatefulSet")
-    assert group["spec"]["replicas"] == 2
-    (main,) = group["spec"]["template"]["spec"]["containers"]
+    whole = groups(made)
+    assert whole["size"] == 2
+    (main,) = whole["workerTemplate"]["spec"]["containers"]
     assert {ENV_STAGE, ENV_STAGES} <= {one["name"] for one in main["env"]}
 
 
-def test_another_number_of_stages_is_a_new_group_beside_the_old_one() -> None:
+def test_another_number_of_stages_is_a_roll_out_of_the_same_object() -> None:
     made = service()
-    old = only(made, "StatefulSet")["metadata"]["name"]
-    made.controllers.ready = lambda role: False
     made.edit(lambda spec: spec["target"].update(parallelism={"pipeline": 2}))
-    made.pass_()
-    made.pass_()
-    sizes = {
-        one["metadata"]["name"]: one["spec"]["replicas"] for one in made.cluster.of("StatefulSet")
-    }
-    assert sizes.pop(old) == 3, "it serves until the new one does"
-    assert list(sizes.values()) == [2]
-    made.controllers.ready = lambda role: True
     made.rest(3)
-    assert only(made, "StatefulSet")["spec"]["replicas"] == 2
+    assert groups(made)["size"] == 2
     made.edit(lambda spec: spec["target"].update(parallelism={}))
     made.rest(4)
-    assert made.cluster.of("StatefulSet") == []
-    assert only(made, "Deployment")["metadata"]["name"] == "chat-target"
+    assert made.cluster.of("LeaderWorkerSet") == []
+    assert [one["metadata"]["name"] for one in made.cluster.of("Deployment")] == ["chat-target"]
 
 
 @pytest.mark.parametrize(
     ("labels", "group", "number"),
     [
-        ({GROUP_LABEL: "chat-target-a-0", POD_INDEX: "2"}, "chat-target-a-0", 2),
-        ({WORKER_GROUP: "1", WORKER_INDEX: "2", POD_INDEX: "1"}, "chat-target-1", 2),
+        ({WORKER_GROUP: "1", WORKER_INDEX: "2"}, "chat-target-1", 2),
         ({}, "", 0),
-        ({POD_INDEX: "none"}, "", 0),
+        ({WORKER_INDEX: "none"}, "", 0),
     ],
 )
 def test_where_a_pod_is_in_its_replica(labels: dict[str, str], group: str, number: int) -> None:
