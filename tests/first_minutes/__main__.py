@@ -77,7 +77,7 @@ def about() -> list[str]:
     load = os.getloadavg()[0]
     return [
         "Written by `python -m tests.first_minutes` while it ran. The folders of that machine are "
-        "shown as `/home/you`, and of a long output the middle is left out; nothing else is edited.",
+        "shown as `/home/you`, and long outputs lack their middle; nothing else is edited.",
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"Machine: {on(facts)}, Python {facts['python']}; load average before: {load:.1f}",
         "A clone of the repository, and a home that held nothing: no uv, no package, no model, no "
