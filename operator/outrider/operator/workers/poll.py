@@ -27,7 +27,6 @@ from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
 from outrider.operator.spec import MetricsSource, SpeculativeService
-from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.prometheus_client import PodsQuery
 
@@ -206,7 +205,7 @@ def policy_for(
 ) -> PolicySettings:
     """Return the policy that targets are to follow."""
     drafts = draft_addresses(observed, service)
-    return state_mapping.policy(described(service), decision, drafts)
+    return decision.policy(described(service), drafts)
 
 
 def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:
