@@ -15,7 +15,7 @@ import grpc
 
 from bench.host_tree_peer import PAIR
 from outrider.worker.engine.transport import LoopThread
-from outrider.worker.link.codec import decode_from_draft, encode_for_draft, encode_for_target
+from outrider.worker.link.payloads import for_draft, for_target, from_draft
 from outrider.worker.link.wire import Grow
 
 CLOSE_SECONDS = 0.2
@@ -50,9 +50,8 @@ class LiveLink:
     def _put(self, messages: Sequence[Any]) -> None:
         for message in messages:
             grows = isinstance(message, Grow)
-            self._outgoing.put_nowait(
-                encode_for_target([message]) if grows else encode_for_draft(message)
-            )
+            for payload in [for_target([message])] if grows else for_draft([message]):
+                self._outgoing.put_nowait(payload)
 
 
 @contextlib.contextmanager
@@ -73,7 +72,7 @@ def live_link() -> Iterator[LiveLink]:
             async with grpc.aio.insecure_channel(address) as channel:
                 pair: Any = channel.stream_stream(PAIR)
                 async for payload in pair(queued()):
-                    decode_from_draft(payload)
+                    from_draft(payload)
 
         task = asyncio.run_coroutine_threadsafe(listen(), thread.loop)
         try:

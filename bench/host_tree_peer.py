@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.host_tree_models import CHILDREN, OUTPUTS, SHARES, children, next_tokens
 from outrider.worker.kv.block_pool import BLOCK, BlockTable
-from outrider.worker.link.codec import decode_from_target, encode_for_target
+from outrider.worker.link.payloads import for_target, from_target
 from outrider.worker.link.service import SERVICE
 from outrider.worker.link.wire import (
     Close,
@@ -163,7 +163,7 @@ async def serve_draft() -> None:
     ) -> AsyncIterator[bytes]:
         async def listen() -> None:
             async for payload in incoming:
-                decode_from_target(payload)
+                from_target(payload)
 
         listener = asyncio.create_task(listen())
         try:
@@ -186,7 +186,7 @@ async def serve_draft() -> None:
 def some_growth() -> list[bytes]:
     """Return messages of growth as large as those of a draft's passes."""
     answers = Grower(NODES_AHEAD // NEW_NODES).answer(Committer(NODES_AHEAD).open())
-    return [encode_for_target(answer) for answer in answers]
+    return [for_target(answer) for answer in answers]
 
 
 if __name__ == "__main__":

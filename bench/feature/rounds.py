@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.feature.growing import GrowingDraft, Guesser, Passes
 from outrider.distil.shards import ANSWERED, Chat
-from outrider.worker.link.codec import encode_for_draft, encode_for_target
+from outrider.worker.link.payloads import for_draft, for_target
 from outrider.worker.link.wire import Commit, Grow
 
 ROWS = 8
@@ -59,10 +59,10 @@ class Tally:
         hidden = draft.guesser.draft.config.hidden * draft.guesser.draft.sees_features
         for count in committed:
             tokens = np.full(count, 1000, np.int32)
-            self.to_draft_bytes += len(encode_for_draft(Commit(1, 200, tokens)))
+            self.to_draft_bytes += sum(map(len, for_draft([Commit(1, 200, tokens)])))
             self.to_draft_bytes += count * hidden * FEATURE_BYTES
         for growth in draft.growth:
-            self.to_target_bytes += len(encode_for_target([Grow(1, growth)]))
+            self.to_target_bytes += len(for_target([Grow(1, growth)]))
 
     def figures(self) -> dict[str, float]:
         """Return what the report says."""

@@ -16,11 +16,12 @@ import pytest
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
-from outrider.worker.link import joining
+from outrider.worker.link import joining, payloads
 from outrider.worker.link.client import PAIR, DraftLinks
 from outrider.worker.link.handshake import hello_to_draft, hello_to_target
 from outrider.worker.link.meeting import Meeting, hand_over
 from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
+from outrider.worker.link.wire import Limits
 from outrider.worker.messages import (
     DirectLinkLost,
     DirectLinkUp,
@@ -35,7 +36,7 @@ from tests.process.test_unread import SECONDS, Engine, served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
-LIMITS = pb.TargetMessage(limits=pb.Limits(session=1, error_scale=1.0)).SerializeToString()
+(LIMITS,) = payloads.for_draft([Limits(1, 8, 4, 32, 1.0)])
 
 
 def identity(folder: Path | None, link: LinkTransport = LinkTransport.AUTO) -> Identity:

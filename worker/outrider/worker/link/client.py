@@ -109,8 +109,6 @@ class DraftLinks:
     _links: dict[str, _Link] = field(default_factory=dict)
     _outgoing: dict[int, SendQueue] = field(default_factory=dict)
     """Of links that are not direct."""
-    _reads_records: set[int] = field(default_factory=set)
-    """Links to drafts that do."""
     _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
     """Of links that are direct: set when the engine has lost one."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
@@ -140,7 +138,7 @@ class DraftLinks:
         for link, parts in by_link.items():
             queue = self._outgoing.get(link)
             if queue is not None:
-                for payload in payloads.for_draft(parts, link in self._reads_records):
+                for payload in payloads.for_draft(parts):
                     queue.put(payload)
 
     def lose(self, link: int, error: WorkerError) -> None:
@@ -229,8 +227,6 @@ class DraftLinks:
                 self._lost[number] = lost
             else:
                 self._outgoing[number] = outgoing
-                if draft.reads_records:
-                    self._reads_records.add(number)
             self._announce(link, news, draft, chosen)
             is_announced = True
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +239,6 @@ class DraftLinks:
             reading.cancel()
             full.cancel()
             self._outgoing.pop(number, None)
-            self._reads_records.discard(number)
             self._lost.pop(number, None)
             if is_announced:
                 self.to_engine(LinkDown(number))

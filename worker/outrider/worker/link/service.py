@@ -65,7 +65,6 @@ class Stream:
 
     direct: bool
     """The engine itself reads and writes the link; nothing is queued here."""
-    reads_records: bool = False
     queue: SendQueue = field(default_factory=SendQueue)
     error: WorkerError | None = None
     """Why it ends."""
@@ -102,7 +101,7 @@ class SendQueues:
             if isinstance(message, DirectLinkLost):
                 stream.lose(message.error)
             elif not stream.direct:
-                stream.queue.put(payloads.for_target(message.messages, stream.reads_records))
+                stream.queue.put(payloads.for_target(message.messages))
 
 
 @dataclass(slots=True)
@@ -154,7 +153,7 @@ class DrafterService:
             return
         finally:
             self._forget(offer)
-        stream = Stream(carrier is not None, target.reads_records)
+        stream = Stream(carrier is not None)
         self.queues.by_link[link] = stream
         self.to_engine(up)
         reader = asyncio.create_task(self._read(link, incoming, stream))
