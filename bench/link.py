@@ -26,7 +26,7 @@ from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import LinkTransport
 from outrider.worker.engine.socket_channel import Channel, pair
 from outrider.worker.engine.transport import TargetTransport
-from outrider.worker.link import joining
+from outrider.worker.link import distributed
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, SetDrafts, ToPeer
 
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "link.json")
     options = parser.parse_args()
     load = os.getloadavg()
-    joining.require()
+    distributed.require()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as all_sides:
         sides = {
             str(link): all_sides.enter_context(linked(link, Path(folder))) for link in TRANSPORTS

@@ -19,7 +19,7 @@ import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a lin
 from outrider.contract.settings import LinkTransport
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.engine.transport import Closed, ThreadTransport
-from outrider.worker.link import joining
+from outrider.worker.link import distributed
 from outrider.worker.link.meeting import Meeting
 from outrider.worker.link.service import OPTIONS, DrafterService, SendQueues
 from outrider.worker.link.wire import Commit, Grow
@@ -68,7 +68,7 @@ async def serve(link: LinkTransport, folder: Path) -> None:
     transport = ThreadTransport(lambda out: loop.call_soon_threadsafe(queues.send, out))
     own = identity(link, folder)
     if own.distributed:
-        joining.require()
+        distributed.require()
     meeting = Meeting.open(folder) if own.shares_memory else None
     server = grpc.aio.server(options=OPTIONS)
     drafter = DrafterService(own, transport.inbox.put, queues, meeting)

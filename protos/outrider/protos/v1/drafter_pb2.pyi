@@ -34,9 +34,9 @@ class _LinkTransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkTra
     but the target's Close of the stream.
     """
     LINK_TRANSPORT_DISTRIBUTED: _LinkTransport.ValueType  # 3
-    """torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
-    follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
-    records, and bytes that mean nothing. The stream goes on as beside shared memory.
+    """torch.distributed, a group of the two: each message that would go over this stream is an array of
+    bytes there, which `announced` says before it is received. The stream goes on for that and for
+    liveness.
     """
 
 class LinkTransport(_LinkTransport, metaclass=_LinkTransportEnumTypeWrapper):
@@ -51,9 +51,9 @@ LINK_TRANSPORT_SHARED_MEMORY: LinkTransport.ValueType  # 2
 but the target's Close of the stream.
 """
 LINK_TRANSPORT_DISTRIBUTED: LinkTransport.ValueType  # 3
-"""torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
-follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
-records, and bytes that mean nothing. The stream goes on as beside shared memory.
+"""torch.distributed, a group of the two: each message that would go over this stream is an array of
+bytes there, which `announced` says before it is received. The stream goes on for that and for
+liveness.
 """
 Global___LinkTransport: _TypeAlias = LinkTransport  # noqa: Y015
 
@@ -66,8 +66,11 @@ class TargetMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
     """Messages of sessions, as records; docs/reference/protocol.md describes their bytes."""
+    announced: _builtins.int
+    """With LINK_TRANSPORT_DISTRIBUTED: so many bytes follow there, a TargetMessage."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -82,12 +85,13 @@ class TargetMessage(_message.Message):
         hello: Global___Hello | None = ...,
         choice: Global___Choice | None = ...,
         records: _builtins.bytes = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "choice", "records"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "choice", "records", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -101,8 +105,11 @@ class DraftMessage(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
     """Messages of sessions, as records."""
+    announced: _builtins.int
+    """With LINK_TRANSPORT_DISTRIBUTED: so many bytes follow there, a DraftMessage."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -112,12 +119,13 @@ class DraftMessage(_message.Message):
         *,
         hello: Global___Hello | None = ...,
         records: _builtins.bytes = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "records"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "records", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

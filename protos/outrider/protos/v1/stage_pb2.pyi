@@ -61,6 +61,9 @@ class StageMessage(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
+    announced: _builtins.int
+    """In a group with a rendezvous: so many bytes follow in torch.distributed, a StageMessage."""
     @_builtins.property
     def hello(self) -> Global___StageHello:
         """First in each direction."""
@@ -94,12 +97,13 @@ class StageMessage(_message.Message):
         move: Global___Move | None = ...,
         end: Global___SequenceEnd | None = ...,
         results: Global___Results | None = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "begin", "segment", "move", "end", "results"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "begin", "segment", "move", "end", "results", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -147,8 +151,8 @@ class StageHello(_message.Message):
     @_builtins.property
     def rendezvous(self) -> _drafter_pb2.Rendezvous:
         """In a Hello to a stage, where torch.distributed carries this group's messages: where the two
-        meet once the stage has answered. The stream then carries Hello, empty messages and the reason
-        of its end alone.
+        meet once the stage has answered. The stream then carries Hello, empty messages, what is
+        announced and the reason of its end.
         """
 
     def __init__(

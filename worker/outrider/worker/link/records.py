@@ -39,8 +39,8 @@ NUMBERS = 1 << 32
 OPEN, COMMIT, LIMITS, CLOSE, GROW, CAPACITY = range(1, 7)
 """Kinds of body."""
 _OPEN = struct.Struct("<QQ5IfI5f")
-"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, temperature, top_k, top_p,
-min_p, three penalties; then a body of limits, tokens i32, biased tokens i32, biases f32, traceparent.
+"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, temperature, top_k,
+top_p, min_p, three penalties; then a body of limits, tokens i32, biased i32, biases f32, text.
 """
 _GROW = struct.Struct("<QIIq")
 """session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
