@@ -40,8 +40,8 @@ from outrider.worker.engine.transport import Closed, ThreadTransport
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch import build_draft
 from outrider.worker.launch.prepare import Models, prepare_models
-from outrider.worker.link.codec import encode_for_target
 from outrider.worker.link.meeting import Meeting
+from outrider.worker.link.payloads import for_target
 from outrider.worker.link.service import OPTIONS, DrafterService, SendQueues
 from outrider.worker.link.wire import FromDraft
 from outrider.worker.messages import AskTimeline, DirectLinkLost, Identity, Timeline, ToPeer
@@ -63,7 +63,7 @@ def build(side: str, settings: WorkerSettings, models: Models, transport: Thread
     runner = build_draft.draft_runner(loaded, models)
     build_draft.warm_up(settings, loaded, runner, models.vocabulary)
     loaded.limit_passes()
-    traffic, outbox = Traffic(encode_for_target), list[Any]()
+    traffic, outbox = Traffic(for_target), list[Any]()
 
     def send(link: int, messages: Sequence[FromDraft]) -> None:
         traffic.add(messages)

@@ -40,7 +40,7 @@ from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models, prepare_models, read_facts
 from outrider.worker.launch.serial import SerialScheduler
-from outrider.worker.link.codec import encode_for_draft
+from outrider.worker.link.payloads import for_draft
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
     AskTimeline,
@@ -73,7 +73,7 @@ class Built:
 
 def build(side: str, settings: WorkerSettings, models: Models, transport: TargetTransport) -> Built:
     """Build the engine of the serial side, or of all others."""
-    traffic = Traffic(encode_for_draft)
+    traffic = Traffic(lambda message: b"".join(for_draft([message])))
     if side == SERIAL:
         engine, loaded = build_serial(settings, models, transport)
         assert isinstance(engine.scheduler, SerialScheduler)

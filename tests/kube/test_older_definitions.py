@@ -21,23 +21,11 @@ Object = dict[str, Any]
 STRICT_STATUS = 32
 """Newest minor version of Kubernetes that is known to refuse a status because of a rule of the spec
 that was broken before; 1.34 takes it."""
-FEW = 3
-"""Most resources in a status of the older definition: fewer than a service has."""
 
 
 def schema_of(definition: Object) -> Object:
     schema: Object = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return schema
-
-
-def older_status() -> Object:
-    """A definition whose status is that of a version before."""
-    definition: Object = copy.deepcopy(DEFINITION)
-    status = schema_of(definition)["status"]["properties"]
-    del status["advice"], status["target"]["properties"]["nextRevision"]
-    del status["draft"]["properties"]["updatedReplicas"]
-    status["resources"]["maxItems"] = FEW
-    return definition
 
 
 def older_rules() -> Object:
@@ -74,31 +62,6 @@ def served(space: Space, definition: Object) -> None:
         return False
 
     space.until(known, "the other definition is served")
-
-
-def test_a_status_that_the_definition_does_not_know_is_said_without_what_is_new(
-    space: Space, operators: Operators, workers: PodWorkers, definitions_again: None
-) -> None:
-    served(space, older_status())
-    operator = operators.start()
-    operator.wait_until_leading()
-    space.apply(service("chat"))
-    space.until_condition("chat", "Ready", "True", "Serving")
-    status = space.there(SERVICE, "chat")["status"]
-    assert "advice" not in status
-    assert status["resources"] == [], "it has no room for so many"
-    assert "updatedReplicas" in status["target"]
-    assert "updatedReplicas" not in status["draft"]
-    told = space.events("chat")
-    missing = " ".join(note for _, reason, note in told if reason == "OldDefinitions")
-    for path in ("status.advice", "status.resources", "status.draft.updatedReplicas"):
-        assert path in missing
-    assert [note for _, reason, note in told if reason == "Advice"], "it is an event nevertheless"
-    served(space, DEFINITION)
-    operator.restart()
-    space.until(
-        lambda: "advice" in space.there(SERVICE, "chat")["status"], "all of the status is there"
-    )
 
 
 def told_of_refusal(space: Space) -> bool:

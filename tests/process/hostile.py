@@ -10,8 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import grpc
+import numpy as np
 
 from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.link import payloads
+from outrider.worker.link.records import (
+    ALIGNMENT,
+    HEADER,
+    NOT_TIMED,
+    RecordWriter,
+    body_for_draft,
+    body_for_target,
+    written,
+)
+from outrider.worker.link.wire import Capacity, Close, FromDraft, FromTarget, Grow, Open
+from outrider.worker.tree.growth import Growth
 
 SERVICE = "outrider.protos.v1.Drafter"
 PAIR = f"/{SERVICE}/Pair"
@@ -23,7 +36,7 @@ UNBOUNDED = (
 """What is sent is judged, however large: a receiver of megabytes pings to learn how fast they come,
 and on a busy machine gRPC would end the connection for that."""
 
-Misdeed = Callable[[pb.Open], Iterable[bytes]]
+Misdeed = Callable[[Open], Iterable[bytes]]
 """What to send when a session is opened."""
 
 
@@ -35,7 +48,7 @@ class HostileDraft:
         """How often a target connected."""
         self.opened = 0
         """Sessions that targets opened."""
-        self.closes: queue.Queue[pb.Close] = queue.Queue()
+        self.closes: queue.Queue[Close] = queue.Queue()
         """What the target closed, and why."""
         self._misdeed = misdeed
         self._hello = hello or good_hello
@@ -55,15 +68,14 @@ class HostileDraft:
 
     def _pair(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         self.streams += 1
-        messages = map(pb.TargetMessage.FromString, incoming)
         with contextlib.suppress(grpc.RpcError):  # the target ended the stream
-            yield self._hello(next(messages).hello)
-            for message in messages:
-                if message.HasField("open"):
+            yield self._hello(pb.TargetMessage.FromString(next(incoming)).hello)
+            for message in (m for payload in incoming for m in payloads.from_target(payload)):
+                if isinstance(message, Open):
                     self.opened += 1
-                    yield from self._misdeed(message.open)
-                elif message.HasField("close"):
-                    self.closes.put(message.close)
+                    yield from self._misdeed(message)
+                elif isinstance(message, Close):
+                    self.closes.put(message)
 
 
 class HostileTarget:
@@ -77,32 +89,31 @@ class HostileTarget:
         pair: Any = self._channel.stream_stream(PAIR)
         self._incoming = pair(iter(self._outgoing.get, None), timeout=SECONDS)
         draft = pb.DraftMessage.FromString(next(self._incoming)).hello
-        first = hello(draft) if hello else pb.TargetMessage(hello=hello_like(draft))
+        good = pb.TargetMessage(hello=hello_like(draft)).SerializeToString()
+        first = hello(draft) if hello else good
         if first is not None:
             self.send(first)
 
-    def send(self, message: pb.TargetMessage | bytes) -> None:
-        self._outgoing.put(message if isinstance(message, bytes) else message.SerializeToString())
+    def send(self, message: FromTarget | bytes) -> None:
+        self._outgoing.put(message if isinstance(message, bytes) else for_draft(message))
 
-    def close_reason(self, session: int) -> pb.Close:
+    def close_reason(self, session: int) -> Close:
         """The draft's next Close of a session; what comes before it is skipped."""
-        for part in self._parts():
-            if part.HasField("close") and part.close.session == session:
-                return part.close
+        for message in self._messages():
+            if isinstance(message, Close) and message.session == session:
+                return message
         raise AssertionError(f"the stream ended and session {session} was never closed")
 
-    def capacity(self) -> pb.Capacity:
+    def capacity(self) -> Capacity:
         """The draft's next Capacity; what comes before it is skipped."""
-        for part in self._parts():
-            if part.HasField("capacity"):
-                return part.capacity
+        for message in self._messages():
+            if isinstance(message, Capacity):
+                return message
         raise AssertionError("the stream ended and there was never room")
 
-    def _parts(self) -> Iterator[pb.DraftMessage]:
-        """Every message of the draft, those of a batch one by one."""
+    def _messages(self) -> Iterator[FromDraft]:
         for payload in self._incoming:
-            message = pb.DraftMessage.FromString(payload)
-            yield from message.batch.messages if message.HasField("batch") else (message,)
+            yield from payloads.from_draft(payload)
 
     def refusal(self) -> str:
         """Why the draft ends the stream."""
@@ -133,7 +144,7 @@ def hello_like(peer: pb.Hello, **changes: Any) -> pb.Hello:
         vocabulary_size=peer.vocabulary_size,
         vocabulary_block=peer.vocabulary_block,
         vocabulary_hashes=peer.vocabulary_hashes,
-        capacity=pb.Capacity(sessions=8, tokens=8 * peer.context_length),
+        sessions=8,
     )
     for name, value in changes.items():
         field = getattr(hello, name)
@@ -150,20 +161,35 @@ def good_hello(target: pb.Hello, **changes: Any) -> bytes:
     return pb.DraftMessage(hello=hello_like(target, **changes)).SerializeToString()
 
 
+def for_draft(message: FromTarget) -> bytes:
+    """A payload of one message, whatever it says."""
+    records = written([message], RecordWriter(body_for_draft), NOT_TIMED)
+    return pb.TargetMessage(records=records).SerializeToString()
+
+
+def record_for_target(kind: int, body: bytes) -> bytes:
+    """A payload of one record, whatever its body is."""
+    head = HEADER.pack(len(body), 0, kind, 0, NOT_TIMED)
+    records = head + body + bytes(-len(body) % ALIGNMENT)
+    return pb.DraftMessage(records=records).SerializeToString()
+
+
 def grow(
-    opening: pb.Open,
+    opening: Open,
     parents: list[int],
     tokens: list[int] | None = None,
     logprobs: list[float] | None = None,
-    **changes: int,
+    session: int | None = None,
+    root_position: int | None = None,
+    first_id: int = 1,
 ) -> bytes:
     """A Grow below the root of `opening`, right but for what is given."""
-    fields = {"session": opening.session, "root_position": len(opening.tokens) - 1, "first_id": 1}
-    return pb.DraftMessage(
-        grow=pb.Grow(
-            parents=parents,
-            tokens=tokens or [5] * len(parents),
-            logprobs=logprobs or [-0.5] * len(parents),
-            **(fields | changes),
-        )
-    ).SerializeToString()
+    growth = Growth(
+        len(opening.tokens) - 1 if root_position is None else root_position,
+        first_id,
+        np.array(parents, np.int64),
+        np.array(tokens or [5] * len(parents), np.int32),
+        np.array(logprobs or [-0.5] * len(parents), np.float32),
+    )
+    message = Grow(opening.session if session is None else session, growth)
+    return record_for_target(*body_for_target(message))

@@ -13,7 +13,7 @@ import pytest
 from outrider.client import Cancelled, DeadlineExceeded, Sampling, Unavailable
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import Role
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.link.wire import CloseReason
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.hostile import HostileTarget
@@ -257,7 +257,7 @@ def test_a_draft_that_is_told_to_stop_says_so_to_its_targets(own_draft: Worker, 
             own_draft.process.send_signal(signal.SIGTERM)
         else:
             own_draft.client.drain(30.0)
-        assert peer.close_reason(1).reason == pb.CLOSE_REASON_DRAINING
+        assert peer.close_reason(1).reason == CloseReason.DRAINING
         assert own_draft.process.wait(workers.END_SECONDS) == 0
 
 

@@ -1,16 +1,20 @@
 """Peers that break the rules of the link: they waste rows, and nothing else."""
 
+import dataclasses
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from outrider.client import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
-from outrider.protos.v1 import inference_pb2
+from outrider.worker.link import records
+from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Limits, Open
+from outrider.worker.sampling.params import SamplingParams
 from tests.process import workers
 from tests.process.conftest import MortalDraft
 from tests.process.hostile import (
@@ -18,39 +22,40 @@ from tests.process.hostile import (
     HostileDraft,
     HostileTarget,
     Misdeed,
+    for_draft,
     good_hello,
     grow,
     hello_like,
+    record_for_target,
 )
 from tests.process.workers import Worker, answer, assert_speculated, let_grow, pair_with
 
 COUNT = 250
 TWENTY_MEGABYTES = 20 << 20
-LARGE = 40_000
+LARGE = 16_000
 """Nodes of a message that is hardly within its limit. So few of them are too many a second that the
 slowest reader reads them in time; of small ones it may read no more than are allowed."""
-INVALID = pb.CLOSE_REASON_INVALID
+INVALID = CloseReason.INVALID
 
 
-def once(payload: Callable[[pb.Open], bytes]) -> Misdeed:
+def once(payload: Callable[[Open], bytes]) -> Misdeed:
     return lambda opening: [payload(opening)]
 
 
-def back(opening: pb.Open) -> Iterable[bytes]:
+def back(opening: Open) -> Iterable[bytes]:
     """Ids that were used already."""
     return [grow(opening, [0, 1, 2], first_id=10), grow(opening, [0], first_id=9)]
 
 
 VIOLATIONS: dict[str, tuple[Misdeed, str]] = {
-    "a parent past int64": (once(lambda o: grow(o, [2**64 - 1])), "parent -1 of node 1"),
-    "a token past int32": (once(lambda o: grow(o, [0], [2**32 - 1])), "token -1 of node 1"),
+    "a parent below 0": (once(lambda o: grow(o, [-1])), "parent -1 of node 1"),
+    "a token below 0": (once(lambda o: grow(o, [0], [-1])), "token -1 of node 1"),
     "ids going back": (back, "id 9 does not follow id 12"),
-    "an id past int64": (once(lambda o: grow(o, [0], first_id=2**64 - 1)), "id -1 does not follow"),
+    "an id below 0": (once(lambda o: grow(o, [0], first_id=-1)), "id -1 does not follow"),
     "more nodes than granted": (
         once(lambda o: grow(o, [0] * 15_000)),
         "15000 nodes in one message; 96 were granted",
     ),
-    "more tokens than parents": (once(lambda o: grow(o, [0], [1, 2])), "1 parents, 2 tokens"),
     "a NaN": (once(lambda o: grow(o, [0], logprobs=[math.nan])), "log-probability nan"),
     "a root beyond the target's": (
         once(lambda o: grow(o, [0], root_position=2000)),
@@ -61,8 +66,10 @@ BROKEN: dict[str, tuple[Misdeed, str]] = {
     "no body": (once(lambda o: pb.DraftMessage().SerializeToString()), "unexpected message"),
     "a second Hello": (
         once(lambda o: pb.DraftMessage(hello=pb.Hello()).SerializeToString()),
-        "unexpected message from a draft: hello",
+        "unexpected message: hello",
     ),
+    "more tokens than parents": (once(lambda o: grow(o, [0], [1, 2])), "kind 5 with a body of 44"),
+    "an unknown kind": (once(lambda o: record_for_target(99, b"")), "kind 99"),
     "garbage": (once(lambda o: b"\xff\xfe garbage"), "no message"),
     "a message that is too large": (
         once(lambda o: grow(o, [0] * 50_000)),
@@ -82,7 +89,7 @@ WASTE: dict[str, Misdeed] = {
     "a deep path": once(lambda o: grow(o, list(range(90)))),
     "one token many times": once(lambda o: grow(o, [0] * 90)),
     "an unknown reason to close": once(
-        lambda o: pb.DraftMessage(close=pb.Close(session=o.session, reason=77)).SerializeToString()  # type: ignore[arg-type]
+        lambda o: record_for_target(records.CLOSE, records._CLOSE.pack(o.session, 77, 0))
     ),
     "silence": lambda o: [],
 }
@@ -136,7 +143,7 @@ def test_useless_growth_wastes_rows_only(target: Worker, plain: tuple[int, ...],
     [
         (lambda t: b"\xff garbage", LinkState.REFUSED, "no message"),
         (lambda t: pb.DraftMessage().SerializeToString(), LinkState.REFUSED, "must be Hello"),
-        (lambda t: good_hello(t, protocol_min=2, protocol_max=9), LinkState.REFUSED, "2 to 9"),
+        (lambda t: good_hello(t, protocol_min=3, protocol_max=9), LinkState.REFUSED, "3 to 9"),
         (lambda t: good_hello(t, vocabulary_block=3), LinkState.REFUSED, "blocks of 3"),
         (
             lambda t: good_hello(t, vocabulary_hashes=[1, 2, 3]),
@@ -166,33 +173,26 @@ def test_a_draft_that_does_not_fit_is_refused(
         assert hostile.opened == 0
 
 
-def opening(session: int = 1, tokens: Iterable[int] = (1, 2, 3), **limits: Any) -> pb.TargetMessage:
+def opening(session: int = 1, tokens: Iterable[int] = (1, 2, 3), **limits: Any) -> Open:
     """A good Open, but for what is given."""
+    ids = np.array(list(tokens), np.int32)
     fields = {"session": session, "depth": 8, "width": 4, "nodes_ahead": 32, "error_scale": 1.0}
-    return pb.TargetMessage(
-        open=pb.Open(
-            session=session,
-            tokens=tokens,
-            sampling=inference_pb2.Sampling(top_p=1.0),
-            limits=pb.Limits(**(fields | limits)),
-        )
-    )
+    return Open(session, ids, SamplingParams(), Limits(**(fields | limits)), len(ids))
 
 
-def commit(session: int, position: int, tokens: Iterable[int]) -> pb.TargetMessage:
-    return pb.TargetMessage(commit=pb.Commit(session=session, position=position, tokens=tokens))
+def commit(session: int, position: int, tokens: Iterable[int]) -> Commit:
+    return Commit(session, position, np.array(list(tokens), np.int32))
 
 
-def sampled(**fields: float) -> pb.TargetMessage:
-    message = opening()
-    message.open.sampling.MergeFrom(inference_pb2.Sampling(**fields))  # type: ignore[arg-type]
-    return message
+def sampled(**fields: Any) -> Open:
+    return dataclasses.replace(opening(), sampling=SamplingParams(**fields))
 
 
-BAD_SESSIONS: dict[str, tuple[list[pb.TargetMessage], str]] = {
+NO_LIMITS = Limits(1, 0, 0, 0, math.nan)
+BAD_SESSIONS: dict[str, tuple[list[FromTarget], str]] = {
     "open twice": ([opening(), opening()], "open already"),
     "a token outside": ([opening(tokens=[1, 260])], "ids below 260"),
-    "a token past int32": ([opening(tokens=[2**32 - 1])], "ids below 260"),
+    "a token below 0": ([opening(tokens=[-1])], "ids below 260"),
     "no tokens": ([opening(tokens=[])], "1 or more ids"),
     "too long": ([opening(tokens=[1] * 3000)], "2048 tokens fit"),
     "a NaN scale": ([opening(error_scale=math.nan)], "error scale nan"),
@@ -203,10 +203,7 @@ BAD_SESSIONS: dict[str, tuple[list[pb.TargetMessage], str]] = {
     "a commit of nothing": ([opening(), commit(1, 2, [])], "commit of 0 tokens"),
     "a commit of no token": ([opening(), commit(1, 2, [999])], "outside the vocabulary"),
     "a commit past the context": ([opening(), commit(1, 2, [1] * 3000)], "2048 tokens fit"),
-    "limits of NaN": (
-        [opening(), pb.TargetMessage(limits=pb.Limits(session=1, error_scale=math.nan))],
-        "error scale nan",
-    ),
+    "limits of NaN": ([opening(), NO_LIMITS], "error scale nan"),
 }
 
 
@@ -232,15 +229,15 @@ def test_garbage_closes_the_stream_of_a_target(draft: MortalDraft, payload: byte
 def test_a_target_may_close_its_stream(draft: MortalDraft) -> None:
     with HostileTarget(draft.address) as hostile:
         hostile.send(opening())
-        hostile.send(pb.TargetMessage(close=pb.Close(session=0)))
+        hostile.send(Close(0, CloseReason.FINISHED))
         assert hostile.refusal() == "it ended well"
         assert_unharmed(draft)
 
 
-FLOODS: dict[str, tuple[pb.TargetMessage, int, str]] = {
-    "one large message": (commit(9, 3, [1] * 270_000), 1, r"\d+ bytes; 262144 are allowed"),
+FLOODS: dict[str, tuple[FromTarget, int, str]] = {
+    "one large message": (commit(9, 3, [1] * 66_000), 1, r"\d+ bytes; 262144 are allowed"),
     "one that no buffer takes": (commit(9, 3, [1] * 2_000_000), 1, "RESOURCE_EXHAUSTED"),
-    "many messages": (commit(9, 3, [1] * 100_000), 4000, r"more than \d+ messages or kibibytes"),
+    "many messages": (commit(9, 3, [1] * 25_000), 4000, r"more than \d+ messages or kibibytes"),
 }
 
 
@@ -254,7 +251,7 @@ def test_a_flood_ends_the_stream_of_its_target_and_of_no_other(
     def flood() -> None:
         with HostileTarget(draft.address) as hostile:
             hostile.send(opening())
-            for payload in itertools.repeat(message.SerializeToString(), count):
+            for payload in itertools.repeat(for_draft(message), count):
                 hostile.send(payload)
             refusals.append(hostile.refusal())
 
@@ -282,8 +279,8 @@ def test_a_target_that_says_no_hello_is_refused_while_another_is_served(
 def test_messages_of_unknown_sessions_are_ignored(draft: MortalDraft) -> None:
     with HostileTarget(draft.address) as hostile:
         hostile.send(commit(9, 3, [1]))
-        hostile.send(pb.TargetMessage(limits=pb.Limits(session=9, error_scale=1.0)))
-        hostile.send(pb.TargetMessage(close=pb.Close(session=9, reason=99)))  # type: ignore[arg-type]
+        hostile.send(Limits(9, 0, 0, 0, 1.0))
+        hostile.send(Close(9, CloseReason.FINISHED))
         hostile.send(opening(session=3, tokens=[]))
         assert hostile.close_reason(3).reason == INVALID
         assert_unharmed(draft)
@@ -294,8 +291,8 @@ def test_a_thousand_sessions_are_too_many(draft: MortalDraft) -> None:
         for session in range(1, 1001):
             hostile.send(opening(session))
         last = hostile.close_reason(1000)
-        assert last.reason == pb.CLOSE_REASON_OVERLOADED
-        hostile.send(pb.TargetMessage(close=pb.Close(session=1)))
+        assert last.reason == CloseReason.OVERLOADED
+        hostile.send(Close(1, CloseReason.FINISHED))
         room = hostile.capacity()
         assert room.sessions == 1
         assert room.tokens >= 2048
@@ -378,18 +375,11 @@ def assert_unharmed(draft: MortalDraft) -> None:
     assert draft.worker.process.poll() is None
 
 
-def without_room(target: pb.Hello) -> bytes:
-    """A Hello of a draft that has no room for sessions."""
-    hello = hello_like(target)
-    hello.capacity.sessions = 0
-    return pb.DraftMessage(hello=hello).SerializeToString()
-
-
-@pytest.mark.parametrize("hello", [without_room, lambda t: good_hello(t, context_length=4)])
+@pytest.mark.parametrize("room", [{"sessions": 0}, {"context_length": 4}])
 def test_a_draft_is_asked_for_no_more_than_its_hello_announced(
-    target: Worker, plain: tuple[int, ...], hello: Callable[[pb.Hello], bytes]
+    target: Worker, plain: tuple[int, ...], room: dict[str, int]
 ) -> None:
-    with HostileDraft(lambda opening: [], hello) as small:
+    with HostileDraft(lambda opening: [], lambda t: good_hello(t, **room)) as small:
         pair_with(target, small.address)
         assert answer(target, 30).tokens == plain[:30]
         assert small.opened == 0

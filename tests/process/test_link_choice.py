@@ -16,11 +16,12 @@ import pytest
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
-from outrider.worker.link import joining
+from outrider.worker.link import distributed, payloads
 from outrider.worker.link.client import PAIR, DraftLinks
 from outrider.worker.link.handshake import hello_to_draft, hello_to_target
 from outrider.worker.link.meeting import Meeting, hand_over
 from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
+from outrider.worker.link.wire import Limits
 from outrider.worker.messages import (
     DirectLinkLost,
     DirectLinkUp,
@@ -35,7 +36,7 @@ from tests.process.test_unread import SECONDS, Engine, served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
-LIMITS = pb.TargetMessage(limits=pb.Limits(session=1, error_scale=1.0)).SerializeToString()
+(LIMITS,) = payloads.for_draft([Limits(1, 8, 4, 32, 1.0)])
 
 
 def identity(folder: Path | None, link: LinkTransport = LinkTransport.AUTO) -> Identity:
@@ -161,7 +162,7 @@ def test_a_draft_that_names_shared_memory_takes_the_stream_only_after_a_break(
 def test_a_draft_that_cannot_join_says_so(
     message: bytes, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "SECONDS", 2.0)  # nobody is there: no wait is long enough
+    monkeypatch.setattr(distributed, "SECONDS", 2.0)  # nobody is there: no wait is long enough
 
     async def case(drafter: DrafterService, engine: Engine, _: SendQueues) -> None:
         async with linked(JOINED, drafter, message) as target:
@@ -295,7 +296,8 @@ def test_a_target_that_names_shared_memory_refuses_a_draft_without(tmp_path: Pat
     run_target(identity(tmp_path, LinkTransport.SHARED_MEMORY), pair, case)
 
 
-def test_a_draft_that_never_joins_is_linked_by_the_stream() -> None:
+def test_a_draft_that_never_joins_is_linked_by_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "SECONDS", 2.0)
     said = list[pb.Choice]()
 
     async def pair(incoming: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:

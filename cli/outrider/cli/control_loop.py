@@ -17,9 +17,15 @@ from outrider.contract.settings import Role
 from outrider.operator.control import memory, policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
+from outrider.operator.control.samples import (
+    COUNTERS,
+    CounterSample,
+    DraftSample,
+    Sample,
+    TargetSample,
+)
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.workers import state_mapping
 
 ASK_TIMEOUT = 5.0
 AGAIN_SECONDS = 0.5
@@ -90,7 +96,7 @@ class Steering:
 
     def _look(self, states: States, now: float) -> None:
         if now - self._looked_at >= self._settings.control.interval_seconds:
-            samples = [state_mapping.sample(state, name, now) for name, state in states.items()]
+            samples = [_sample(state, name, now) for name, state in states.items()]
             names = {s.worker.name for s in self._supervisors}
             fewest = self._settings.control.min_passes
             self._scrapes = self._scrapes.add(samples, names, fewest, now)
@@ -124,10 +130,10 @@ class Steering:
         state = states.get(target.worker.name)
         if state is not None and state.policy.version >= version:
             return True
-        wanted = state_mapping.policy(target.worker.settings.policy, decision, self._drafts(target))
+        wanted = decision.policy(target.worker.settings.policy, self._drafts(target))
         async with target.client(ASK_TIMEOUT) as client:
             try:
-                await client.set_policy(state_mapping.understood(wanted, state))
+                await client.set_policy(wanted)
             except ClientError as error:
                 if not target.serving:  # it died meanwhile; its next life wakes us again
                     return True
@@ -174,6 +180,25 @@ async def _state(worker: Supervisor) -> State | None:
             return await client.state()
         except ClientError:
             return None
+
+
+def _sample(state: State, name: str, at: float) -> Sample:
+    """Return the sample of a worker's state at the time `at`: what its `/metrics` say, too."""
+    counters = state.counters
+    usage = counters.kv_slots_used / counters.kv_slots if counters.kv_slots else 0.0
+    if state.role is Role.DRAFT:
+        return DraftSample(uid=name, at=at, sessions=state.running, kv_usage=usage)
+    return TargetSample(
+        uid=name,
+        at=at,
+        counters=CounterSample(**{key: float(getattr(counters, key)) for key in COUNTERS}),
+        waiting=state.waiting,
+        running=state.running,
+        kv_usage=usage,
+        drafting=state.drafting,
+        links_up=sum(link.state is LinkState.UP for link in state.links),
+        links=len(state.links),
+    )
 
 
 def _settled(links: Iterable[Link]) -> list[Link]:

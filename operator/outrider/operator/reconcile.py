@@ -54,7 +54,6 @@ from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
 from outrider.operator.view import View
 from outrider.operator.work_queue import Retry
-from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll import (
     WorkerPoll,
     control_inputs,
@@ -339,8 +338,7 @@ class Reconciler:
         view.poll.unacknowledged &= {pod.uid for pod in pods}
         for pod in pods:
             if outdated(view.poll, pod, wanted):
-                policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
-                self._workers.push(pod, policy, _learning(view.poll, pod, policy))
+                self._workers.push(pod, wanted, _learning(view.poll, pod, wanted))
 
     def _drain(self, view: View) -> None:
         """Have targets finish of whose replica another pod is about to end."""

@@ -15,7 +15,6 @@ from outrider.contract.settings import Role
 from outrider.operator import status
 from outrider.operator.admission import advice
 from outrider.operator.cluster.client import INVALID, ClusterError
-from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control.inputs import Decision, Transition
 from outrider.operator.event_budget import EventBudget
@@ -24,16 +23,12 @@ from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.observed import Object, Observed, child_key
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.status import StatusEvent
-from outrider.operator.unknown_status import UnknownStatus
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import metrics_age
 
 log = logging.getLogger(__name__)
-OLD = "OldDefinitions"
-"""Reason of the event that says what of a status is left out."""
 REFUSED = "StatusRefused"
 """Reason of the event that says why a status cannot be written, in the server's words."""
-OLD_WORDS = "the definitions in the cluster do not take %s: apply those of the operator's version"
 
 
 @dataclass(slots=True)
@@ -50,8 +45,10 @@ class Reported:
     """What the control loop decided on in the last pass."""
     events: EventBudget = field(default_factory=EventBudget)
     advice: frozenset[tuple[int, str]] = frozenset()
-    """Advice that was an event, and the generation that it was on: older definitions have no room
-    for it in the status."""
+    """Advice that was an event, and the generation that it was on: the status that has it may have
+    been refused."""
+    refused: str = ""
+    """Why the status was last refused, in the server's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,6 @@ class Reporter:
     metrics: OperatorMetrics
     clock: Callable[[], float]
     """Gives seconds since the epoch."""
-    unknown: UnknownStatus = field(default_factory=UnknownStatus)
-    """Fields that the definitions in the cluster do not take."""
 
     async def report(
         self, view: View, wanted: Desired, reported: Reported, own_writes: OwnWrites
@@ -123,7 +118,7 @@ class Reporter:
         content = status.scaler_status(view.observed, role, wanted)
         if content is not None:
             live = view.observed.children[child_key(content)]
-            await self._store(content, view.observed, live, own_writes)
+            await self._store(content, live, own_writes)
 
     async def _write(
         self,
@@ -135,43 +130,34 @@ class Reporter:
         """Write the status if it differs and is due; return what was written, empty: nothing."""
         reported.conditions = {c["type"]: (c["status"], c["reason"]) for c in content["conditions"]}
         now, due = self.clock(), reported.written_at + status.PERCENT_SECONDS
-        known = self.unknown.without(SERVICE.name, observed.key, content, now)
-        if known == observed.status or (
-            now < due and not status.differs_in_facts(known, observed.status)
+        if content == observed.status or (
+            now < due and not status.differs_in_facts(content, observed.status)
         ):
             return {}
         reported.written_at = now
         wanted = status.status_object(observed, content)
-        return await self._store(wanted, observed, observed.raw, own_writes)
+        try:
+            return await self._store(wanted, observed.raw, own_writes)
+        except ClusterError as error:
+            if error.status == INVALID and error.reason != reported.refused:
+                reported.refused = error.reason
+                await self._event(observed, StatusEvent(True, REFUSED, error.reason))
+            raise
 
     async def _store(
-        self, wanted: status.Object, observed: Observed, live: Object, own_writes: OwnWrites
+        self, wanted: status.Object, live: Object, own_writes: OwnWrites
     ) -> Mapping[str, Any]:
-        """Apply a status, without what the cluster's definitions do not take; return what was
-        written, empty if the object is gone, which starts another pass anyway."""
-        kind, content = wanted["kind"], wanted["status"]
-        while True:
-            known = self.unknown.without(kind, observed.key, content, self.clock())
-            try:
-                answer = await self.writer.apply_status({**wanted, "status": known})
-            except ClusterError as error:
-                if error.gone:
-                    return {}
-                named = self.unknown.learn(kind, observed.key, content, error, self.clock())
-                if not named:
-                    await self._refused(observed, kind, error)
-                    raise
-                log.warning("%s: %s; it goes on without %s", observed.owner.name, error, named)
-                if self.unknown.is_news(kind, observed.key, named):
-                    await self._event(observed, StatusEvent(True, OLD, OLD_WORDS % named))
-            else:
-                own_writes.learn(child_key(live), live, answer)
-                return known
-
-    async def _refused(self, observed: Observed, kind: str, error: ClusterError) -> None:
-        """Say once why a status is refused as it is: nothing else would, and it stays as it was."""
-        if error.status == INVALID and self.unknown.is_news(kind, observed.key, error.reason):
-            await self._event(observed, StatusEvent(True, REFUSED, error.reason))
+        """Apply a status; return what was written, empty if the object is gone, which starts
+        another pass anyway."""
+        try:
+            answer = await self.writer.apply_status(wanted)
+        except ClusterError as error:
+            if error.gone:
+                return {}
+            raise
+        own_writes.learn(child_key(live), live, answer)
+        content: Mapping[str, Any] = wanted["status"]
+        return content
 
     async def _events(
         self, observed: Observed, events: Iterable[StatusEvent], reported: Reported

@@ -164,7 +164,7 @@ def _stages(message: control_pb2.StageGroup) -> StageGroup:
 
 
 def _policy(message: control_pb2.Policy) -> PolicySettings:
-    """Convert a policy; a worker that knows no sources names none: it has drafts alone."""
+    """Convert a policy."""
     return _plain(
         PolicySettings,
         message,

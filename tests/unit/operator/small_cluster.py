@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from outrider.operator.cluster.client import MISTYPED, ClusterError
+from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
@@ -44,8 +44,6 @@ class SmallCluster:
         """Names of the objects that were tried and would be taken."""
         self.refuse: Callable[[str, str], ClusterError | None] = lambda verb, kind: None
         """What is answered to a verb on a kind instead of doing it."""
-        self.undeclared: set[str] = set()
-        """Fields of a service's status that its definition does not have."""
         self._count = 0
         self._told: dict[ObjectKey, Object] = {}
 
@@ -70,9 +68,6 @@ class SmallCluster:
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         self._wrote("status", wanted)
-        if found := sorted(self.undeclared & wanted["status"].keys()):
-            paths = "\n".join(f"  .status.{name}: field not declared in schema" for name in found)
-            raise ClusterError("patch", 500, f"{MISTYPED} (a/b; c): errors:\n{paths}")
         stored = self.stored[object_key(wanted)]
         self.put_status(stored.body, copied(wanted["status"]))
         return copied(stored.body)

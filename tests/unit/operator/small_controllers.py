@@ -124,8 +124,6 @@ class SmallWorkers:
         self.forgotten_services: set[ServiceKey] = set()
         self.silent = False
         """True if no worker answers."""
-        self.know_sources = True
-        """False if the workers are of a release before sources of draft tokens."""
         self.running: dict[str, int] = {}
         """Requests of pods, by name; of others none."""
         self.unacknowledged = False
@@ -187,8 +185,6 @@ class SmallWorkers:
 
     def _state(self, pod: Pod) -> State:
         policy = self._policy(pod)
-        if not self.know_sources:
-            policy = replace(policy, sources=())
         up = round(len(policy.drafts) * self.links_up)
         down = LinkState.REFUSED if self.link_detail else LinkState.CONNECTING
         links = tuple(

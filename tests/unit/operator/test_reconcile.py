@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from outrider.operator.certificates.authority import LIFE, Authorities
-from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.client import INVALID, ClusterError
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import DELETION_COST, MANAGED_BY
@@ -377,19 +377,6 @@ def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     assert all(policy.local_sources for policy in off)
 
 
-def test_drafting_that_goes_off_goes_off_in_workers_that_know_no_sources() -> None:
-    service = OneService()
-    service.workers.know_sources = False
-    service.rest()
-    assert any(policy.speculate for policy in service.workers.policies.values())
-    service.workers.gain = 0.9
-    service.rest(16)
-    assert replicas(service, "draft") == 0
-    off = service.workers.policies.values()
-    assert off
-    assert not any(policy.speculate for policy in off)
-
-
 def test_silence_holds_everything() -> None:
     service = OneService()
     service.rest()
@@ -638,3 +625,15 @@ def test_certificates_of_a_service_that_cannot_be_read_are_renewed() -> None:
     service.now += LIFE.total_seconds()
     service.pass_()
     assert "Secret is not yours" in str(service.retries[-1])
+
+
+def test_a_status_that_is_refused_for_its_specs_sake_is_said_in_the_servers_words() -> None:
+    service = OneService()
+    reason = 'SpeculativeService "chat" is invalid: spec.metrics: Invalid value: a newer rule'
+    error = ClusterError("patch", INVALID, reason)
+    service.cluster.refuse = lambda verb, kind: error if verb == "status" else None
+    service.rest(3)
+    assert service.cluster.events.count(("StatusRefused", reason)) == 1
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(2)
+    assert service.condition("Ready") == ("True", "Serving")

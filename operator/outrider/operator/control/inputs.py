@@ -3,8 +3,10 @@
 Leaves making the inputs and acting on the decision to the caller: the operator, or `outrider run`.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
+from outrider.contract.settings import PolicySettings
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.reasons import Hold, PhaseChange, Reason
 from outrider.operator.control.samples import Window
@@ -99,3 +101,18 @@ class Decision:
     def max_rows(self) -> int:
         """Ceiling of node rows of one sequence in one pass."""
         return self.memory.max_rows
+
+    def policy(self, described: PolicySettings, drafts: tuple[str, ...]) -> PolicySettings:
+        """Return the policy to push: the service's, with the decision and the drafts' addresses.
+
+        The decision is on drafting: sources that need no draft go on without it.
+        """
+        local = () if self.speculate else described.local_sources
+        return dataclasses.replace(
+            described,
+            version=self.memory.version,
+            speculate=self.speculate or bool(local),
+            max_rows=self.max_rows,
+            drafts=tuple(dict.fromkeys(drafts)),
+            sources=local or described.sources,
+        )

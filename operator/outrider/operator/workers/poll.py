@@ -26,7 +26,6 @@ from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
 from outrider.operator.spec import SpeculativeService
-from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 
 LINKING_SECONDS = 60.0
@@ -152,7 +151,7 @@ def policy_for(
 ) -> PolicySettings:
     """Return the policy that targets are to follow."""
     drafts = draft_addresses(observed, service)
-    return state_mapping.policy(described(service), decision, drafts)
+    return decision.policy(described(service), drafts)
 
 
 def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:

@@ -22,46 +22,29 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from outrider.protos.v1 import inference_pb2 as outrider_dot_protos_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\x1a\"outrider/protos/v1/inference.proto\"\xb6\x02\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04open\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.OpenH\x00\x12,\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1a.outrider.protos.v1.CommitH\x00\x12,\n\x06limits\x18\x04 \x01(\x0b\x32\x1a.outrider.protos.v1.LimitsH\x00\x12*\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x12,\n\x06\x63hoice\x18\x06 \x01(\x0b\x32\x1a.outrider.protos.v1.ChoiceH\x00\x12\x11\n\x07records\x18\x07 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"\x89\x02\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04grow\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.GrowH\x00\x12\x30\n\x08\x63\x61pacity\x18\x03 \x01(\x0b\x32\x1c.outrider.protos.v1.CapacityH\x00\x12*\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x12*\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x19.outrider.protos.v1.BatchH\x00\x12\x11\n\x07records\x18\x06 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\";\n\x05\x42\x61tch\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .outrider.protos.v1.DraftMessage\"\x88\x03\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12.\n\x08\x63\x61pacity\x18\n \x01(\x0b\x32\x1c.outrider.protos.v1.Capacity\x12\x35\n\ntransports\x18\x0b \x03(\x0e\x32!.outrider.protos.v1.LinkTransport\x12,\n\x07meeting\x18\x0c \x01(\x0b\x32\x1b.outrider.protos.v1.Meeting\x12\x15\n\rreads_records\x18\r \x01(\x08\"(\n\x07Meeting\x12\x0e\n\x06socket\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"8\n\nRendezvous\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"\x94\x01\n\x06\x43hoice\x12\x34\n\ttransport\x18\x01 \x01(\x0e\x32!.outrider.protos.v1.LinkTransport\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x32\n\nrendezvous\x18\x04 \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous\"\xe4\x01\n\x04Open\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\r\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12*\n\x06limits\x18\x06 \x01(\x0b\x32\x1a.outrider.protos.v1.Limits\x12\x1a\n\rprompt_length\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0btraceparent\x18\x08 \x01(\tB\x10\n\x0e_prompt_length\"s\n\x04Grow\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x15\n\rroot_position\x18\x02 \x01(\r\x12\x10\n\x08\x66irst_id\x18\x03 \x01(\x04\x12\x0f\n\x07parents\x18\x04 \x03(\x04\x12\x0e\n\x06tokens\x18\x05 \x03(\r\x12\x10\n\x08logprobs\x18\x06 \x03(\x02\";\n\x06\x43ommit\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\"z\n\x06Limits\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x13\n\x0bnodes_ahead\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_scale\x18\x05 \x01(\x02\x12\x17\n\x0flink_lag_micros\x18\x06 \x01(\r\",\n\x08\x43\x61pacity\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\"Y\n\x05\x43lose\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12/\n\x06reason\x18\x02 \x01(\x0e\x32\x1f.outrider.protos.v1.CloseReason\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t*\x8a\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x01\x12 \n\x1cLINK_TRANSPORT_SHARED_MEMORY\x10\x02\x12\x1e\n\x1aLINK_TRANSPORT_DISTRIBUTED\x10\x03*\xcd\x01\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43LOSE_REASON_FINISHED\x10\x01\x12\x18\n\x14\x43LOSE_REASON_EVICTED\x10\x02\x12\x19\n\x15\x43LOSE_REASON_DRAINING\x10\x03\x12\x1b\n\x17\x43LOSE_REASON_OVERLOADED\x10\x04\x12\x19\n\x15\x43LOSE_REASON_TOO_LONG\x10\x05\x12\x18\n\x14\x43LOSE_REASON_INVALID\x10\x06\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\"\x99\x01\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12,\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.outrider.protos.v1.ChoiceH\x00\x12\x11\n\x07records\x18\x03 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x04 \x01(\rH\x00\x42\x06\n\x04\x62ody\"j\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12\x11\n\x07records\x18\x02 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x03 \x01(\rH\x00\x42\x06\n\x04\x62ody\"\xd3\x02\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x35\n\ntransports\x18\x0b \x03(\x0e\x32!.outrider.protos.v1.LinkTransport\x12,\n\x07meeting\x18\x0c \x01(\x0b\x32\x1b.outrider.protos.v1.Meeting\"(\n\x07Meeting\x12\x0e\n\x06socket\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"8\n\nRendezvous\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"\x94\x01\n\x06\x43hoice\x12\x34\n\ttransport\x18\x01 \x01(\x0e\x32!.outrider.protos.v1.LinkTransport\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x32\n\nrendezvous\x18\x04 \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous*\x8a\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x01\x12 \n\x1cLINK_TRANSPORT_SHARED_MEMORY\x10\x02\x12\x1e\n\x1aLINK_TRANSPORT_DISTRIBUTED\x10\x03\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.protos.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LINKTRANSPORT']._serialized_start=2051
-  _globals['_LINKTRANSPORT']._serialized_end=2189
-  _globals['_CLOSEREASON']._serialized_start=2192
-  _globals['_CLOSEREASON']._serialized_end=2397
-  _globals['_TARGETMESSAGE']._serialized_start=93
-  _globals['_TARGETMESSAGE']._serialized_end=403
-  _globals['_DRAFTMESSAGE']._serialized_start=406
-  _globals['_DRAFTMESSAGE']._serialized_end=671
-  _globals['_BATCH']._serialized_start=673
-  _globals['_BATCH']._serialized_end=732
-  _globals['_HELLO']._serialized_start=735
-  _globals['_HELLO']._serialized_end=1127
-  _globals['_MEETING']._serialized_start=1129
-  _globals['_MEETING']._serialized_end=1169
-  _globals['_RENDEZVOUS']._serialized_start=1171
-  _globals['_RENDEZVOUS']._serialized_end=1227
-  _globals['_CHOICE']._serialized_start=1230
-  _globals['_CHOICE']._serialized_end=1378
-  _globals['_OPEN']._serialized_start=1381
-  _globals['_OPEN']._serialized_end=1609
-  _globals['_GROW']._serialized_start=1611
-  _globals['_GROW']._serialized_end=1726
-  _globals['_COMMIT']._serialized_start=1728
-  _globals['_COMMIT']._serialized_end=1787
-  _globals['_LIMITS']._serialized_start=1789
-  _globals['_LIMITS']._serialized_end=1911
-  _globals['_CAPACITY']._serialized_start=1913
-  _globals['_CAPACITY']._serialized_end=1957
-  _globals['_CLOSE']._serialized_start=1959
-  _globals['_CLOSE']._serialized_end=2048
-  _globals['_DRAFTER']._serialized_start=2399
-  _globals['_DRAFTER']._serialized_end=2489
+  _globals['_LINKTRANSPORT']._serialized_start=914
+  _globals['_LINKTRANSPORT']._serialized_end=1052
+  _globals['_TARGETMESSAGE']._serialized_start=57
+  _globals['_TARGETMESSAGE']._serialized_end=210
+  _globals['_DRAFTMESSAGE']._serialized_start=212
+  _globals['_DRAFTMESSAGE']._serialized_end=318
+  _globals['_HELLO']._serialized_start=321
+  _globals['_HELLO']._serialized_end=660
+  _globals['_MEETING']._serialized_start=662
+  _globals['_MEETING']._serialized_end=702
+  _globals['_RENDEZVOUS']._serialized_start=704
+  _globals['_RENDEZVOUS']._serialized_end=760
+  _globals['_CHOICE']._serialized_start=763
+  _globals['_CHOICE']._serialized_end=911
+  _globals['_DRAFTER']._serialized_start=1054
+  _globals['_DRAFTER']._serialized_end=1144
 # @@protoc_insertion_point(module_scope)

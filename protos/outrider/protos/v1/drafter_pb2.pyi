@@ -8,7 +8,6 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from outrider.protos.v1 import inference_pb2 as _inference_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -35,9 +34,9 @@ class _LinkTransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkTra
     but the target's Close of the stream.
     """
     LINK_TRANSPORT_DISTRIBUTED: _LinkTransport.ValueType  # 3
-    """torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
-    follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
-    records, and bytes that mean nothing. The stream goes on as beside shared memory.
+    """torch.distributed, a group of the two: each message that would go over this stream is an array of
+    bytes there, which `announced` says before it is received. The stream goes on for that and for
+    liveness.
     """
 
 class LinkTransport(_LinkTransport, metaclass=_LinkTransportEnumTypeWrapper):
@@ -52,51 +51,11 @@ LINK_TRANSPORT_SHARED_MEMORY: LinkTransport.ValueType  # 2
 but the target's Close of the stream.
 """
 LINK_TRANSPORT_DISTRIBUTED: LinkTransport.ValueType  # 3
-"""torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
-follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
-records, and bytes that mean nothing. The stream goes on as beside shared memory.
+"""torch.distributed, a group of the two: each message that would go over this stream is an array of
+bytes there, which `announced` says before it is received. The stream goes on for that and for
+liveness.
 """
 Global___LinkTransport: _TypeAlias = LinkTransport  # noqa: Y015
-
-class _CloseReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _CloseReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CloseReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    CLOSE_REASON_UNSPECIFIED: _CloseReason.ValueType  # 0
-    """Not given."""
-    CLOSE_REASON_FINISHED: _CloseReason.ValueType  # 1
-    """Target: the sequence finished or was cancelled."""
-    CLOSE_REASON_EVICTED: _CloseReason.ValueType  # 2
-    """Draft: its memory was needed. Open elsewhere."""
-    CLOSE_REASON_DRAINING: _CloseReason.ValueType  # 3
-    """Draft: it is shutting down. Open elsewhere."""
-    CLOSE_REASON_OVERLOADED: _CloseReason.ValueType  # 4
-    """Draft: too many sessions. Open elsewhere, back off."""
-    CLOSE_REASON_TOO_LONG: _CloseReason.ValueType  # 5
-    """Draft: the sequence outgrew its context. Do not retry."""
-    CLOSE_REASON_INVALID: _CloseReason.ValueType  # 6
-    """Either: the other side broke the protocol; detail says how."""
-
-class CloseReason(_CloseReason, metaclass=_CloseReasonEnumTypeWrapper):
-    """Why a session ended."""
-
-CLOSE_REASON_UNSPECIFIED: CloseReason.ValueType  # 0
-"""Not given."""
-CLOSE_REASON_FINISHED: CloseReason.ValueType  # 1
-"""Target: the sequence finished or was cancelled."""
-CLOSE_REASON_EVICTED: CloseReason.ValueType  # 2
-"""Draft: its memory was needed. Open elsewhere."""
-CLOSE_REASON_DRAINING: CloseReason.ValueType  # 3
-"""Draft: it is shutting down. Open elsewhere."""
-CLOSE_REASON_OVERLOADED: CloseReason.ValueType  # 4
-"""Draft: too many sessions. Open elsewhere, back off."""
-CLOSE_REASON_TOO_LONG: CloseReason.ValueType  # 5
-"""Draft: the sequence outgrew its context. Do not retry."""
-CLOSE_REASON_INVALID: CloseReason.ValueType  # 6
-"""Either: the other side broke the protocol; detail says how."""
-Global___CloseReason: _TypeAlias = CloseReason  # noqa: Y015
 
 @_typing.final
 class TargetMessage(_message.Message):
@@ -105,33 +64,16 @@ class TargetMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    OPEN_FIELD_NUMBER: _builtins.int
-    COMMIT_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    CLOSE_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
-    """Several messages at once, neither Hello nor Open: for a draft that reads records."""
+    """Messages of sessions, as records; docs/reference/protocol.md describes their bytes."""
+    announced: _builtins.int
+    """With LINK_TRANSPORT_DISTRIBUTED: so many bytes follow there, a TargetMessage."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
-
-    @_builtins.property
-    def open(self) -> Global___Open:
-        """A sequence asks to be drafted for."""
-
-    @_builtins.property
-    def commit(self) -> Global___Commit:
-        """Tokens were committed."""
-
-    @_builtins.property
-    def limits(self) -> Global___Limits:
-        """How far the draft may run ahead."""
-
-    @_builtins.property
-    def close(self) -> Global___Close:
-        """A session ends."""
 
     @_builtins.property
     def choice(self) -> Global___Choice:
@@ -141,18 +83,15 @@ class TargetMessage(_message.Message):
         self,
         *,
         hello: Global___Hello | None = ...,
-        open: Global___Open | None = ...,
-        commit: Global___Commit | None = ...,
-        limits: Global___Limits | None = ...,
-        close: Global___Close | None = ...,
         choice: Global___Choice | None = ...,
         records: _builtins.bytes = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "open", "commit", "limits", "close", "choice", "records"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "choice", "records", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -165,78 +104,32 @@ class DraftMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    GROW_FIELD_NUMBER: _builtins.int
-    CAPACITY_FIELD_NUMBER: _builtins.int
-    CLOSE_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
-    """Several messages at once: for a target that reads records, instead of a batch."""
+    """Messages of sessions, as records."""
+    announced: _builtins.int
+    """With LINK_TRANSPORT_DISTRIBUTED: so many bytes follow there, a DraftMessage."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
-
-    @_builtins.property
-    def grow(self) -> Global___Grow:
-        """The nodes of one draft pass."""
-
-    @_builtins.property
-    def capacity(self) -> Global___Capacity:
-        """Room for more sessions changed."""
-
-    @_builtins.property
-    def close(self) -> Global___Close:
-        """A session ends."""
-
-    @_builtins.property
-    def batch(self) -> Global___Batch:
-        """Several messages at once."""
 
     def __init__(
         self,
         *,
         hello: Global___Hello | None = ...,
-        grow: Global___Grow | None = ...,
-        capacity: Global___Capacity | None = ...,
-        close: Global___Close | None = ...,
-        batch: Global___Batch | None = ...,
         records: _builtins.bytes = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "grow", "capacity", "close", "batch", "records"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "records", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___DraftMessage: _TypeAlias = DraftMessage  # noqa: Y015
-
-@_typing.final
-class Batch(_message.Message):
-    """Messages of a draft in order, sent as one: growth that its target can do without for a moment
-    travels with what follows it.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MESSAGES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftMessage]:
-        """Neither Hello nor batches."""
-
-    def __init__(
-        self,
-        *,
-        messages: _abc.Iterable[Global___DraftMessage] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
@@ -253,10 +146,9 @@ class Hello(_message.Message):
     VOCABULARY_BLOCK_FIELD_NUMBER: _builtins.int
     VOCABULARY_HASHES_FIELD_NUMBER: _builtins.int
     VOCABULARY_OUTPUTS_FIELD_NUMBER: _builtins.int
-    CAPACITY_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     MEETING_FIELD_NUMBER: _builtins.int
-    READS_RECORDS_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Lowest protocol version spoken."""
     protocol_max: _builtins.int
@@ -271,11 +163,8 @@ class Hello(_message.Message):
     """Token ids of the tokenizer, padding rows of the embedding not counted."""
     vocabulary_block: _builtins.int
     """Token ids in one hashed block of the vocabulary."""
-    reads_records: _builtins.bool
-    """Records are read: one after the other, each a header of 24 bytes (bytes of the body, number from
-    0 in each payload, kind, zero: uint32; a double that means nothing here), a body, and zeros up
-    to a multiple of 8. Little-endian; `outrider.worker.link.records` has the bodies by kind.
-    """
+    sessions: _builtins.int
+    """The draft only: sessions that it can take at the start."""
     @_builtins.property
     def vocabulary_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One hash for each block of the id to bytes map, in order. Blocks that differ are masked; a pair
@@ -285,10 +174,6 @@ class Hello(_message.Message):
     @_builtins.property
     def vocabulary_outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The draft only: ids it can output in each block. Empty means all."""
-
-    @_builtins.property
-    def capacity(self) -> Global___Capacity:
-        """The draft only: room at the start."""
 
     @_builtins.property
     def transports(self) -> _containers.RepeatedScalarFieldContainer[Global___LinkTransport.ValueType]:
@@ -312,14 +197,13 @@ class Hello(_message.Message):
         vocabulary_block: _builtins.int = ...,
         vocabulary_hashes: _abc.Iterable[_builtins.int] | None = ...,
         vocabulary_outputs: _abc.Iterable[_builtins.int] | None = ...,
-        capacity: Global___Capacity | None = ...,
+        sessions: _builtins.int = ...,
         transports: _abc.Iterable[Global___LinkTransport.ValueType] | None = ...,
         meeting: Global___Meeting | None = ...,
-        reads_records: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "meeting", b"meeting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["meeting", b"meeting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "reads_records", b"reads_records", "revision", b"revision", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "sessions", b"sessions", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -418,245 +302,3 @@ class Choice(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Choice: _TypeAlias = Choice  # noqa: Y015
-
-@_typing.final
-class Open(_message.Message):
-    """A sequence asks to be drafted for."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
-    CHOICE_FIELD_NUMBER: _builtins.int
-    SAMPLING_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
-    TRACEPARENT_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
-    """Id of the session, never used again on this stream."""
-    seed: _builtins.int
-    """Keys the noise, with choice and position."""
-    choice: _builtins.int
-    """Index of this answer among the n answers of its request."""
-    prompt_length: _builtins.int
-    """How many of the tokens are the prompt's; not set: all. What follows them was sampled, which is
-    what penalties of frequency and presence count.
-    """
-    traceparent: _builtins.str
-    """The request's span, as the value of W3C's header traceparent; the session's span is its child.
-    Empty: this request is not traced.
-    """
-    @_builtins.property
-    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """All committed tokens c[0..P]; the last one is the root."""
-
-    @_builtins.property
-    def sampling(self) -> _inference_pb2.Sampling:
-        """The request's sampling settings, so that the draft proposes what will really be sampled."""
-
-    @_builtins.property
-    def limits(self) -> Global___Limits:
-        """The first limits."""
-
-    def __init__(
-        self,
-        *,
-        session: _builtins.int = ...,
-        tokens: _abc.Iterable[_builtins.int] | None = ...,
-        seed: _builtins.int = ...,
-        choice: _builtins.int = ...,
-        sampling: _inference_pb2.Sampling | None = ...,
-        limits: Global___Limits | None = ...,
-        prompt_length: _builtins.int | None = ...,
-        traceparent: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "choice", b"choice", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling", "seed", b"seed", "session", b"session", "tokens", b"tokens", "traceparent", b"traceparent"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__prompt_length: _TypeAlias = _typing.Literal["prompt_length"]  # noqa: Y015
-    _WhichOneofArgType__prompt_length: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_length) -> _WhichOneofReturnType__prompt_length | None: ...
-
-Global___Open: _TypeAlias = Open  # noqa: Y015
-
-@_typing.final
-class Grow(_message.Message):
-    """The nodes of one draft pass. Node i has the id first_id + i, counted from 1 in each session and
-    never used again. Also acknowledges every commit up to root_position.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_FIELD_NUMBER: _builtins.int
-    ROOT_POSITION_FIELD_NUMBER: _builtins.int
-    FIRST_ID_FIELD_NUMBER: _builtins.int
-    PARENTS_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    LOGPROBS_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
-    """The session."""
-    root_position: _builtins.int
-    """Position of the draft's root in this pass."""
-    first_id: _builtins.int
-    """Id of the first node."""
-    @_builtins.property
-    def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each node: 0 for a child of the draft's root, else an id smaller than the node's own."""
-
-    @_builtins.property
-    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each node: its token id."""
-
-    @_builtins.property
-    def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """For each node: natural log of the draft's own estimate that this token follows its parent; <= 0."""
-
-    def __init__(
-        self,
-        *,
-        session: _builtins.int = ...,
-        root_position: _builtins.int = ...,
-        first_id: _builtins.int = ...,
-        parents: _abc.Iterable[_builtins.int] | None = ...,
-        tokens: _abc.Iterable[_builtins.int] | None = ...,
-        logprobs: _abc.Iterable[_builtins.float] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_id", b"first_id", "logprobs", b"logprobs", "parents", b"parents", "root_position", b"root_position", "session", b"session", "tokens", b"tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Grow: _TypeAlias = Grow  # noqa: Y015
-
-@_typing.final
-class Commit(_message.Message):
-    """Tokens were committed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_FIELD_NUMBER: _builtins.int
-    POSITION_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
-    """The session."""
-    position: _builtins.int
-    """Position of the root before this commit."""
-    @_builtins.property
-    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Tokens committed after it, in order. The last one is the new root."""
-
-    def __init__(
-        self,
-        *,
-        session: _builtins.int = ...,
-        position: _builtins.int = ...,
-        tokens: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "session", b"session", "tokens", b"tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Commit: _TypeAlias = Commit  # noqa: Y015
-
-@_typing.final
-class Limits(_message.Message):
-    """How far the draft may run ahead. A field that falls makes nothing in flight a violation."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_FIELD_NUMBER: _builtins.int
-    DEPTH_FIELD_NUMBER: _builtins.int
-    WIDTH_FIELD_NUMBER: _builtins.int
-    NODES_AHEAD_FIELD_NUMBER: _builtins.int
-    ERROR_SCALE_FIELD_NUMBER: _builtins.int
-    LINK_LAG_MICROS_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
-    """The session."""
-    depth: _builtins.int
-    """Longest path below the root."""
-    width: _builtins.int
-    """Leaves expanded in one draft pass."""
-    nodes_ahead: _builtins.int
-    """Live nodes in the draft's tree; 0 stops drafting and keeps the KV."""
-    error_scale: _builtins.float
-    """Scale of the draft's error in logits: its scores are log softmax(perturbed logits / error_scale)."""
-    link_lag_micros: _builtins.int
-    """Time from a commit to the first growth that knows it, in microseconds."""
-    def __init__(
-        self,
-        *,
-        session: _builtins.int = ...,
-        depth: _builtins.int = ...,
-        width: _builtins.int = ...,
-        nodes_ahead: _builtins.int = ...,
-        error_scale: _builtins.float = ...,
-        link_lag_micros: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "error_scale", b"error_scale", "link_lag_micros", b"link_lag_micros", "nodes_ahead", b"nodes_ahead", "session", b"session", "width", b"width"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Limits: _TypeAlias = Limits  # noqa: Y015
-
-@_typing.final
-class Capacity(_message.Message):
-    """Room for more sessions."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSIONS_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    sessions: _builtins.int
-    """Sessions that can still be opened."""
-    tokens: _builtins.int
-    """Tokens of KV that are still free."""
-    def __init__(
-        self,
-        *,
-        sessions: _builtins.int = ...,
-        tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions", "tokens", b"tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Capacity: _TypeAlias = Capacity  # noqa: Y015
-
-@_typing.final
-class Close(_message.Message):
-    """A session ends."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    DETAIL_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
-    """The session; 0 closes the stream."""
-    reason: Global___CloseReason.ValueType
-    """Why."""
-    detail: _builtins.str
-    """For people."""
-    def __init__(
-        self,
-        *,
-        session: _builtins.int = ...,
-        reason: Global___CloseReason.ValueType = ...,
-        detail: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "reason", b"reason", "session", b"session"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Close: _TypeAlias = Close  # noqa: Y015

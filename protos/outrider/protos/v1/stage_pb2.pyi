@@ -61,6 +61,9 @@ class StageMessage(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
+    announced: _builtins.int
+    """In a group with a rendezvous: so many bytes follow in torch.distributed, a StageMessage."""
     @_builtins.property
     def hello(self) -> Global___StageHello:
         """First in each direction."""
@@ -94,12 +97,13 @@ class StageMessage(_message.Message):
         move: Global___Move | None = ...,
         end: Global___SequenceEnd | None = ...,
         results: Global___Results | None = ...,
+        announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "begin", "segment", "move", "end", "results"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "begin", "segment", "move", "end", "results", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -147,8 +151,8 @@ class StageHello(_message.Message):
     @_builtins.property
     def rendezvous(self) -> _drafter_pb2.Rendezvous:
         """In a Hello to a stage, where torch.distributed carries this group's messages: where the two
-        meet once the stage has answered. The stream then carries Hello, empty messages and the reason
-        of its end alone.
+        meet once the stage has answered. The stream then carries Hello, empty messages, what is
+        announced and the reason of its end.
         """
 
     def __init__(
@@ -234,8 +238,6 @@ class SequenceBegin(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
-    CHOICE_FIELD_NUMBER: _builtins.int
     PREFIX_BLOCKS_FIELD_NUMBER: _builtins.int
     TREE_BLOCKS_FIELD_NUMBER: _builtins.int
     GRAMMAR_FIELD_NUMBER: _builtins.int
@@ -246,10 +248,6 @@ class SequenceBegin(_message.Message):
     """int32 each: the committed tokens, those of the prompt first."""
     prompt: _builtins.int
     """How many of them are the prompt's."""
-    seed: _builtins.int
-    """Keys the noise, with choice and position."""
-    choice: _builtins.int
-    """Index of this answer among the n answers of its request."""
     prefix_blocks: _builtins.bytes
     """int32 each: blocks that hold the KV of the first 64, 128, … tokens already."""
     tree_blocks: _builtins.bytes
@@ -260,7 +258,7 @@ class SequenceBegin(_message.Message):
     """Likeliest tokens wanted beside each token's own log-probability; not set: none at all."""
     @_builtins.property
     def sampling(self) -> _inference_pb2.Sampling:
-        """The request's sampling settings."""
+        """The request's sampling settings, seed and choice among them."""
 
     def __init__(
         self,
@@ -269,8 +267,6 @@ class SequenceBegin(_message.Message):
         tokens: _builtins.bytes = ...,
         prompt: _builtins.int = ...,
         sampling: _inference_pb2.Sampling | None = ...,
-        seed: _builtins.int = ...,
-        choice: _builtins.int = ...,
         prefix_blocks: _builtins.bytes = ...,
         tree_blocks: _builtins.bytes = ...,
         grammar: _builtins.str = ...,
@@ -278,7 +274,7 @@ class SequenceBegin(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "choice", b"choice", "grammar", b"grammar", "logprobs", b"logprobs", "prefix_blocks", b"prefix_blocks", "prompt", b"prompt", "sampling", b"sampling", "seed", b"seed", "sequence", b"sequence", "tokens", b"tokens", "tree_blocks", b"tree_blocks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "grammar", b"grammar", "logprobs", b"logprobs", "prefix_blocks", b"prefix_blocks", "prompt", b"prompt", "sampling", b"sampling", "sequence", b"sequence", "tokens", b"tokens", "tree_blocks", b"tree_blocks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015

@@ -1,4 +1,4 @@
-"""Payloads of the stream hold the same messages, as records or as messages of protobuf."""
+"""Payloads of the stream hold the same messages, as records."""
 
 from typing import Any
 
@@ -22,38 +22,36 @@ def commit(session: int) -> Commit:
     return Commit(session, 9, np.array([3, 4], np.int32))
 
 
-@pytest.mark.parametrize("records", [True, False])
 @given(of_target)
-def test_a_target_s_messages_survive_their_payloads(records: bool, messages: list[Any]) -> None:
-    found = [m for p in payloads.for_draft(messages, records) for m in payloads.from_target(p)]
+def test_a_target_s_messages_survive_their_payloads(messages: list[Any]) -> None:
+    found = [m for p in payloads.for_draft(messages) for m in payloads.from_target(p)]
     assert [plain(m) for m in found] == [plain(m) for m in messages]
 
 
 @given(of_draft.filter(bool))
 def test_a_draft_s_messages_survive_their_payload(messages: list[Any]) -> None:
-    found = payloads.from_draft(payloads.for_target(messages, True))
+    found = payloads.from_draft(payloads.for_target(messages))
     assert [plain(m) for m in found] == [plain(m) for m in payloads.joined(messages)]
 
 
-def test_commits_of_many_sessions_are_one_payload_for_who_reads_records() -> None:
+def test_commits_of_many_sessions_are_one_payload() -> None:
     commits = [commit(session) for session in range(16)]
-    assert len(list(payloads.for_draft(commits, True))) == 1
-    assert len(list(payloads.for_draft(commits, False))) == 16
+    assert len(list(payloads.for_draft(commits))) == 1
 
 
 def test_an_open_is_a_payload_itself_and_keeps_its_place() -> None:
     opening = Open(2, np.ones(9, np.int32), SamplingParams(), LIMITS, prompt=9)
     messages = [commit(1), LIMITS, opening, Close(1, CloseReason.FINISHED), commit(2)]
-    sent = list(payloads.for_draft(messages, True))
-    assert [pb.TargetMessage.FromString(p).WhichOneof("body") for p in sent] == [
-        "records",
-        "open",
-        "records",
+    sent = [payloads.from_target(payload) for payload in payloads.for_draft(messages)]
+    assert [[type(m) for m in one] for one in sent] == [
+        [Commit, Limits],
+        [Open],
+        [Close, Commit],
     ]
 
 
 def test_growth_that_follows_on_is_one_record() -> None:
-    payload = payloads.for_target([grow(1, 2), grow(3, 2)], True)
+    payload = payloads.for_target([grow(1, 2), grow(3, 2)])
     (whole,) = payloads.from_draft(payload)
     assert plain(whole) == plain(grow(1, 4))
 
@@ -73,5 +71,18 @@ RECORDS = written([commit(1), commit(2)], RecordWriter(body_for_draft), 0.0)
 )
 def test_records_that_are_none_break_the_rules(data: bytes, says: str) -> None:
     payload = pb.TargetMessage(records=data).SerializeToString()
+    with pytest.raises(ProtocolViolation, match=says):
+        payloads.from_target(payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (b"\xff garbage", "no message"),
+        (b"", "unexpected message: None"),
+        (pb.TargetMessage(choice=pb.Choice()).SerializeToString(), "unexpected message: choice"),
+    ],
+)
+def test_what_holds_no_records_breaks_the_rules(payload: bytes, says: str) -> None:
     with pytest.raises(ProtocolViolation, match=says):
         payloads.from_target(payload)

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contract.settings import MAX_CONTEXT, MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.link.codec import encode_for_draft, encode_for_target
+from outrider.worker.link.payloads import for_draft, for_target
 from outrider.worker.link.rate_limit import (
     BURST,
     MIN_BYTES,
@@ -18,7 +18,7 @@ from outrider.worker.link.rate_limit import (
     tokens_of_record,
 )
 from outrider.worker.link.wire import Capacity, FromDraft, Grow, Limits, Open
-from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
 from outrider.worker.tree.growth import Growth
 
 
@@ -54,9 +54,11 @@ def test_large_messages_count_by_their_size() -> None:
 def whole(context: int) -> int:
     """Bytes of an Open with a whole context of the ids that take most room."""
     tokens = np.full(context, 2**31 - 1, np.int32)
-    sampling = SamplingParams(temperature=0.8, top_k=50, top_p=0.9, min_p=0.1, seed=2**64 - 1)
+    biases = tuple((token, 1.0) for token in range(MAX_BIASES))
+    sampling = SamplingParams(temperature=0.8, seed=2**64 - 1, logit_bias=biases)
     limits = Limits(2**63, 64, 64, 512, 1.5, 10**6)
-    return len(encode_for_draft(Open(2**63, tokens, sampling, limits, len(tokens))))
+    (payload,) = for_draft([Open(2**63, tokens, sampling, limits, len(tokens), "00-a-b-01")])
+    return len(payload)
 
 
 @pytest.mark.parametrize("context", [64, 90_000, MAX_CONTEXT])
@@ -84,7 +86,7 @@ def test_a_draft_may_send_all_nodes_of_every_session_at_once(sessions: int) -> N
     logprobs = np.zeros(MAX_NODES_AHEAD, np.float32)
     grow = Grow(2**63, Growth(2**30, 2**62, ids, tokens, logprobs))
     parts: list[FromDraft] = [grow, Capacity(9, 9)]
-    size = len(encode_for_target(parts * sessions))
+    size = len(for_target(parts * sessions))
     assert size <= max_bytes_of_draft(sessions)
     TokenBucket.of_draft(0.0, sessions).spend(size, 0.0)
 

@@ -14,11 +14,12 @@ from outrider.worker.link import records
 from outrider.worker.link.records import (
     ALIGNMENT,
     CAPACITY,
+    CLOSE,
     COMMIT,
     GROW,
     HEADER,
     LIMITS,
-    MESSAGE,
+    OPEN,
     RecordReader,
     RecordWriter,
     body_for_draft,
@@ -71,9 +72,14 @@ opens = st.builds(
     Open,
     u64,
     tokens,
-    st.builds(SamplingParams, temperature=st.sampled_from([0.0, 0.5]), seed=u64),
+    st.builds(
+        SamplingParams,
+        *(floats, u32, floats, floats, u64, u32, floats, floats, floats),
+        st.lists(st.tuples(st.integers(0, 2**31 - 1), floats), max_size=5).map(tuple),
+    ),
     limits,
     u32,
+    st.text(max_size=55),
 )
 of_target = st.lists(st.one_of(opens, st.builds(Commit, u64, u32, tokens), limits, closes))
 of_draft = st.lists(st.one_of(grows(), st.builds(Capacity, u32, u64), closes))
@@ -142,13 +148,14 @@ def test_no_changed_byte_ends_a_reader_otherwise(messages: list[Any], data: st.D
     ("kind", "body", "says"),
     [
         (GROW, bytes(3), "a record's body of 3 bytes"),
-        (GROW, records._GROW.pack(1, 2, 2, 3) + bytes(16), "kind 1 with a body of 40 bytes"),
-        (GROW, records._GROW.pack(1, 2, 2**32 - 1, 3), "kind 1 with a body of 24 bytes"),
-        (CAPACITY, bytes(15), "kind 4 with a body of 15 bytes"),
+        (GROW, records._GROW.pack(1, 2, 2, 3) + bytes(16), "kind 5 with a body of 40 bytes"),
+        (GROW, records._GROW.pack(1, 2, 2**32 - 1, 3), "kind 5 with a body of 24 bytes"),
+        (CAPACITY, bytes(15), "kind 6 with a body of 15 bytes"),
         (COMMIT, bytes(16), "kind 2 with a body"),
         (LIMITS, bytes(28), "kind 3 with a body"),
-        (MESSAGE, b"\xff garbage", "no message"),
-        (MESSAGE, b"", "unexpected message from a draft: None"),
+        (OPEN, bytes(92), "kind 1 with a body"),
+        (CLOSE, records._CLOSE.pack(1, 1, 3) + b"hi", "kind 4 with a body of 18 bytes"),
+        (CLOSE, records._CLOSE.pack(1, 1, 1) + b"\xff", "no UTF-8"),
         (77, b"", "kind 77"),
     ],
 )
@@ -159,8 +166,22 @@ def test_a_body_that_is_no_message_is_refused(kind: int, body: bytes, says: str)
 
 def test_a_target_is_sent_no_growth() -> None:
     reader: RecordReader[Any] = RecordReader(message_from_target, MAX_BYTES)
-    with pytest.raises(LinkBroken, match="kind 1 with a body of 24"):
+    with pytest.raises(LinkBroken, match="kind 5 with a body of 24"):
         list(reader.read(record(GROW, records._GROW.pack(1, 2, 0, 1))))
+
+
+def test_an_open_whose_counts_do_not_fit_is_refused() -> None:
+    sent = Open(1, np.arange(3, dtype=np.int32), SamplingParams(), Limits(1, 8, 4, 32, 1.0), 3)
+    kind, body = body_for_draft(sent)
+    reader: RecordReader[Any] = RecordReader(message_from_target, MAX_BYTES)
+    with pytest.raises(LinkBroken, match="kind 1 with a body of 100"):
+        list(reader.read(record(kind, body[:-4])))
+
+
+def test_a_reason_that_is_not_known_says_that_rules_were_broken() -> None:
+    closing = record(CLOSE, records._CLOSE.pack(7, 77, 2) + b"hi")
+    ((message, _, _),) = from_draft().read(closing)
+    assert message == Close(7, CloseReason.INVALID, "hi")
 
 
 def test_a_record_out_of_turn_is_refused() -> None:

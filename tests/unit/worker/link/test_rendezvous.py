@@ -1,26 +1,22 @@
 """A target and a draft that meet in a store of torch.distributed, by the target's offer."""
 
-import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken
-from outrider.worker.link.joining import Joining, join, open_rendezvous
+from outrider.worker.link.distributed import join, open_rendezvous
 
 
 def test_a_target_and_a_draft_join_by_what_the_offer_says() -> None:
-    async def both() -> None:
-        rendezvous = open_rendezvous("127.0.0.1:50052")
-        offer = pb.Rendezvous.FromString(rendezvous.offer().SerializeToString())
-        assert offer.host == "127.0.0.1"
-        pairs = await asyncio.gather(
-            Joining().run(rendezvous.join), Joining().run(lambda: join(offer))
-        )
-        for pair in pairs:
-            pair.close()
-
-    asyncio.run(both())
+    rendezvous = open_rendezvous("127.0.0.1:50052")
+    offer = pb.Rendezvous.FromString(rendezvous.offer().SerializeToString())
+    assert offer.host == "127.0.0.1"
+    with ThreadPoolExecutor(2) as pool:
+        target, draft = pool.submit(rendezvous.join), pool.submit(join, offer)
+        for joined in (target, draft):
+            joined.result().close()
 
 
 def test_two_links_of_one_target_join_apart() -> None:
@@ -40,4 +36,4 @@ def test_two_links_of_one_target_join_apart() -> None:
 )
 def test_an_offer_of_nowhere_breaks_the_link(offer: pb.Rendezvous) -> None:
     with pytest.raises(LinkBroken, match="cannot be joined"):
-        asyncio.run(Joining().run(lambda: join(offer)))
+        join(offer)

@@ -14,8 +14,8 @@ from outrider.worker.api.prompt import Chat, Prompt
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely
 from outrider.worker.api.response_format import ResponseFormat
-from outrider.worker.link.codec import sampling_params
 from outrider.worker.messages import Finish
+from outrider.worker.sampling.message import sampling_params
 
 FINISH_REASONS = {
     Finish.STOP: pb.FINISH_REASON_STOP,

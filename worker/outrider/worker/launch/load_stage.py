@@ -21,7 +21,7 @@ from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.launch.loaded import ROW_CAPACITY, start_rank_group
 from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import pass_seconds, warm_up_stage
-from outrider.worker.link import joining
+from outrider.worker.link import distributed
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
@@ -167,7 +167,7 @@ def load_layers(
 def load_torch() -> None:
     """Load what a distributed group takes, before others wait for it; raises `ModelError`."""
     try:
-        joining.require()
+        distributed.require()
     except LinkBroken as error:
         raise ModelError(f"settings.pipeline.link: distributed cannot be had: {error}") from None
 

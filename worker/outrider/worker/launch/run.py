@@ -21,7 +21,7 @@ from outrider.worker.launch.build_pipelined import build_pipelined
 from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.prepare import Models
-from outrider.worker.link import joining
+from outrider.worker.link import distributed
 from outrider.worker.messages import Failed, Ready
 from outrider.worker.parallel.placement import engines_processors
 
@@ -64,7 +64,7 @@ def run_engine(settings: WorkerSettings, models: Models, transport: Transport) -
 def require_distributed() -> None:
     """Load what links of a target go through, before any is up; raise `ModelError`."""
     try:
-        joining.require()
+        distributed.require()
     except LinkBroken as error:
         link = LinkTransport.DISTRIBUTED
         raise ModelError(f"settings.link: {link} is not possible: {error}") from None

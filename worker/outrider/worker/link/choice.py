@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PairRefused, ProtocolViolation
+from outrider.worker.link.distributed import Rendezvous, open_rendezvous
 from outrider.worker.link.handshake import DraftHello, TargetHello
-from outrider.worker.link.joining import Rendezvous, open_rendezvous
 from outrider.worker.link.meeting import Meeting, Memory, hand_over
 from outrider.worker.messages import Identity
 

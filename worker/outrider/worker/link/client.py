@@ -1,9 +1,9 @@
 """The target's streams to its drafts: connection, Hello, messages, reconnection.
 
 Runs on a thread of the engine's process, where bytes become messages: that is off the path of the
-engine's loop, which owns sessions and trees. A direct link, through shared memory or
-torch.distributed, is the engine's own; its stream is here, for liveness. The loss of a draft costs
-only its nodes: the engine gets a `LinkDown`, and connecting is tried again.
+engine's loop, which owns sessions and trees. A direct link, through shared memory, is the engine's
+own; its stream is here, for liveness. The loss of a draft costs only its nodes: the engine gets a
+`LinkDown`, and connecting is tried again.
 """
 
 import asyncio
@@ -13,11 +13,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import grpc
 
 from outrider.contract.settings import LinkTransport
+from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import (
     LinkBroken,
     PairRefused,
@@ -28,8 +30,8 @@ from outrider.worker.errors import (
 from outrider.worker.host.peers import Options, beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
+from outrider.worker.link.distributed import LEFT_SECONDS, Carrier
 from outrider.worker.link.handshake import DraftHello
-from outrider.worker.link.joining import Joining, Rendezvous
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.retries import Retries
@@ -47,15 +49,10 @@ from outrider.worker.messages import (
     ToPeer,
 )
 
-if TYPE_CHECKING:
-    from outrider.worker.link.process_pair import ProcessPair
-
 logger = logging.getLogger(__name__)
 
 PAIR = "/outrider.protos.v1.Drafter/Pair"
 HELLO_SECONDS = 10.0
-LEFT_SECONDS = 1.0
-"""Longest that a stream outlives what carries its link, which ends with the process."""
 FALLBACK_SECONDS = 60.0
 """Time for which a direct link that broke goes over gRPC at least."""
 MAX_HELLO_BYTES = 1 << 20
@@ -107,15 +104,12 @@ class DraftLinks:
     identity: Identity
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
-    _outgoing: dict[int, SendQueue] = field(default_factory=dict)
-    """Of links that are not direct."""
-    _reads_records: set[int] = field(default_factory=set)
-    """Links to drafts that do."""
+    _outgoing: dict[int, Callable[[bytes], None]] = field(default_factory=dict)
+    """What sends the payloads of links that are not direct."""
     _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
-    """Of links that are direct: set when the engine has lost one."""
+    """Set when what carries a link beside its stream is lost."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     """Links that were cancelled and have not ended yet."""
-    _joining: Joining = field(default_factory=Joining)
     _next_link: int = 1
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
@@ -138,13 +132,13 @@ class DraftLinks:
         for message in messages:
             by_link.setdefault(message.link, []).extend(message.messages)
         for link, parts in by_link.items():
-            queue = self._outgoing.get(link)
-            if queue is not None:
-                for payload in payloads.for_draft(parts, link in self._reads_records):
-                    queue.put(payload)
+            put = self._outgoing.get(link)
+            if put is not None:
+                for payload in payloads.for_draft(parts):
+                    put(payload)
 
     def lose(self, link: int, error: WorkerError) -> None:
-        """End the stream of a direct link that the engine has lost."""
+        """End the stream of a link that has lost what carries it."""
         lost = self._lost.get(link)
         if lost is not None and not lost.done():
             lost.set_result(error)
@@ -218,19 +212,25 @@ class DraftLinks:
         number = self._next_link
         self._next_link += 1
         lost: asyncio.Future[WorkerError] = asyncio.get_running_loop().create_future()
-        is_direct = chosen.transport is not LinkTransport.GRPC
+        self._lost[number] = lost
+        is_direct = chosen.transport is LinkTransport.SHARED_MEMORY
+        carrier = self._carrier(number, chosen, outgoing)
+        if carrier is not None:
+            answers = carrier.payloads(answers, pb.DraftMessage)
         reading = asyncio.create_task(self._read(number, answers, is_direct))
         full = asyncio.create_task(outgoing.full.wait())
         ends: tuple[asyncio.Future[Any], ...] = (reading, full, lost)
         is_announced = False
         try:
-            news = await self._news(LinkUp(number, draft.allowed, draft.room), chosen, reading)
-            if is_direct:
-                self._lost[number] = lost
+            up = LinkUp(number, draft.allowed, draft.room)
+            news: LinkUp | DirectLinkUp = up
+            if chosen.memory is not None:
+                news = self._through_memory(up, chosen.memory)
+            elif carrier is not None:
+                await _joined(carrier, reading)
+                self._outgoing[number] = carrier.send
             else:
-                self._outgoing[number] = outgoing
-                if draft.reads_records:
-                    self._reads_records.add(number)
+                self._outgoing[number] = outgoing.put
             self._announce(link, news, draft, chosen)
             is_announced = True
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -242,8 +242,9 @@ class DraftLinks:
         finally:
             reading.cancel()
             full.cancel()
+            if carrier is not None:
+                carrier.close()
             self._outgoing.pop(number, None)
-            self._reads_records.discard(number)
             self._lost.pop(number, None)
             if is_announced:
                 self.to_engine(LinkDown(number))
@@ -267,35 +268,19 @@ class DraftLinks:
             *(link.status.address, chosen.transport, chosen.detail and f"({chosen.detail})"),
         )
 
-    async def _news(
-        self, up: LinkUp, chosen: Chosen, reading: "asyncio.Task[None]"
-    ) -> LinkUp | DirectLinkUp:
-        """Return the news of a link; raise `LinkBroken`, or why its stream has ended."""
-        if chosen.memory is not None:
-            return self._through_memory(up, chosen.memory)
-        if chosen.rendezvous is not None:
-            return await self._joined(up, chosen.rendezvous, reading)
-        return up
-
-    async def _joined(
-        self, up: LinkUp, rendezvous: Rendezvous, reading: "asyncio.Task[None]"
-    ) -> DirectLinkUp:
-        """Join the draft, unless it ends the stream first."""
-        joining = asyncio.create_task(self._joining.run(rendezvous.join))
-        try:
-            await asyncio.wait({joining, reading}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            joining.add_done_callback(_close_joined)
-            joining.cancel()
-            raise
-        if not joining.done():
-            joining.cancel()
-            reading.result()
-            raise LinkBroken("the stream ended before the draft had joined")
-        pair = joining.result()
-        from outrider.worker.link.distributed import target_end  # loads torch
-
-        return DirectLinkUp(up, target_end(up.link, pair, self.identity))
+    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> Carrier | None:
+        """Begin to join the draft of a link through torch.distributed; None: of another."""
+        if chosen.rendezvous is None:
+            return None
+        own = self.identity
+        return Carrier(
+            chosen.rendezvous.join,
+            pb.TargetMessage,
+            outgoing.put,
+            partial(self.lose, number),
+            max_bytes_of_draft(own.sessions),
+            max_unread_bytes(own.context, own.sessions),
+        )
 
     def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
         """Return the news of a link through shared memory; raise `LinkBroken`, with it closed."""
@@ -353,10 +338,17 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     raise error
 
 
-def _close_joined(joining: "asyncio.Task[ProcessPair]") -> None:
-    """Close the pair of a task that nobody waits for any more, if it has one."""
-    if not joining.cancelled() and joining.exception() is None:
-        joining.result().close()
+async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
+    """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
+    joined = asyncio.wrap_future(carrier.joined)
+    try:
+        await asyncio.wait({joined, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not joined.done():
+            reading.result()
+            raise LinkBroken("the stream ended before the draft had joined")
+        joined.result()
+    finally:
+        joined.cancel()
 
 
 def reason(error: Exception) -> str:

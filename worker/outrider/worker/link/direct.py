@@ -1,7 +1,6 @@
 """Direct link: messages of one peer, read and written by the engine's own thread.
 
-What carries its bytes is `shared_memory` or `distributed`. A link that is not direct goes over the
-gRPC stream, on a thread of its own.
+What carries its bytes is `shared_memory`. A link that is not direct has a thread of its own.
 """
 
 from collections.abc import Sequence

@@ -1,119 +1,204 @@
-"""Link through torch.distributed: records in slots, which the engines send themselves.
+"""Links through torch.distributed: payloads of a gRPC stream travel beside it, announced on it.
 
-Leaves the way of slots to `slots`, bytes of messages to `records`, and how the two processes find
-each other to `joining`.
+For links of drafts and of stages alike. The two processes meet in a store of one, whose port and a
+random prefix the other is told; these protect nothing: whoever reaches the port may join
+(docs/decisions/0018). Hello, liveness and the reason of an end stay on the stream. Leaves what
+payloads hold to the callers, and torch, which is loaded where a pair is joined, to `process_pair`.
 """
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import asyncio
+import contextlib
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from outrider.worker.errors import ProtocolViolation
-from outrider.worker.link.process_pair import ProcessPair
-from outrider.worker.link.rate_limit import (
-    UNREAD_BYTES,
-    TokenBucket,
-    max_bytes_of_draft,
-    max_bytes_of_target,
-    max_unread_bytes,
-)
-from outrider.worker.link.records import (
-    NOT_TIMED,
-    RecordReader,
-    RecordWriter,
-    body_for_draft,
-    body_for_target,
-    message_from_draft,
-    message_from_target,
-    written,
-)
-from outrider.worker.link.slots import Slot, Slots
-from outrider.worker.messages import FromPeer, Identity
+from google.protobuf.message import DecodeError
+
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
+from outrider.worker.host.address import address_towards
+
+if TYPE_CHECKING:
+    from outrider.worker.link.process_pair import ProcessPair
+
+SECONDS = 15.0
+"""Longest that one side waits for the other. torch's store asks DNS for the name of the address it
+connects to: 5 seconds for each answer that is lost, seen in 1 of 20 joinings on loopback."""
+LEFT_SECONDS = 1.0
+"""Longest that the stream has for saying why the other has left."""
+PREFIX_BYTES = 16
+MAX_PORT = 1 << 16
+HOST, GUEST = 0, 1
+"""Numbers of the two in their group: whoever opened the store, and the other."""
 
 
-@dataclass(slots=True)
-class DistributedLink:
-    """One end of a link, a `DirectLink`; for the engine's thread alone."""
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """An open store, for one other process: a target's for a draft, a stage's for the next one."""
 
-    link: int
-    slots: Slots
-    writer: RecordWriter[Any]
-    reader: RecordReader[Any]
-    token_bucket: TokenBucket
-    max_unread: int
-    """Bytes that may wait for room."""
-    _unsent: bytearray = field(default_factory=bytearray)
+    host: str
+    """Address of this process, as the other reaches it."""
+    port: int
+    prefix: str
+    store: Any
 
-    def send(self, messages: Sequence[Any]) -> None:
-        """Send messages; keep what has no room, up to `max_unread` bytes."""
-        records = written(messages, self.writer, NOT_TIMED)
-        count = 0 if self._unsent else self.slots.write(records)
-        if count < len(records):
-            self._unsent += memoryview(records)[count:]
-            self._send_unsent()
-            if len(self._unsent) > self.max_unread:
-                raise ProtocolViolation(f"more than {self.max_unread} bytes were left unread")
+    def offer(self) -> pb.Rendezvous:
+        """Return what the other has to know."""
+        return pb.Rendezvous(host=self.host, port=self.port, prefix=self.prefix)
 
-    def receive(self) -> list[FromPeer]:
-        """Read the slots that have come: the messages of each together."""
-        parts = [self._messages(slot) for slot in self.slots.take()]
-        if self._unsent:
-            self._send_unsent()
-        self.slots.acknowledge()
-        return [part for part in parts if part.messages]
+    def join(self) -> "ProcessPair":
+        """Wait for the other; raise `LinkBroken`."""
+        return _pair(self.store, self.prefix, HOST, self.host)
 
-    def fall_asleep(self) -> bool:
-        """Have the bell rung; False if there is something to do already."""
-        return self.slots.fall_asleep()
 
-    def awake(self, woken: bool) -> None:
-        """End a sleep."""
-        self.slots.awake(woken)
+def require() -> None:
+    """Load what joining takes, a matter of seconds; raise `LinkBroken`, saying what is missing."""
+    from outrider.worker.host.rendezvous import lacking
 
-    def fileno(self) -> int:
-        """Return the bell's descriptor."""
-        return self.slots.fileno()
+    if missing := lacking():
+        raise LinkBroken(missing)
+    from outrider.worker.link import process_pair  # noqa: F401
+
+
+def open_rendezvous(other: str) -> Rendezvous:
+    """Open a store for the process at an address; raise `LinkBroken`."""
+    from outrider.worker.host.rendezvous import open_store
+
+    host = other.rpartition(":")[0].strip("[]")
+    try:
+        own = address_towards(host)
+        store, port = open_store("", 0, 2, SECONDS)
+    except (OSError, RuntimeError) as error:
+        raise LinkBroken(f"{other} has nowhere to join: {error}") from None
+    return Rendezvous(own, port, secrets.token_hex(PREFIX_BYTES), store)
+
+
+def join(offer: pb.Rendezvous) -> "ProcessPair":
+    """Join the process that sent `offer`; raise `LinkBroken`."""
+    from outrider.worker.host.rendezvous import join_store
+
+    where = f"{offer.host}:{offer.port}"
+    if not 0 < offer.port < MAX_PORT:
+        raise LinkBroken(f"the store at {where} cannot be joined: there is no such port")
+    try:
+        own = address_towards(offer.host)
+        store = join_store(offer.host, offer.port, 2, SECONDS)
+    except (OSError, RuntimeError) as error:
+        raise LinkBroken(f"the store at {where} cannot be joined: {error}") from None
+    return _pair(store, offer.prefix, GUEST, own)
+
+
+def _pair(store: Any, prefix: str, number: int, host: str) -> "ProcessPair":
+    from outrider.worker.host.rendezvous import prefix_store
+    from outrider.worker.link.process_pair import ProcessPair
+
+    return ProcessPair(prefix_store(prefix, store), number, host, SECONDS)
+
+
+class Carrier:
+    """Payloads of one stream, both ways: a thread sends them, another one receives them."""
+
+    def __init__(
+        self,
+        join: "Callable[[], ProcessPair]",
+        said: type[Any],
+        announce: Callable[[bytes], None],
+        lost: Callable[[WorkerError], None],
+        max_bytes: int,
+        max_unread: int,
+    ) -> None:
+        """Begin to join, on a thread; what is sent before the other has joined waits for it.
+
+        `said`: the message of the stream whose field `announced` says how many bytes follow;
+        `announce` sends one. `lost` is called on this loop with the reason why nothing more can be
+        sent. `max_bytes`: largest payload of the other; `max_unread`: bytes that may wait for it.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._said = said
+        self._announce = announce
+        self._lost = lost
+        self._max_bytes = max_bytes
+        self._max_unread = max_unread
+        self._closed = threading.Event()
+        self._sending, self._receiving = (ThreadPoolExecutor(1, way) for way in ("out", "in"))
+        self.sent_bytes = self._gone_bytes = 0
+        """Each changed by one thread alone."""
+        self.joined: Future[ProcessPair] = self._sending.submit(join)
+        """The pair, once the other has joined; else why it has not."""
+        self.joined.add_done_callback(partial(self._sent, 0))
+
+    def send(self, payload: bytes) -> None:
+        """Announce a payload, and send it after all others; for one thread."""
+        if self._closed.is_set():
+            return
+        self._announce(self._said(announced=len(payload)).SerializeToString())
+        self.sent_bytes += len(payload)
+        if self.sent_bytes - self._gone_bytes > self._max_unread:
+            self._lose(ProtocolViolation(f"more than {self._max_unread} bytes were left unread"))
+        sent = self._sending.submit(lambda: self.joined.result().send(payload))
+        sent.add_done_callback(partial(self._sent, len(payload)))
+
+    async def payloads(
+        self, stream: AsyncIterator[bytes], heard: type[Any]
+    ) -> AsyncIterator[bytes]:
+        """Yield what a stream announces, in order, and what it says itself.
+
+        `heard`: the message of the stream. Raises what the stream does, `ProtocolViolation` for a
+        payload that is too large, and `LinkBroken` if one does not come.
+        """
+        async for payload in stream:
+            size = _announced(heard, payload)
+            if size > self._max_bytes:
+                raise ProtocolViolation(f"a message of {size} bytes; {self._max_bytes} are allowed")
+            if not size:
+                yield payload
+                continue
+            if self._closed.is_set():
+                return
+            coming = self._receiving.submit(lambda size=size: self.joined.result().receive(size))
+            try:
+                received = await asyncio.wrap_future(coming)
+            except PeerLeft as error:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LEFT_SECONDS):
+                        async for _ in stream:
+                            pass
+                        return
+                raise LinkBroken(str(error)) from None
+            yield received
 
     def close(self) -> None:
-        """End the connections."""
-        self.slots.close()
+        """End the connections, now or once they are there; what waits is dropped."""
+        self._closed.set()
+        for way in (self._sending, self._receiving):
+            way.shutdown(wait=False, cancel_futures=True)
+        self.joined.add_done_callback(_close)
 
-    def _messages(self, slot: Slot) -> FromPeer:
-        """Read a slot, which costs tokens as a record does, and its records."""
-        now = time.monotonic()
-        self.token_bucket.spend_record(0, now)
-        messages = []
-        for message, size, _ in self.reader.read(slot.data):
-            self.token_bucket.spend_record(size, now)
-            messages.append(message)
-        return FromPeer(self.link, messages, slot.arrived)
+    def _sent(self, size: int, done: "Future[Any]") -> None:
+        """Count what was sent, on its thread; a peer that has left ends its stream, too."""
+        self._gone_bytes += size
+        error = None if done.cancelled() else done.exception()
+        seconds = LEFT_SECONDS if isinstance(error, PeerLeft) else 0.0
+        if error is not None and not self._closed.wait(seconds):
+            self._lose(LinkBroken(str(error) or type(error).__name__))
 
-    def _send_unsent(self) -> None:
-        with memoryview(self._unsent) as unsent:
-            count = self.slots.write(unsent)
-        del self._unsent[:count]
-
-
-def target_end(link: int, pair: ProcessPair, own: Identity) -> DistributedLink:
-    """Return a target's end of a link, by its own limits."""
-    return DistributedLink(
-        link,
-        Slots(pair),
-        RecordWriter(body_for_draft),
-        RecordReader(message_from_draft, max_bytes_of_draft(own.sessions)),
-        TokenBucket.of_draft(time.monotonic(), own.sessions),
-        max_unread_bytes(own.context, own.sessions),
-    )
+    def _lose(self, error: WorkerError) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
+            self._loop.call_soon_threadsafe(self._lost, error)
 
 
-def draft_end(link: int, pair: ProcessPair, own: Identity) -> DistributedLink:
-    """Return a draft's end of a link, by its own limits."""
-    return DistributedLink(
-        link,
-        Slots(pair),
-        RecordWriter(body_for_target),
-        RecordReader(message_from_target, max_bytes_of_target(own.context)),
-        TokenBucket.of_target(time.monotonic(), own.context, own.sessions),
-        UNREAD_BYTES,
-    )
+def _announced(message: type[Any], payload: bytes) -> int:
+    """Return the bytes that a message announces; 0: it is another one, or none."""
+    try:
+        return int(message.FromString(payload).announced)
+    except DecodeError:
+        return 0
+
+
+def _close(joined: "Future[ProcessPair]") -> None:
+    if not joined.cancelled() and joined.exception() is None:
+        joined.result().close()

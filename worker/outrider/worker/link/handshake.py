@@ -18,7 +18,8 @@ from outrider.worker.model import vocabulary
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""Version of Hello and of the records that follow it."""
 MAX_VOCABULARY_BLOCKS = 1 << 16
 
 
@@ -30,7 +31,6 @@ class TargetHello:
     """[target's vocabulary] the ids that this draft may propose."""
     shares_memory: bool
     """It can share memory with a draft that says the same."""
-    reads_records: bool
     distributed: bool = False
     """It joins a draft that says the same in torch.distributed."""
 
@@ -44,7 +44,6 @@ class DraftHello:
     room: Room
     allowed: NDArray[np.bool_]
     """[own vocabulary] ids on which both tokenizers agree."""
-    reads_records: bool = False
     meeting: pb.Meeting | None = None
     """Where it takes memory to share; None: it shares none."""
     distributed: bool = False
@@ -77,10 +76,7 @@ def _hello(identity: Identity) -> pb.Hello:
         vocabulary_block=VOCABULARY_BLOCK,
         vocabulary_hashes=identity.hashes.tolist(),
         vocabulary_outputs=identity.outputs,
-        capacity=pb.Capacity(
-            sessions=identity.sessions, tokens=identity.sessions * identity.context
-        ),
-        reads_records=True,
+        sessions=identity.sessions,
         transports=_transports(identity),
     )
 
@@ -97,14 +93,13 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     _check_protocol(draft)
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
     allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
-    room = Room(draft.capacity.sessions, draft.context_length)
+    room = Room(draft.sessions, draft.context_length)
     meeting = draft.meeting if _shares_memory(draft) and draft.HasField("meeting") else None
     return DraftHello(
         draft.revision,
         draft.incarnation,
         room,
         allowed,
-        draft.reads_records,
         meeting,
         _distributed(draft),
     )
@@ -116,9 +111,7 @@ def accept_target(own: Identity, payload: bytes) -> TargetHello:
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
-    return TargetHello(
-        _mask(agreed, size), _shares_memory(target), target.reads_records, _distributed(target)
-    )
+    return TargetHello(_mask(agreed, size), _shares_memory(target), _distributed(target))
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:

@@ -1,92 +1,121 @@
-"""Pair of processes over torch.distributed: arrays sent from point to point, with gloo.
+"""Pair of processes in torch.distributed: bytes from one to the other, by gloo or NCCL.
 
-A group of two with connections of its own, beside any other group of either process. gloo sends to
-a receive that was posted; one that was posted ahead saves a way there and back. Leaves what the
-arrays hold to the caller. Loads torch.
+NCCL carries them where both compute on GPUs, two different ones, else gloo. Receives are for bytes
+that the other has announced: one that is posted earlier would keep a GPU busy until they come
+(docs/decisions/0018). Loads torch.
 """
 
-import contextlib
 import os
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
+import torch.distributed as dist
 
 from outrider.worker.errors import LinkBroken, PeerLeft
-from outrider.worker.host.rendezvous import gloo
+from outrider.worker.host.rendezvous import gloo, prefix_store
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
-"""Environment variable, torch's own: the network interface that carries the arrays."""
-FOR_EVER = timedelta(days=365)
-AT_ONCE = timedelta(milliseconds=1)
-"""The shortest that a wait can be."""
-ARRAYS, NEVER = 0, 1
-"""Tags: of arrays, and of one that never comes."""
+"""Environment variable, torch's own: the network interface that gloo takes."""
+LOST_PEER = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""Environment variable, torch's own: 0 keeps a peer that is gone from ending this process."""
+TRANSFER = timedelta(seconds=30)
+"""Longest that announced bytes are on their way."""
+GPU = "cuda:0"
+
+Groups = tuple[Any, Any]
+"""Groups of the two: from number 0 to 1, and back."""
 
 
-class Transfer:
-    """An array on its way; it must not be written before it has been sent, nor read before it has
-    come."""
+class Backend(NamedTuple):
+    """Library that carries bytes."""
 
-    __slots__ = ("_work", "array")
+    open: Callable[[Any, int, str, timedelta], Groups]
+    device: str
+    """Device that holds the bytes, as torch calls it."""
 
-    def __init__(self, work: Any, array: NDArray[Any]) -> None:
-        self._work = work
-        self.array = array
 
-    def wait(self) -> None:
-        """Wait until it has been sent or has come; raise `PeerLeft`."""
-        try:
-            self._work.wait(FOR_EVER)
-        except RuntimeError as error:
-            raise PeerLeft(reason(error)) from None
+def own_gpu() -> str:
+    """Return the id of the GPU that this process computes on; empty: it computes on none."""
+    return str(torch.cuda.get_device_properties(GPU).uuid) if torch.cuda.is_initialized() else ""
+
+
+def open_gloo(store: Any, number: int, host: str, wait: timedelta) -> Groups:
+    """Return one group for both ways; raises `RuntimeError`."""
+    options = gloo._Options()
+    options._timeout, options._threads = wait, 1
+    interface = os.environ.get(INTERFACE, "")
+    where = {"interface": interface} if interface else {"hostname": host}
+    options._devices = [gloo.create_device(**where)]
+    group = gloo(store, number, 2, options)
+    return group, group
+
+
+def open_nccl(store: Any, number: int, host: str, wait: timedelta) -> Groups:
+    """Return a group for each way: in one, a send and a receive would wait for each other."""
+    os.environ.setdefault(LOST_PEER, "0")
+    nccl: Any = dist.ProcessGroupNCCL
+    ways = (prefix_store(way, store) for way in ("there", "back"))
+    there, back = (nccl(way, number, 2, nccl.Options()) for way in ways)
+    return there, back
+
+
+BACKENDS = {False: Backend(open_gloo, "cpu"), True: Backend(open_nccl, GPU)}
+"""By whether each side has a GPU of its own."""
 
 
 class ProcessPair:
-    """This process and one other. Any thread may send; arrays arrive in the order of sending."""
+    """This process and one other; a thread may send while another receives."""
 
-    def __init__(self, store: Any, rank: int, host: str, seconds: float) -> None:
+    def __init__(
+        self,
+        store: Any,
+        number: int,
+        host: str,
+        seconds: float,
+        gpu: str | None = None,
+        backends: Mapping[bool, Backend] = BACKENDS,
+    ) -> None:
         """Meet the other in `store`, one of torch's, as number 0 or 1; both must come in time.
 
-        `host` is this process's own address that the other can reach, unless `GLOO_SOCKET_IFNAME`
-        names an interface. Raises `LinkBroken`.
+        `host`: this process's own address that the other can reach, unless `GLOO_SOCKET_IFNAME`
+        names an interface. `gpu`: as `own_gpu`, which None asks. Raises `LinkBroken`.
         """
-        options = gloo._Options()
-        options._timeout = timedelta(seconds=seconds)
-        options._threads = 1
-        interface = os.environ.get(INTERFACE, "")
-        where = {"interface": interface} if interface else {"hostname": host}
+        own = own_gpu() if gpu is None else gpu
         try:
-            options._devices = [gloo.create_device(**where)]
-            self._group = gloo(store, rank, 2, options)
+            store.set(f"gpu {number}", own)
+            other = bytes(store.get(f"gpu {1 - number}")).decode()
+            backend = backends[bool(own and other and own != other)]
+            groups = backend.open(store, number, host, timedelta(seconds=seconds))
         except RuntimeError as error:
             raise LinkBroken(f"no group of torch.distributed came up: {reason(error)}") from None
-        self._other = 1 - rank
+        self._out, self._in = groups[number], groups[1 - number]
+        self._other, self._device = 1 - number, backend.device
 
-    def send(self, array: NDArray[Any]) -> Transfer:
-        """Begin to send an array, without a wait; raise `PeerLeft`."""
-        return self._begin(self._group.send, array, ARRAYS)
+    def send(self, payload: bytes) -> None:
+        """Send bytes that were announced, and wait for their end; raise `PeerLeft`."""
+        data = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+        self._transfer(self._out.send, data.to(self._device))
 
-    def post(self, array: NDArray[Any]) -> Transfer:
-        """Begin to receive into an array, of the same bytes as the one sent; raise `PeerLeft`."""
-        return self._begin(self._group.recv, array, ARRAYS)
+    def receive(self, size: int) -> bytes:
+        """Wait for announced bytes; raise `PeerLeft`."""
+        data = torch.empty(size, dtype=torch.uint8, device=self._device)
+        self._transfer(self._in.recv, data)
+        return data.cpu().numpy().tobytes()
 
     def close(self) -> None:
-        """End the connections, with which every wait of either process ends, by `PeerLeft`.
+        """End the connections, with which every wait of either process ends, by `PeerLeft`."""
+        for group in {self._out, self._in}:
+            group.abort()
 
-        A wait of gloo that runs out ends all of its group, and nothing else that it offers does.
-        """
-        with contextlib.suppress(RuntimeError):
-            self._group.recv([torch.zeros(1)], self._other, NEVER).wait(AT_ONCE)
-
-    def _begin(self, verb: Any, array: NDArray[Any], tag: int) -> Transfer:
+    def _transfer(self, verb: Any, data: torch.Tensor) -> None:
         try:
-            return Transfer(verb([torch.from_numpy(array)], self._other, tag), array)
+            verb([data], self._other, 0).wait(TRANSFER)
         except RuntimeError as error:
             raise PeerLeft(reason(error)) from None
 
 
 def reason(error: RuntimeError) -> str:
-    """Return the first sentence of an error of gloo, without the place in its source."""
+    """Return the first sentence of an error of torch, without the place in its source."""
     return str(error).rpartition("] ")[2].split(". ")[0] or "no reason was given"

@@ -8,15 +8,14 @@ from typing import Self
 
 from outrider.contract.settings import MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
+from outrider.worker.link.records import BIAS_BYTES, NODE_BYTES
+from outrider.worker.sampling.params import MAX_BIASES
 
 MIN_BYTES = 1 << 18
 """Allowed for one message, however small the context and however few the sessions are."""
-TOKEN_BYTES = 5
-"""Most that one token id takes in a message."""
-NODE_BYTES = 20
-"""Most that one node takes: its parent, its token and its log-probability."""
+TOKEN_BYTES = 4
 OTHER_BYTES = 1 << 10
-"""The rest of a message: settings, limits, a reason."""
+"""The rest of a record: fixed fields, a traceparent, a reason."""
 KIBIBYTE = 1024.0
 PER_SECOND = 5000.0
 """Payloads, and kibibytes of them: an honest draft joins the nodes of short passes."""
@@ -30,7 +29,7 @@ millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 def max_bytes_of_target(context: int) -> int:
     """Return the bytes of a target's largest message: Open, with a whole context of tokens."""
-    return max(MIN_BYTES, TOKEN_BYTES * context + OTHER_BYTES)
+    return max(MIN_BYTES, TOKEN_BYTES * context + BIAS_BYTES * MAX_BIASES + OTHER_BYTES)
 
 
 def max_bytes_of_draft(sessions: int) -> int:

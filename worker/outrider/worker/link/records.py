@@ -1,21 +1,31 @@
-"""Records of the link: messages to bytes and back, where a stream of bytes carries them.
+"""Records of the link: messages to bytes and back, the same whatever carries them.
 
-A record is a header, a body and zeros up to a multiple of 8. What an engine says in every step has
-a body of fixed fields and arrays; Open and Close, which are rare, travel as in `codec`. Checks that
-bytes are messages; leaves the validation of their content to the receiver. Numbers are
-little-endian, as in all processors that this runs on.
+A record is a header, a body and zeros up to a multiple of 8; docs/reference/protocol.md describes
+each byte. Checks that bytes are messages; leaves the validation of their content to the receiver.
+Numbers are little-endian, as in all processors that this runs on. `handshake.PROTOCOL_VERSION`
+changes with any of this.
 """
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from outrider.worker.errors import LinkBroken, ProtocolViolation
-from outrider.worker.link import codec
-from outrider.worker.link.wire import Capacity, Commit, FromDraft, FromTarget, Grow, Limits
+from outrider.worker.link.wire import (
+    Capacity,
+    Close,
+    CloseReason,
+    Commit,
+    FromDraft,
+    FromTarget,
+    Grow,
+    Limits,
+    Open,
+)
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Growth
 
 Received = TypeVar("Received", FromTarget, FromDraft)
@@ -26,17 +36,24 @@ NOT_TIMED = 0.0
 """Time of writing of a record whose reader takes that of arrival."""
 ALIGNMENT = 8
 NUMBERS = 1 << 32
-MESSAGE, GROW, COMMIT, LIMITS, CAPACITY = range(5)
-"""Kinds of body; MESSAGE: as `codec` has it."""
+OPEN, COMMIT, LIMITS, CLOSE, GROW, CAPACITY = range(1, 7)
+"""Kinds of body."""
+_OPEN = struct.Struct("<QQ5IfI5f")
+"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, temperature, top_k,
+top_p, min_p, three penalties; then a body of limits, tokens i32, biased i32, biases f32, text.
+"""
 _GROW = struct.Struct("<QIIq")
 """session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
 _COMMIT = struct.Struct("<QII")
 """session, position, tokens; then tokens i32."""
 _LIMITS = struct.Struct("<QIIIIf")
 """session, depth, width, nodes_ahead, link_lag_micros, error_scale."""
+_CLOSE = struct.Struct("<QII")
+"""session, reason, bytes of the detail; then the detail."""
 _CAPACITY = struct.Struct("<QQ")
 """sessions, tokens."""
 NODE_BYTES = 16
+BIAS_BYTES = 8
 
 
 def body_for_draft(message: FromTarget) -> tuple[int, bytes]:
@@ -45,16 +62,11 @@ def body_for_draft(message: FromTarget) -> tuple[int, bytes]:
         case Commit(session=session, position=position, tokens=tokens):
             return COMMIT, _COMMIT.pack(session, position, len(tokens)) + tokens.tobytes()
         case Limits():
-            return LIMITS, _LIMITS.pack(
-                message.session,
-                message.depth,
-                message.width,
-                message.nodes_ahead,
-                message.link_lag_micros,
-                message.error_scale,
-            )
-        case _:
-            return MESSAGE, codec.encode_for_draft(message)
+            return LIMITS, _limits(message)
+        case Open():
+            return OPEN, _open(message)
+        case Close():
+            return CLOSE, _close(message)
 
 
 def body_for_target(message: FromDraft) -> tuple[int, bytes]:
@@ -66,8 +78,8 @@ def body_for_target(message: FromDraft) -> tuple[int, bytes]:
             return GROW, head + parents.tobytes() + tokens.tobytes() + logprobs.tobytes()
         case Capacity(sessions=sessions, tokens=room):
             return CAPACITY, _CAPACITY.pack(sessions, room)
-        case _:
-            return MESSAGE, codec.encode_for_target((message,))
+        case Close():
+            return CLOSE, _close(message)
 
 
 def message_from_target(kind: int, body: memoryview) -> FromTarget:
@@ -78,10 +90,11 @@ def message_from_target(kind: int, body: memoryview) -> FromTarget:
         return Commit(session, position, np.frombuffer(body, np.int32, count, _COMMIT.size))
     if kind == LIMITS:
         _require(len(body) == _LIMITS.size, kind, body)
-        session, depth, width, nodes_ahead, lag, scale = _unpack(_LIMITS, body)
-        return Limits(session, depth, width, nodes_ahead, scale, lag)
-    _require(kind == MESSAGE, kind, body)
-    return codec.decode_from_target(bytes(body))
+        return _limits_from(body)
+    if kind == OPEN:
+        return _open_from(body)
+    _require(kind == CLOSE, kind, body)
+    return _close_from(body)
 
 
 def message_from_draft(kind: int, body: memoryview) -> FromDraft:
@@ -101,14 +114,106 @@ def message_from_draft(kind: int, body: memoryview) -> FromDraft:
     if kind == CAPACITY:
         _require(len(body) == _CAPACITY.size, kind, body)
         return Capacity(*_unpack(_CAPACITY, body))
-    _require(kind == MESSAGE, kind, body)
-    messages = codec.decode_from_draft(bytes(body))
-    if len(messages) != 1:
-        raise ProtocolViolation(f"a record of {len(messages)} messages")
-    return messages[0]
+    _require(kind == CLOSE, kind, body)
+    return _close_from(body)
 
 
-def _unpack(fields: struct.Struct, body: memoryview) -> tuple[int, ...]:
+def _open(message: Open) -> bytes:
+    params, traceparent = message.sampling, message.traceparent.encode()
+    biased = [token for token, _ in params.logit_bias]
+    values = [value for _, value in params.logit_bias]
+    head = _OPEN.pack(
+        message.session,
+        params.seed,
+        params.choice,
+        message.prompt,
+        len(message.tokens),
+        len(params.logit_bias),
+        len(traceparent),
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        params.frequency_penalty,
+        params.presence_penalty,
+        params.repetition_penalty,
+    )
+    arrays = (message.tokens, np.array(biased, np.int32), np.array(values, np.float32))
+    parts = (head, _limits(message.limits), *(array.tobytes() for array in arrays), traceparent)
+    return b"".join(parts)
+
+
+def _open_from(body: memoryview) -> Open:
+    session, seed, choice, prompt, count, biases, length, *settings = _unpack(_OPEN, body)
+    tokens = _OPEN.size + _LIMITS.size
+    biased = tokens + 4 * count
+    end = biased + BIAS_BYTES * biases
+    _require(len(body) == end + length, OPEN, body)
+    temperature, top_k, top_p, min_p, frequency, presence, repetition = settings
+    bias = zip(
+        np.frombuffer(body, np.int32, biases, biased).tolist(),
+        np.frombuffer(body, np.float32, biases, biased + 4 * biases).tolist(),
+        strict=True,
+    )
+    sampling = SamplingParams(
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        seed,
+        choice,
+        frequency,
+        presence,
+        repetition,
+        tuple(bias),
+    )
+    return Open(
+        session,
+        np.frombuffer(body, np.int32, count, tokens),
+        sampling,
+        _limits_from(body[_OPEN.size :]),
+        prompt,
+        _text(body[end:]),
+    )
+
+
+def _limits(limits: Limits) -> bytes:
+    return _LIMITS.pack(
+        limits.session,
+        limits.depth,
+        limits.width,
+        limits.nodes_ahead,
+        limits.link_lag_micros,
+        limits.error_scale,
+    )
+
+
+def _limits_from(body: memoryview) -> Limits:
+    session, depth, width, nodes_ahead, lag, scale = _unpack(_LIMITS, body)
+    return Limits(session, depth, width, nodes_ahead, scale, lag)
+
+
+def _close(message: Close) -> bytes:
+    detail = message.detail.encode()
+    return _CLOSE.pack(message.session, message.reason.value, len(detail)) + detail
+
+
+def _close_from(body: memoryview) -> Close:
+    session, reason, length = _unpack(_CLOSE, body)
+    _require(len(body) == _CLOSE.size + length, CLOSE, body)
+    known = {one.value: one for one in CloseReason}
+    detail = _text(body[_CLOSE.size :])
+    return Close(session, known.get(reason, CloseReason.INVALID), detail)
+
+
+def _text(data: memoryview) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolViolation(f"a record's text is no UTF-8: {error.reason}") from None
+
+
+def _unpack(fields: struct.Struct, body: memoryview) -> tuple[Any, ...]:
     if len(body) < fields.size:
         raise ProtocolViolation(f"a record's body of {len(body)} bytes")
     return fields.unpack_from(body)

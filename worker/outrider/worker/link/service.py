@@ -1,8 +1,7 @@
 """The draft's side of the links: the `DrafterService.Pair` method.
 
-Turns bytes into messages and back, off the engine's path. A direct link, through shared memory or
-torch.distributed, is the engine's own; its stream is here, for liveness. Leaves sessions and trees
-to the engine.
+Turns bytes into messages and back, off the engine's path. A direct link, through shared memory, is
+the engine's own; its stream is here, for liveness. Leaves sessions and trees to the engine.
 """
 
 import asyncio
@@ -13,7 +12,8 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from functools import partial
+from typing import Any
 
 import grpc
 
@@ -28,10 +28,10 @@ from outrider.worker.errors import (
 from outrider.worker.host.peers import EVERYBODY, Admission
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
-from outrider.worker.link.client import HELLO_SECONDS, LEFT_SECONDS
-from outrider.worker.link.joining import Joining, join
+from outrider.worker.link.client import HELLO_SECONDS
+from outrider.worker.link.distributed import LEFT_SECONDS, Carrier, join
 from outrider.worker.link.meeting import Meeting, Memory
-from outrider.worker.link.rate_limit import TokenBucket
+from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import Close, FromTarget
 from outrider.worker.messages import (
@@ -44,13 +44,7 @@ from outrider.worker.messages import (
     ToPeer,
 )
 
-if TYPE_CHECKING:
-    from outrider.worker.link.process_pair import ProcessPair
-
 logger = logging.getLogger(__name__)
-
-Carrier = Union[Memory, "ProcessPair", None]
-"""What a target has chosen beside gRPC."""
 
 SERVICE = "outrider.protos.v1.Drafter"
 END: bytes = b""
@@ -63,20 +57,49 @@ Without it gRPC ends the connection at the third look ("too many pings")."""
 class Stream:
     """One target's stream."""
 
-    direct: bool
-    """The engine itself reads and writes the link; nothing is queued here."""
-    reads_records: bool = False
+    memory: Memory | None = None
+    """What the engine itself reads and writes; nothing is queued here."""
+    carrier: Carrier | None = None
+    """What carries the payloads beside the stream."""
     queue: SendQueue = field(default_factory=SendQueue)
     error: WorkerError | None = None
     """Why it ends."""
+
+    def send(self, payload: bytes) -> None:
+        """Queue a payload of the engine's messages."""
+        if self.carrier is not None:
+            self.carrier.send(payload)
+        else:
+            self.queue.put(payload)
+
+    def payloads(self, incoming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Return the payloads of the target, by what it says on its stream."""
+        if self.carrier is None:
+            return incoming
+        return self.carrier.payloads(incoming, pb.TargetMessage)
 
     def end(self, error: WorkerError | None = None) -> None:
         """End it after what is queued; the first error counts."""
         self.error = self.error or error
         self.queue.put(END)
 
+    async def joined(self) -> None:
+        """Wait until what carries its payloads is there; raise `LinkBroken`."""
+        if self.carrier is None:
+            return
+        try:
+            await asyncio.wrap_future(self.carrier.joined)
+        except BaseException:
+            self.carrier.close()
+            raise
+
+    def close(self) -> None:
+        """End what carries its payloads."""
+        if self.carrier is not None:
+            self.carrier.close()
+
     def lose(self, error: WorkerError) -> None:
-        """End it for a direct link that the engine has lost.
+        """End it for a link that has lost what carries it.
 
         A target that has left ends its stream too: that is waited for, a moment.
         """
@@ -101,8 +124,8 @@ class SendQueues:
                 continue
             if isinstance(message, DirectLinkLost):
                 stream.lose(message.error)
-            elif not stream.direct:
-                stream.queue.put(payloads.for_target(message.messages, stream.reads_records))
+            elif stream.memory is None:
+                stream.send(payloads.for_target(message.messages))
 
 
 @dataclass(slots=True)
@@ -116,7 +139,6 @@ class DrafterService:
     """Where it takes memory of targets; None: it shares none."""
     admission: Admission = EVERYBODY
     """Who may open streams."""
-    _joining: Joining = field(default_factory=Joining)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -130,16 +152,17 @@ class DrafterService:
         """Serve one stream: Hello both ways, then messages both ways."""
         await self.admission.check(context)
         offer = self.meeting.offer() if self.meeting is not None else None
-        carrier: Carrier = None
+        stream = Stream()
         try:
             yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
                 target = handshake.accept_target(self.identity, await anext(incoming))
                 if must_choose(self.identity, self.meeting, target):
                     choice = await anext(incoming)
-                    carrier = await self._chosen(choice, self._handed_over(offer))
+                    self._choose(stream, choice, self._handed_over(offer))
+            await stream.joined()
             link = next(self._numbers)
-            up = self._up(LinkUp(link, target.allowed), carrier)
+            up = self._up(LinkUp(link, target.allowed), stream.memory)
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -154,7 +177,6 @@ class DrafterService:
             return
         finally:
             self._forget(offer)
-        stream = Stream(carrier is not None, target.reads_records)
         self.queues.by_link[link] = stream
         self.to_engine(up)
         reader = asyncio.create_task(self._read(link, incoming, stream))
@@ -169,6 +191,7 @@ class DrafterService:
             reader.cancel()
             watch.cancel()
             self._down(link)
+            stream.close()
 
     def _handed_over(self, offer: pb.Meeting | None) -> Memory | None:
         """Return the memory that came on an offer."""
@@ -176,21 +199,27 @@ class DrafterService:
             return None
         return self.meeting.take(offer)
 
-    async def _chosen(self, payload: bytes, memory: Memory | None) -> Carrier:
-        """Return what a target chose, joined if need be; None: gRPC.
+    def _choose(self, stream: Stream, payload: bytes, memory: Memory | None) -> None:
+        """Have a stream carry messages as its target chose.
 
-        Memory that was not chosen is closed. Raises as `accept_choice`, and `LinkBroken`.
+        Memory that was not chosen is closed. Raises as `accept_choice`.
         """
-        is_memory = False
         try:
             choice = accept_choice(self.identity, payload, memory)
-            is_memory = choice.transport == pb.LINK_TRANSPORT_SHARED_MEMORY
+            if choice.transport == pb.LINK_TRANSPORT_SHARED_MEMORY:
+                stream.memory = memory
         finally:
-            if memory is not None and not is_memory:
+            if memory is not None and stream.memory is None:
                 memory.close()
         if choice.transport == pb.LINK_TRANSPORT_DISTRIBUTED:
-            return await self._joining.run(lambda: join(choice.rendezvous))
-        return memory if is_memory else None
+            stream.carrier = Carrier(
+                partial(join, choice.rendezvous),
+                pb.DraftMessage,
+                stream.queue.put,
+                stream.end,
+                max_bytes_of_target(self.identity.context),
+                UNREAD_BYTES,
+            )
 
     def _forget(self, offer: pb.Meeting | None) -> None:
         """End an offer; give up memory that came on it and was not chosen."""
@@ -198,17 +227,10 @@ class DrafterService:
         if memory is not None:
             memory.close()
 
-    def _up(self, up: LinkUp, carrier: Carrier) -> LinkUp | DirectLinkUp:
+    def _up(self, up: LinkUp, memory: Memory | None) -> LinkUp | DirectLinkUp:
         """Return the news of a link; raise `LinkBroken`, with memory closed."""
-        if carrier is None:
+        if memory is None:
             return up
-        if isinstance(carrier, Memory):
-            return self._through_memory(up, carrier)
-        from outrider.worker.link import distributed  # loads torch
-
-        return DirectLinkUp(up, distributed.draft_end(up.link, carrier, self.identity))
-
-    def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
         from outrider.worker.link.shared_memory import draft_end  # loads numba
 
         try:
@@ -225,7 +247,7 @@ class DrafterService:
         own = self.identity
         token_bucket = TokenBucket.of_target(time.monotonic(), own.context, own.sessions)
         try:
-            async for payload in incoming:
+            async for payload in stream.payloads(incoming):
                 if stream.queue.full.is_set():
                     return
                 token_bucket.spend(len(payload), time.monotonic())
@@ -234,10 +256,10 @@ class DrafterService:
                 for message in messages:
                     if message.session == 0:
                         return stream.end(ended_by(message))
-                if stream.direct:
+                if stream.memory is not None:
                     raise ProtocolViolation("the messages of this link do not go over its stream")
                 self.to_engine(FromPeer(link, messages))
-        except ProtocolViolation as error:
+        except (LinkBroken, ProtocolViolation) as error:
             stream.end(error)
         finally:
             stream.end()

@@ -1,6 +1,6 @@
 """Messages of the link between a target and a draft, as plain types.
 
-Leaves their bytes to `codec`; when each is sent is decided in `target.sessions` and
+Leaves their bytes to `records`; when each is sent is decided in `target.sessions` and
 `draft.scheduler`.
 """
 
@@ -16,14 +16,20 @@ from outrider.worker.tree.growth import Growth
 
 
 class CloseReason(enum.Enum):
-    """Reason for the end of a session (drafter.proto explains each)."""
+    """Reason for the end of a session, by its number in a record."""
 
-    FINISHED = enum.auto()
-    EVICTED = enum.auto()
-    DRAINING = enum.auto()
-    OVERLOADED = enum.auto()
-    TOO_LONG = enum.auto()
-    INVALID = enum.auto()
+    FINISHED = 1
+    """From the target: the sequence finished or was cancelled."""
+    EVICTED = 2
+    """From the draft: its memory was needed; open elsewhere."""
+    DRAINING = 3
+    """From the draft: it is shutting down; open elsewhere."""
+    OVERLOADED = 4
+    """From the draft: it has too many sessions; open elsewhere and back off."""
+    TOO_LONG = 5
+    """From the draft: the sequence outgrew its context; do not retry."""
+    INVALID = 6
+    """From either side: the other broke the protocol; the detail says how."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from outrider.worker.host.peers import Admission, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
-from outrider.worker.link import joining, memory_file
+from outrider.worker.link import distributed, memory_file
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.meeting import Meeting
 from outrider.worker.link.service import DrafterService, SendQueues
@@ -201,7 +201,7 @@ def require_link(settings: WorkerSettings) -> None:
         if settings.link is LinkTransport.SHARED_MEMORY:
             _require_memory(settings.link_dir)
         elif settings.link is LinkTransport.DISTRIBUTED and settings.role is Role.DRAFT:
-            joining.require()  # a target's engine process does
+            distributed.require()  # a target's engine process does
     except LinkBroken as error:
         raise SettingsError(f"settings.link: {settings.link} is not possible: {error}") from None
 

@@ -34,9 +34,9 @@ from outrider.worker.parallel.placement import leaders_processors
 from outrider.worker.parallel.rank_spec import GROUP_LOST
 from outrider.worker.parallel.watchdog import Watchdog
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
+from outrider.worker.pipeline.wire.stream import MAX_BYTES
 from outrider.worker.server import control_service, daemon_work, readiness
 from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.decode_errors import RefuseUnreadable

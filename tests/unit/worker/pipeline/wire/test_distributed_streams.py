@@ -1,19 +1,18 @@
 """Streams whose records torch.distributed carries: the rules of those by gRPC, and their own."""
 
 import grpc
-import numpy as np
 import pytest
 
 from outrider.protos.v1 import drafter_pb2
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageRefused
-from outrider.worker.link import joining
+from outrider.worker.link.distributed import open_rendezvous
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from tests.unit.worker.pipeline.wire import test_streams
 from tests.unit.worker.pipeline.wire.pipeline_records import LIMITS, begin, segment
 from tests.unit.worker.pipeline.wire.stage_servers import group, shared_loop, stage_servers
-from tests.unit.worker.pipeline.wire.test_streams import SECONDS, RawPeer, collected, leading
+from tests.unit.worker.pipeline.wire.test_streams import RawPeer, collected, leading
 
 
 @pytest.fixture
@@ -61,25 +60,11 @@ def test_a_leader_that_never_joins_ends_its_group_alone(monkeypatch: pytest.Monk
             assert len(collected(client, 1)) == 1
 
 
-def test_records_on_the_stream_of_a_distributed_group_end_it() -> None:
+def test_a_payload_that_is_too_large_ends_the_group() -> None:
     with stage_servers(1, distributed=True) as stages, RawPeer(stages[0].address) as leader:
-        place = joining.open_rendezvous(stages[0].address)
-        leader.send(hello.hello_to(group(1, distributed=True), 0, 0, place.offer()))
-        leader.send(pb.StageMessage(end=pb.SequenceEnd()).SerializeToString())
-        code, details = leader.refusal()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "bytes came against the stream of records" in details
-
-
-@pytest.mark.parametrize("size", [0, -1, 1 << 27])
-def test_a_size_that_is_not_allowed_ends_the_group(size: int) -> None:
-    with stage_servers(1, distributed=True) as stages, RawPeer(stages[0].address) as leader:
-        place = joining.open_rendezvous(stages[0].address, SECONDS)
+        place = open_rendezvous(stages[0].address)
         leader.send(hello.hello_to(group(1, distributed=True), 0, 0, place.offer()))
         next(leader.incoming)
-        pair = place.join()
-        sent = pair.send(np.array([size], np.int64))
+        leader.send(pb.StageMessage(announced=1 << 27).SerializeToString())
         _, details = leader.refusal()
-        assert f"the leader: a payload of {size} bytes; 1 to {1 << 26} are allowed" in details
-        sent.wait()
-        pair.close()
+        assert f"the leader: a message of {1 << 27} bytes; {1 << 26} are allowed" in details

@@ -48,7 +48,7 @@ def test_the_leader_learns_of_all_stages() -> None:
         ({"stages": 2}, "stage 1 of 3: its number of stages is 3, not 2"),
         ({"stage": 2}, "stage 1 of 3: its number is 1, not 2"),
         ({"first_layer": 4}, "stage 1 of 3: its first layer is 3, not 4"),
-        ({"protocol_min": 2, "protocol_max": 3}, "stage 1 of 3: protocol versions 2 to 3 are"),
+        ({"protocol_min": 3, "protocol_max": 4}, "stage 1 of 3: protocol versions 3 to 4 are"),
         ({"hidden_format": 9}, "stage 1 of 3: hidden format 9 is not known here"),
         ({"silence_millis": 0}, "stage 1 of 3: silence_millis: 0 is not allowed"),
     ],

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from outrider.contract.settings import MAX_STAGES, StageDtype
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.link.codec import sampling_message, sampling_params
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment, Visits
 from outrider.worker.pipeline.wire.hidden_format import (
     ELEMENT_BYTES,
     pack_hidden,
     unpack_hidden,
 )
+from outrider.worker.sampling.message import sampling_message, sampling_params
 
 VISIT_BYTES = 32
 """Of one stage."""
@@ -160,8 +160,6 @@ def _begin(begin: Begin) -> pb.SequenceBegin:
         tokens=_bytes(begin.tokens, np.int32),
         prompt=begin.prompt,
         sampling=sampling_message(begin.sampling),
-        seed=begin.sampling.seed,
-        choice=begin.sampling.choice,
         prefix_blocks=_bytes(begin.prefix_blocks, np.int32),
         tree_blocks=_bytes(begin.tree_blocks, np.int32),
         grammar=begin.grammar,
@@ -170,12 +168,11 @@ def _begin(begin: Begin) -> pb.SequenceBegin:
 
 
 def _begin_from(m: pb.SequenceBegin) -> Begin:
-    sampling = dataclasses.replace(sampling_params(m.sampling), seed=m.seed, choice=m.choice)
     return Begin(
         sequence=_id(m.sequence, "begin.sequence"),
         tokens=_ints("begin.tokens", m.tokens),
         prompt=m.prompt,
-        sampling=sampling,
+        sampling=sampling_params(m.sampling),
         prefix_blocks=_ints("begin.prefix_blocks", m.prefix_blocks),
         tree_blocks=_ints("begin.tree_blocks", m.tree_blocks),
         grammar=m.grammar,

@@ -13,7 +13,7 @@ from outrider.worker.errors import ProtocolViolation, StageRefused
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.wire.codec import parse
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version spoken here, the lowest and the highest."""
 MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = SILENCE_MS
 """Of Hello."""

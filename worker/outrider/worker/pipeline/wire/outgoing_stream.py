@@ -9,18 +9,21 @@ import grpc
 from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import open_channel
-from outrider.worker.link import joining
-from outrider.worker.link.joining import Rendezvous
+from outrider.worker.link import distributed
+from outrider.worker.link.distributed import Rendezvous
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
-from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES, PayloadReceiver, PayloadSender
-from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, OPTIONS, Stream, reason
+from outrider.worker.pipeline.wire.stream import (
+    END,
+    HELLO_SECONDS,
+    MAX_BYTES,
+    OPTIONS,
+    Stream,
+    reason,
+)
 
 SERVICE = "outrider.protos.v1.Stage"
 RUN, COLLECT = "Run", "Collect"
-JOIN_SECONDS = 60.0
-"""Longest that two parties of a distributed group wait for each other once both have said Hello;
-one that is gone meanwhile is noticed by its stream."""
 REFUSALS = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -54,8 +57,6 @@ class OutgoingStream:
         self._stream = stream
         self._call = call
         self._incoming: AsyncIterator[bytes] = aiter(call)
-        self._meeting: Rendezvous | None = None
-        self._carrier: PayloadSender | PayloadReceiver | None = None
         self.facts: tuple[StageFacts, ...] = ()
 
     @classmethod
@@ -72,42 +73,22 @@ class OutgoingStream:
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         call = channel.stream_stream(f"/{SERVICE}/{method}")
         opened = cls(channel, stream, call(stream))
-        opened._meeting = meeting
         try:
-            await opened._greet(group, stage, first_layer)
+            await opened._greet(group, stage, first_layer, meeting)
         except BaseException:
             await opened.close()
             raise
+        if meeting is not None:
+            stream.join(meeting.join)
         return opened
 
     def send(self, payload: bytes) -> None:
         """Queue a payload; on the loop's thread."""
-        if isinstance(self._carrier, PayloadSender):
-            self._carrier.send(payload)
-        else:
-            self._stream.send(payload)
+        self._stream.send(payload)
 
     @property
     def sent_bytes(self) -> int:
-        own = self._carrier.sent_bytes if isinstance(self._carrier, PayloadSender) else 0
-        return own + self._stream.sent_bytes
-
-    def begin_sending(self, lost: Callable[[str], None]) -> None:
-        """Send payloads through torch.distributed, if the group is distributed; `lost` is called
-        with the reason, on another thread, when that breaks."""
-        if self._meeting is not None:
-            self._carrier = PayloadSender(lambda reason: lost(f"{self._stream.name}: {reason}"))
-            self._carrier.start(self._meeting.join)
-
-    def begin_receiving(
-        self, arrived: Callable[[bytes], None], lost: Callable[[str], None]
-    ) -> None:
-        """Receive payloads likewise; `arrived` is called on another thread too."""
-        if self._meeting is not None:
-            self._carrier = PayloadReceiver(
-                arrived, lambda reason: lost(f"{self._stream.name}: {reason}")
-            )
-            self._carrier.start(self._meeting.join)
+        return self._stream.sent_bytes
 
     async def carry(self, group: Group, arrived: Callable[[bytes], None]) -> None:
         """Carry both directions until the stream ends, then raise `StageLost` with the reason."""
@@ -115,15 +96,16 @@ class OutgoingStream:
 
     async def close(self) -> None:
         """End the stream after what was sent."""
-        if self._carrier is not None:
-            await asyncio.to_thread(self._carrier.close)
+        self._stream.close()
         self._stream.outgoing.put(END)
         self._call.cancel()
         await self._channel.close()
 
-    async def _greet(self, group: Group, stage: int, first_layer: int) -> None:
+    async def _greet(
+        self, group: Group, stage: int, first_layer: int, meeting: Rendezvous | None
+    ) -> None:
         name = self._stream.name
-        offer = None if self._meeting is None else self._meeting.offer()
+        offer = None if meeting is None else meeting.offer()
         self._stream.send(hello.hello_to(group, stage, first_layer, offer))
         seconds = HELLO_SECONDS + group.stages - stage  # one behind that is silent is named first
         try:
@@ -149,7 +131,7 @@ async def _meeting(group: Group, address: str) -> Rendezvous | None:
     if not group.distributed:
         return None
     try:
-        await asyncio.to_thread(joining.require)
-        return await asyncio.to_thread(joining.open_rendezvous, address, JOIN_SECONDS)
+        await asyncio.to_thread(distributed.require)
+        return await asyncio.to_thread(distributed.open_rendezvous, address)
     except LinkBroken as error:
         raise StageLost(f"no stage can be joined from here: {error}") from None

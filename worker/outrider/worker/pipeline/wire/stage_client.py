@@ -134,7 +134,6 @@ class StageClient:
         records = await OutgoingStream.open(to, RUN, self.group, 0, 0)
         stack.push_async_callback(records.close)
         self._start(records.carry(self.group, self._refuse), stack)  # it lives, from now on
-        records.begin_sending(self._mailbox.close)
         facts = records.facts
         behind = facts[-1]
         results = await OutgoingStream.open(
@@ -143,9 +142,7 @@ class StageClient:
         stack.push_async_callback(results.close)
         self._records = records
         self._limits = ResultLimits(min(f.rows for f in facts), self._limits.vocabulary)
-        arrived = self._refuse if self.group.distributed else self._mailbox.put
-        self._start(results.carry(self.group, arrived), stack)
-        results.begin_receiving(self._mailbox.put, self._mailbox.close)
+        self._start(results.carry(self.group, self._mailbox.put), stack)
         if self.closed is not None:
             raise StageLost(self.closed)
         self.facts = facts

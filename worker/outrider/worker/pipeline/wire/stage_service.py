@@ -18,7 +18,7 @@ import grpc
 from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import Admission
-from outrider.worker.link import joining
+from outrider.worker.link.distributed import join
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.transport import StageLinks
 from outrider.worker.pipeline.wire import hello
@@ -28,13 +28,11 @@ from outrider.worker.pipeline.wire.limits import RecordLimits
 from outrider.worker.pipeline.wire.mailbox import Mailbox
 from outrider.worker.pipeline.wire.outgoing_stream import (
     COLLECT,
-    JOIN_SECONDS,
     RUN,
     SERVICE,
     OutgoingStream,
     StageAddress,
 )
-from outrider.worker.pipeline.wire.payload_pair import Join, PayloadReceiver, PayloadSender
 from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, Stream
 
 logger = logging.getLogger(__name__)
@@ -183,10 +181,6 @@ class GroupLinks:
         self._loop = asyncio.get_running_loop()
         self._mailbox: Mailbox[Record] = Mailbox(self._decode, self._on_close)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._receiver = PayloadReceiver(self._mailbox.put, self._lose(self.before.name))
-        """Of records, in a distributed group; else at rest, as the other one."""
-        self._sender = PayloadSender(self._lose("the leader"))
-        """Of results; of the last stage."""
 
     @property
     def behind(self) -> Sequence[hello.StageFacts]:
@@ -207,17 +201,11 @@ class GroupLinks:
 
     @property
     def sent_bytes(self) -> int:
-        if self._behind is not None:
-            return self._behind.sent_bytes
-        return self.results.sent_bytes + self._sender.sent_bytes
+        return (self._behind or self.results).sent_bytes
 
     def send(self, message: Record | Results) -> None:
         """Send to the next stage; of the last, to the leader."""
-        out: Stream | OutgoingStream | PayloadSender = self.results
-        if self._behind is not None:
-            out = self._behind
-        elif self.group.distributed:
-            out = self._sender
+        out = self._behind or self.results
         self._on_loop(out.send, self._codec.encode(message))
 
     def poll(self) -> Sequence[Record]:
@@ -232,36 +220,27 @@ class GroupLinks:
 
     def begin(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
         """Carry records from now on; `first`: Hello of who sends them."""
-        arrived = self._refuse if self.group.distributed else self._mailbox.put
-        self._start(self.before.carry(incoming, self.group.silence, arrived))
-        if self.group.distributed:
-            self._receiver.start(self._joining(first))
+        self._join(self.before, first)
+        self._start(self.before.carry(incoming, self.group.silence, self._mailbox.put))
         if self._behind is not None:
-            self._behind.begin_sending(self.close)
             self._start(self._behind.carry(self.group, self._refuse))
 
     def watch_leader(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
         """End the group when the leader is silent on the stream of results; `first`: its Hello."""
-        if self.group.distributed:
-            self._sender.start(self._joining(first))
+        self._join(self.results, first)
         self._start(self.results.carry(incoming, self.group.silence, self._refuse))
 
     async def ended(self) -> None:
         """Wait until the stream to the next stage has ended."""
         for task in self._tasks:
             task.cancel()
-        for carrier in (self._receiver, self._sender):
-            await asyncio.to_thread(carrier.close)
         if self._behind is not None:
             await self._behind.close()
 
-    def _joining(self, first: bytes) -> Join:
-        """Return what joins the party that said this Hello."""
-        return functools.partial(joining.join, hello.meeting_of(first), JOIN_SECONDS)
-
-    def _lose(self, name: str) -> Callable[[str], None]:
-        """Return what ends the group when a party is lost to torch.distributed."""
-        return lambda reason: self.close(f"{name}: {reason}")
+    def _join(self, stream: Stream, first: bytes) -> None:
+        """Join the party that said this Hello, in a distributed group."""
+        if self.group.distributed:
+            stream.join(functools.partial(join, hello.meeting_of(first)))
 
     def _decode(self, payload: bytes) -> Record | None:
         message = self._codec.decode(payload)

@@ -1,21 +1,29 @@
 """One stream of gRPC between two parties of a pipeline, as its asyncio loop sees it.
 
 Each side says that it lives where it has nothing else to say, and gives the other up once it has
-been silent for too long. Leaves Hello to the callers, and what payloads mean to a `Mailbox`.
+been silent for too long. torch.distributed carries the payloads of a stream that was told to join.
+Leaves Hello to the callers, and what payloads mean to a `Mailbox`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from outrider.worker.errors import StageLost
+from outrider.protos.v1 import stage_pb2 as pb
+from outrider.worker.errors import StageLost, WorkerError
+from outrider.worker.link.distributed import Carrier
 from outrider.worker.link.send_queue import SendQueue
+
+if TYPE_CHECKING:
+    from outrider.worker.link.process_pair import ProcessPair
 
 SIGN_OF_LIFE: Final = b""
 END: Final = b"\xff"
 """In a queue: nothing follows. No message begins so."""
+MAX_BYTES = 1 << 26
+"""Of one payload: 128 rows of 8192 numbers are 4 MiB, a prompt of 2^20 tokens too."""
 UNREAD_BYTES = 1 << 28
 """That may wait for one neighbour; the leader's segments are far fewer."""
 LOOKS = 8
@@ -40,14 +48,39 @@ class Stream:
         """`name`: the peer, for people."""
         self.name = name
         self.outgoing = SendQueue(UNREAD_BYTES)
-        self.sent_bytes = 0
+        self._stream_bytes = 0
         self._came = False
         self._said = False
+        self._carrier: Carrier | None = None
+        self._lost: asyncio.Queue[WorkerError] = asyncio.Queue()
+        """Why what carries the payloads carries no more."""
+
+    def join(self, join: "Callable[[], ProcessPair]") -> None:
+        """Have torch.distributed carry the payloads, both ways, once `join` has met the other; on
+        the loop's thread."""
+        arguments = (self._put, self._lost.put_nowait, MAX_BYTES, UNREAD_BYTES)
+        self._carrier = Carrier(join, pb.StageMessage, *arguments)
+
+    @property
+    def sent_bytes(self) -> int:
+        beside = 0 if self._carrier is None else self._carrier.sent_bytes
+        return self._stream_bytes + beside
 
     def send(self, payload: bytes) -> None:
         """Queue a payload; on the loop's thread."""
+        if self._carrier is not None:
+            self._carrier.send(payload)
+        else:
+            self._put(payload)
+
+    def close(self) -> None:
+        """End what carries the payloads beside the stream."""
+        if self._carrier is not None:
+            self._carrier.close()
+
+    def _put(self, payload: bytes) -> None:
         self._said = True
-        self.sent_bytes += len(payload)
+        self._stream_bytes += len(payload)
         self.outgoing.put(payload)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -72,19 +105,25 @@ class Stream:
 
         `call`: gRPC's own, where this party opened the stream.
         """
+        if self._carrier is not None:
+            incoming = self._carrier.payloads(incoming, pb.StageMessage)
         reading = asyncio.create_task(self._read(incoming, arrived, call))
         watching = asyncio.create_task(self._watch(silence))
         full = asyncio.create_task(self.outgoing.full.wait())
+        lost = asyncio.create_task(self._lost.get())
         try:
-            await asyncio.wait((reading, watching, full), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, watching, full, lost), return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
             if full.done() and not reading.done():
                 raise StageLost(f"{self.name}: {self.outgoing.violation()}")
+            if lost.done() and not reading.done():
+                raise StageLost(f"{self.name}: {lost.result()}")
             await reading
         finally:
-            for task in (reading, watching, full):
+            for task in (reading, watching, full, lost):
                 task.cancel()
+            self.close()
 
     async def _read(
         self, incoming: AsyncIterator[bytes], arrived: Callable[[bytes], None], call: Any
@@ -97,6 +136,8 @@ class Stream:
             raise StageLost(await final_reason(self.name, error, call)) from None
         except grpc.aio.AbortError:  # this stage has ended the call, with the reason
             raise StageLost(f"the stream of {self.name} is ended here") from None
+        except WorkerError as error:  # of what carries the payloads
+            raise StageLost(f"{self.name}: {error}") from None
         raise StageLost(f"{self.name} ended its stream")
 
     async def _watch(self, silence: float) -> None:
