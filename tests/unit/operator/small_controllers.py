@@ -5,7 +5,6 @@ At once and completely, unless a test holds pods back. Nothing of it is the oper
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import grpc
