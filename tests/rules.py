@@ -1,5 +1,5 @@
 """The table of `rules.yaml`: for each rule between fields an object that keeps it and one that
-breaks it. A unit test feeds them to the models, a test of tests/kube to a real API server."""
+breaks it. A unit test feeds them to the command line, a test of tests/kube to a real API server."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE, ObjectKind
-from outrider.operator.spec import rules
-from outrider.operator.spec.rule import Rule
+from outrider.operator.crd.definitions import DEFINITIONS
+from outrider.operator.crd.schema import rules_of
 from tests.merge_patch import laid_over
 
 Object = dict[str, Any]
 TABLE = Path(__file__).with_suffix(".yaml")
-RULES = (*rules.SERVICE, *rules.SCALER)
+RULES = tuple(rule for kind in DEFINITIONS for rule in rules_of(kind.schema()))
 SMALL_SERVICE = {
     "name": "rules",
     "target": {"model": {"uri": "hf://org/large"}},
@@ -38,9 +38,9 @@ class Entry:
     bad: Object
 
 
-def line(rule: Rule) -> str:
+def line(path: str, rule: Object) -> str:
     """Return the error of a rule that is broken."""
-    return f"{rule.place}: {rule.message}"
+    return f"{path}{rule.get('fieldPath', '')}: {rule['message']}".removeprefix(".")
 
 
 def _entries() -> Iterator[Entry]:

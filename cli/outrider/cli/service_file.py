@@ -1,6 +1,7 @@
 """The service that a command reads from a YAML file, with every problem as one sentence.
 
-What may be in it is `outrider.operator.spec`'s; here is only what one machine cannot do of it.
+What may be in it is `outrider.operator.spec`'s and `rules`'; here is only what one machine cannot
+do of it.
 """
 
 import sys
@@ -8,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
+from outrider.cli.rules import load_checked
 from outrider.cli.text_file import read_text
 from outrider.operator.spec import (
     SpecError,
     SpeculativeService,
     Suspend,
-    load_document,
     read_document,
 )
 
@@ -44,7 +45,7 @@ def parse_service(text: str, where: str) -> SpeculativeService:
     """Return the service of a YAML text that this machine can run, with a line on stderr for each
     field that is gone; raises `BadInput` with every problem on a line that begins with `where`."""
     try:
-        service = load_document(
+        service = load_checked(
             read_document(text), lambda words: print(f"{where}: {words}", file=sys.stderr)
         )
     except SpecError as error:
