@@ -31,11 +31,11 @@ class Entry:
     name: str
     kind: ObjectKind
     breaks: tuple[str, ...]
-    """Errors of `bad`, as `path: message`."""
+    """Errors of each of `bad`, as `path: message`."""
     before: Object | None
-    """Object that `good` and `bad` are changes of; None: none has to be there."""
-    good: Object
-    bad: Object
+    """Object that all of `good` and `bad` are changes of; None: none has to be there."""
+    good: tuple[Object, ...]
+    bad: tuple[Object, ...]
 
 
 def line(path: str, rule: Object) -> str:
@@ -55,13 +55,17 @@ def _entries() -> Iterator[Entry]:
                 kind,
                 tuple(_lines(entry["breaks"])),
                 _object(kind, small, entry["before"]) if "before" in entry else None,
-                _object(kind, small, entry["good"]),
-                _object(kind, small, entry["bad"]),
+                tuple(_object(kind, small, one) for one in _several(entry["good"])),
+                tuple(_object(kind, small, one) for one in _several(entry["bad"])),
             )
 
 
+def _several(one: Any) -> list[Any]:
+    return one if isinstance(one, list) else [one]
+
+
 def _lines(breaks: str | list[str]) -> Iterator[str]:
-    for one in [breaks] if isinstance(breaks, str) else breaks:
+    for one in _several(breaks):
         if "{target,draft}" in one:
             yield from (one.replace("{target,draft}", role) for role in ("target", "draft"))
         else:
