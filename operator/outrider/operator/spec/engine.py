@@ -4,7 +4,7 @@ Leaves defaults that depend on the model to the worker.
 """
 
 import enum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -107,7 +107,9 @@ class DraftEngine(EngineSpec):
 class Parallelism(SpecPart):
     """Processes and machines of one replica."""
 
-    rules = (Rule("self.tensor % self.nodes == 0", "must divide tensor", ".nodes"),)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.tensor % self.nodes == 0", "must divide tensor", ".nodes"),
+    )
 
     tensor: Degree = 1
     """Ranks that share every layer."""

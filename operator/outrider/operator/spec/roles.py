@@ -4,7 +4,7 @@ Leaves placing and starting them to `plan` and its callers.
 """
 
 import enum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -103,7 +103,7 @@ class Requests(SpecPart):
 class RoleSpec(SpecPart):
     """Settings of both roles."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.scaling.mode != 'External' || !has(self.replicas)",
             "must be left out where scaling.mode is External: the scaler has the number",
