@@ -6,27 +6,24 @@ Where the rules are is `outrider.operator.spec`'s. Those about a change are the 
 import enum
 import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from outrider.operator.crd.schema import rules_of, structural
-from outrider.operator.spec import SpecError, SpecPart, SpeculativeService, load_document
+from outrider.operator.spec import SpecError, SpecPart
+from outrider.operator.spec.service import Warn, ignore
 
 LIBRARY = "cel_expr_python"
 UNCHECKED = "rules between fields are not checked: cel-expr-python is missing, as for Python 3.15"
 
 
-def load_checked(
-    document: Mapping[Any, Any], warn: Callable[[str], object] = lambda sentence: None
-) -> SpeculativeService:
-    """Read a document as `load_document` does; raise `SpecError` for rules that do not hold too.
-    `warn` is told where they cannot be checked."""
-    service = load_document(document, warn)
+def check_rules(whole: SpecPart, warn: Warn = ignore) -> None:
+    """Raise `SpecError` with a line for each rule that does not hold; `warn` is told where none can
+    be checked."""
     if not _is_installed():
         warn(UNCHECKED)
-    if lines := list(broken_rules(service)):
+    if lines := list(broken_rules(whole)):
         raise SpecError("\n".join(lines))
-    return service
 
 
 def broken_rules(whole: SpecPart) -> Iterator[str]:

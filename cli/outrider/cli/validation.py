@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outrider.cli.rules import load_checked
+from outrider.cli.rules import check_rules
 from outrider.cli.service_file import IGNORED, beyond_one_machine
 from outrider.operator.spec import (
     SpecError,
     SpeculativeService,
     checked_mapping,
+    load_document,
     read_documents,
 )
 
@@ -95,7 +96,8 @@ def _checked(text: str) -> Iterator[Checked]:
 def _of_document(number: int, line: int, document: Any) -> Checked:
     warnings: list[str] = []
     try:
-        service = load_checked(checked_mapping(document), warnings.append)
+        service = load_document(checked_mapping(document), warnings.append)
+        check_rules(service, warnings.append)
     except SpecError as error:
         return Checked(number, line, errors=_problems(error), warnings=tuple(warnings))
     return Checked(

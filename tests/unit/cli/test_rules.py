@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, load_checked
+from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
 from outrider.operator.cluster.kinds import SERVICE
-from outrider.operator.spec import SpecError, SpecPart, read_scaler
+from outrider.operator.spec import SpecError, SpecPart, load_document, read_scaler
 from outrider.operator.spec.part import Rule
 from tests.rules import ENTRIES, RULES, Entry, Object, line
 
@@ -17,10 +17,9 @@ OF_CHANGES = {line(*rule) for rule in RULES if "oldSelf" in rule[1]["rule"]}
 
 
 def problems(document: Object) -> list[str]:
-    if document["kind"] != SERVICE.name:
-        return list(broken_rules(read_scaler(document)))
+    read = load_document if document["kind"] == SERVICE.name else read_scaler
     try:
-        load_checked(document)
+        check_rules(read(document))
     except SpecError as error:
         return str(error).splitlines()
     return []

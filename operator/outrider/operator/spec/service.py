@@ -142,17 +142,23 @@ class SpeculativeService(SpecPart):
         return type(self).model_validate(data)
 
 
-def load(text: str) -> SpeculativeService:
+Warn = Callable[[str], object]
+"""Takes a sentence about a description that is read nevertheless."""
+
+
+def ignore(sentence: str) -> None:
+    """Warn nobody."""
+
+
+def load(text: str, warn: Warn = ignore) -> SpeculativeService:
     """Read one YAML document, with no look at rules between fields; raise `SpecError` that names
-    each problem's path, value and what is allowed."""
-    return load_document(read_document(text))
+    each problem's path, value and what is allowed. `warn` is told of fields that are gone."""
+    return load_document(read_document(text), warn)
 
 
-def load_document(
-    document: Mapping[Any, Any], warn: Callable[[str], object] = lambda sentence: None
-) -> SpeculativeService:
+def load_document(document: Mapping[Any, Any], warn: Warn = ignore) -> SpeculativeService:
     """Read a document as `load` does. Where apiVersion and kind are others, or the kind is another
-    of Outrider's, that is the only problem. `warn` is told of fields that are gone."""
+    of Outrider's, that is the only problem."""
     found = (document.get("apiVersion"), document.get("kind"))
     if found[1] == SCALER_KIND or (found[0] != API_VERSION and found[1] != KIND):
         raise SpecError(
