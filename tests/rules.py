@@ -1,5 +1,5 @@
 """The table of `rules.yaml`: for each rule between fields an object that keeps it and one that
-breaks it. A unit test feeds them to the models, a test of tests/kube to a real API server."""
+breaks it. A unit test feeds them to the command line, a test of tests/kube to a real API server."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE, ObjectKind
-from outrider.operator.spec import rules
-from outrider.operator.spec.rule import Rule
+from outrider.operator.crd.definitions import DEFINITIONS
+from outrider.operator.crd.schema import rules_of
 from tests.merge_patch import laid_over
 
 Object = dict[str, Any]
 TABLE = Path(__file__).with_suffix(".yaml")
-RULES = (*rules.SERVICE, *rules.SCALER)
+RULES = tuple(rule for kind in DEFINITIONS for rule in rules_of(kind.schema()))
 SMALL_SERVICE = {
     "name": "rules",
     "target": {"model": {"uri": "hf://org/large"}},
@@ -31,16 +31,16 @@ class Entry:
     name: str
     kind: ObjectKind
     breaks: tuple[str, ...]
-    """Errors of `bad`, as `path: message`."""
+    """Errors of each of `bad`, as `path: message`."""
     before: Object | None
-    """Object that `good` and `bad` are changes of; None: none has to be there."""
-    good: Object
-    bad: Object
+    """Object that all of `good` and `bad` are changes of; None: none has to be there."""
+    good: tuple[Object, ...]
+    bad: tuple[Object, ...]
 
 
-def line(rule: Rule) -> str:
+def line(path: str, rule: Object) -> str:
     """Return the error of a rule that is broken."""
-    return f"{rule.place}: {rule.message}"
+    return f"{path}{rule.get('fieldPath', '')}: {rule['message']}".removeprefix(".")
 
 
 def _entries() -> Iterator[Entry]:
@@ -55,13 +55,17 @@ def _entries() -> Iterator[Entry]:
                 kind,
                 tuple(_lines(entry["breaks"])),
                 _object(kind, small, entry["before"]) if "before" in entry else None,
-                _object(kind, small, entry["good"]),
-                _object(kind, small, entry["bad"]),
+                tuple(_object(kind, small, one) for one in _several(entry["good"])),
+                tuple(_object(kind, small, one) for one in _several(entry["bad"])),
             )
 
 
+def _several(one: Any) -> list[Any]:
+    return one if isinstance(one, list) else [one]
+
+
 def _lines(breaks: str | list[str]) -> Iterator[str]:
-    for one in [breaks] if isinstance(breaks, str) else breaks:
+    for one in _several(breaks):
         if "{target,draft}" in one:
             yield from (one.replace("{target,draft}", role) for role in ("target", "draft"))
         else:

@@ -13,9 +13,8 @@ from tools.tables import NOTE, REQUIRED, shown, table
 
 from outrider.cli.service_file import IGNORED
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
+from outrider.operator.crd.schema import rules_of, structural
 from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeService
-from outrider.operator.spec.rule import Rule
-from outrider.operator.spec.rules import SCALER, SERVICE
 from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 from outrider.operator.spec.validation_errors import allowed
@@ -26,10 +25,10 @@ FIELD_HEAD = ("field", "allowed", "default", "meaning")
 def service_page() -> str:
     """Fields, rules, status and columns of both kinds."""
     parts = [NOTE, "# SpeculativeService", INTRODUCTION, service_fields()]
-    parts += ["## Rules", RULES, rule_table(SERVICE), "## Status", STATUS]
+    parts += ["## Rules", RULES, rule_table(SpeculativeService), "## Status", STATUS]
     parts += [status_table(ServiceStatus), "## Columns", COLUMNS, column_table(SERVICE_COLUMNS)]
     parts += ["# SpeculativeRoleScaler"]
-    parts += [SCALERS, scaler_fields(), rule_table(SCALER)]
+    parts += [SCALERS, scaler_fields(), rule_table(SpeculativeRoleScaler)]
     parts += [status_table(ScalerStatus), column_table(SCALER_COLUMNS)]
     return "\n\n".join(parts) + "\n"
 
@@ -117,12 +116,14 @@ def part_of(annotation: Any) -> type[SpecPart] | None:
     return next((k for k in kinds if inspect.isclass(k) and issubclass(k, SpecPart)), None)
 
 
-def rule_table(kept: Iterable[Rule]) -> str:
-    """Table of rules: the field that breaks one, and what must hold."""
-    rows = [
-        (f"`{rule.place}`", rule.message, "change" if rule.holds is None else "always")
-        for rule in kept
-    ]
+def rule_table(kind: type[SpecPart]) -> str:
+    """Table of rules: the fields that break one, and what must hold."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for path, rule in rules_of(structural(kind)):
+        when = "change" if "oldSelf" in rule["rule"] else "always"
+        place = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
+        places.setdefault((rule["message"], when), []).append(f"`{place}`")
+    rows = [(", ".join(found), message, when) for (message, when), found in places.items()]
     return table(("field", "what must hold", "when"), rows)
 
 

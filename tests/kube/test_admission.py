@@ -13,9 +13,9 @@ import yaml
 from outrider.operator.admission import advice
 from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.admission.privilege_rules import RULES
+from outrider.operator.admission.rule import broken
 from outrider.operator.spec import SpeculativeService
 from outrider.operator.spec.reading import validate
-from outrider.operator.spec.rule import violations
 from tests.kube.chart import Release
 from tests.kube.control_plane import ControlPlane, KubectlError
 
@@ -127,7 +127,7 @@ CASES = (
 
 
 def said_by_python(spec: str) -> list[str]:
-    return sorted(violations(validate(SpeculativeService, service(f"{{{spec}}}")), ADVICE))
+    return sorted(broken(validate(SpeculativeService, service(f"{{{spec}}}")), ADVICE))
 
 
 @pytest.mark.parametrize("spec", CASES)

@@ -127,8 +127,10 @@ def test_what_keeps_a_rule_is_taken_as_run_reads_it_and_what_breaks_it_is_refuse
     if entry.before is not None:
         shared.apply(entry.before)
     try:
-        assert shared.try_on(entry.good)["spec"] == stored(entry.good)
-        assert sorted(shared.errors(entry.bad)) == sorted(entry.breaks)
+        for good in entry.good:
+            assert shared.try_on(good)["spec"] == stored(good)
+        for bad in entry.bad:
+            assert sorted(shared.errors(bad)) == sorted(entry.breaks)
     finally:
         if entry.before is not None:
             shared.delete(entry.before)

@@ -1,6 +1,7 @@
 """The service that a command reads from a YAML file, with every problem as one sentence.
 
-What may be in it is `outrider.operator.spec`'s; here is only what one machine cannot do of it.
+What may be in it is `outrider.operator.spec`'s and `rules`'; here is only what one machine cannot
+do of it.
 """
 
 import sys
@@ -8,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
+from outrider.cli.rules import check_rules
 from outrider.cli.text_file import read_text
 from outrider.operator.spec import (
     SpecError,
     SpeculativeService,
     Suspend,
-    load_document,
-    read_document,
+    load,
 )
 
 _PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
@@ -43,10 +44,13 @@ def located_service(text: str, file: Path) -> SpeculativeService:
 def parse_service(text: str, where: str) -> SpeculativeService:
     """Return the service of a YAML text that this machine can run, with a line on stderr for each
     field that is gone; raises `BadInput` with every problem on a line that begins with `where`."""
+
+    def warn(sentence: str) -> None:
+        print(f"{where}: {sentence}", file=sys.stderr)
+
     try:
-        service = load_document(
-            read_document(text), lambda words: print(f"{where}: {words}", file=sys.stderr)
-        )
+        service = load(text, warn)
+        check_rules(service, warn)
     except SpecError as error:
         raise _refusal(where, str(error).splitlines()) from None
     if lines := list(beyond_one_machine(service)):

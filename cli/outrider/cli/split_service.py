@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from outrider.cli.failures import BadInput
+from outrider.cli.rules import check_rules
 from outrider.contract.settings import Role
 from outrider.operator.spec import Placement, SpecError, SpeculationMode, load
 
@@ -33,7 +34,7 @@ def write_service(file: Path, found: Mapping[str, Any], to: Path) -> None:
     spec["speculation"] = (spec.get("speculation") or {}) | changes
     text = yaml.safe_dump(document, sort_keys=False)
     try:
-        load(text)
+        check_rules(load(text))
         to.write_text(text, encoding="utf-8")
     except SpecError as error:
         raise BadInput(f"{to}: this split is not a service: {error}") from None

@@ -1,6 +1,6 @@
 """What is wrong with the YAML of services, and what of it one machine cannot do.
 
-What may be in it is `outrider.operator.spec`'s.
+What may be in it is `outrider.operator.spec`'s and `rules`'.
 """
 
 import re
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from outrider.cli.rules import check_rules
 from outrider.cli.service_file import IGNORED, beyond_one_machine
 from outrider.operator.cluster.kinds import INSTALL_LWS
 from outrider.operator.spec import (
@@ -100,6 +101,7 @@ def _of_document(number: int, line: int, document: Any) -> Checked:
     warnings: list[str] = []
     try:
         service = load_document(checked_mapping(document), warnings.append)
+        check_rules(service, warnings.append)
     except SpecError as error:
         return Checked(number, line, errors=_problems(error), warnings=tuple(warnings))
     return Checked(

@@ -315,8 +315,7 @@ def parse_simulation(text: str) -> Simulation:
 
 def _words(problem: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Describe a problem; one of several fields has the path of what holds them."""
-    line = describe(problem, schema)
     if problem["type"] != "rules":
-        return line
+        return describe(problem, schema)
     place = ".".join(str(key) for key in problem["loc"])
-    return f"{place}.{line}".removeprefix(".").replace(".:", ":")
+    return f"{place}.{problem['msg']}".removeprefix(".").replace(".:", ":")

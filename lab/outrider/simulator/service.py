@@ -6,12 +6,12 @@ So thresholds, break-even by GPUs and policies come from the very code that serv
 import dataclasses
 from typing import Any
 
+from outrider.cli.rules import check_rules
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.operator import plan
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.spec import SpeculativeService
-from outrider.operator.spec.reading import validate
+from outrider.operator.spec import SpeculativeService, load_document
 from outrider.simulator.description import SimulatedDraft, Simulation, Worker
 
 MODEL = {"uri": "file:///simulated"}
@@ -44,7 +44,9 @@ def service_of(simulation: Simulation) -> SpeculativeService:
         "metadata": {"name": "simulated"},
         "spec": spec,
     }
-    return validate(SpeculativeService, document)
+    service = load_document(document)
+    check_rules(service)
+    return service
 
 
 def _role(worker: Worker) -> dict[str, Any]:

@@ -122,4 +122,4 @@ class Traffic(SpecPart):
 
 def refuse(field: str, words: str) -> NoReturn:
     """Raise what pydantic turns into a `ValidationError`, about a field of the part it checks."""
-    raise PydanticCustomError("rules", "{lines}", {"lines": f"{field}: {words}"})
+    raise PydanticCustomError("rules", "{field}: {words}", {"field": field, "words": words})

@@ -392,7 +392,6 @@ class WorkerSettings:
         if self.max_context is not None:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
-        self._check_all_reduce()
         self.pipeline.check("settings.pipeline")
         if self.pipeline.stages > 1 and self.role is not Role.TARGET:
             raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
@@ -440,21 +439,6 @@ class WorkerSettings:
                 "settings.colocated: not allowed where settings.pipeline.stages is more than 1: "
                 "the draft is a process of its own"
             )
-
-    def _check_all_reduce(self) -> None:
-        if self.all_reduce is AllReduceKind.GATHER:
-            return
-        for reason, wrong in {
-            "where settings.tensor_parallel is 1: one rank has nothing to add up":
-                self.tensor_parallel == 1,
-            "where settings.device is cpu: flag words travel between GPUs":
-                self.device is Device.CPU,
-        }.items():  # fmt: skip
-            if wrong:
-                raise SettingsError(
-                    f"settings.all_reduce: {self.all_reduce} is not allowed {reason}; "
-                    f"allowed: {AllReduceKind.GATHER}"
-                )
 
     def _check_servers(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

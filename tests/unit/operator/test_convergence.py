@@ -12,10 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.cli.rules import check_rules
 from outrider.operator.cluster.kinds import ObjectKind
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
-from outrider.operator.spec import ServiceReader, SpecError
+from outrider.operator.spec import SpecError, load_document
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 Spec = dict[str, Any]
@@ -48,7 +49,7 @@ def if_allowed(change: Change) -> Change:
         change(after)
         head = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         try:
-            ServiceReader().read({**head, "metadata": {"name": "chat"}, "spec": after})
+            check_rules(load_document({**head, "metadata": {"name": "chat"}, "spec": after}))
         except SpecError:
             return
         spec.clear()

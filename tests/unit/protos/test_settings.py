@@ -89,13 +89,8 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"model": {"uri": "u", "dtype": "fp7"}}, "settings.model.dtype: 'fp7' is not one of"),
         ({"device": "tpu"}, "settings.device: 'tpu' is not one of auto, cpu, gpu"),
         (
-            {"all_reduce": "ring", "tensor_parallel": 2},
+            {"all_reduce": "ring"},
             "settings.all_reduce: 'ring' is not one of gather, one_shot, fused",
-        ),
-        ({"all_reduce": "fused"}, "settings.all_reduce: fused .*tensor_parallel.* allowed: gather"),
-        (
-            {"all_reduce": "one_shot", "tensor_parallel": 2, "device": "cpu"},
-            "settings.all_reduce: one_shot .*settings.device.* allowed: gather",
         ),
         ({"pipeline": {"stages": 2}}, "settings.pipeline.stages: only a target"),
         (

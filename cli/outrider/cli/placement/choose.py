@@ -20,6 +20,7 @@ from outrider.cli.placement.estimate import Expected, Machine, StepCosts
 from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.machine import machine_for
 from outrider.cli.preparation import prepare, records
+from outrider.cli.rules import broken_rules
 from outrider.cli.run_dir import RunFolder, told_cache
 from outrider.cli.trial import Workshop, does_not_run, try_out
 from outrider.client.errors import ClientError
@@ -32,8 +33,6 @@ from outrider.operator.spec import (
     SpeculationMode,
     SpeculativeService,
 )
-from outrider.operator.spec.rule import violations
-from outrider.operator.spec.rules import SERVICE
 
 NAME = "placement"
 """Of this work in progress shown and in logs."""
@@ -268,7 +267,7 @@ def _fits(service: SpeculativeService, placement: Placement) -> bool:
         return False
     moved = draft.model_copy(update={"placement": placement})
     spec = service.spec.model_copy(update={"draft": moved})
-    return not list(violations(service.model_copy(update={"spec": spec}), SERVICE))
+    return not any(broken_rules(service.model_copy(update={"spec": spec})))
 
 
 def named_threads(engine: EngineSpec) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from outrider.contract.settings import Role
 from outrider.operator.admission.advice_rules import ADVICE
+from outrider.operator.admission.rule import broken
 from outrider.operator.control.break_even import LEAST_PERCENT, break_even
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import former_secret
@@ -17,8 +18,6 @@ from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import restart_command
 from outrider.operator.plan import control, sessions
 from outrider.operator.spec import Automatic, Draft, SpeculationMode, SpeculativeService
-from outrider.operator.spec.rule import violations
-from outrider.operator.spec.rules import TOLERATED
 
 REASON = "Advice"
 """Reason of the events."""
@@ -64,9 +63,7 @@ def on_former_secrets(
 
 def on(service: SpeculativeService) -> Iterator[str]:
     """Yield one sentence for each thing that is probably not meant."""
-    for line in violations(service, TOLERATED):
-        yield f"{line}; it was stored before that was refused"
-    yield from violations(service, ADVICE)
+    yield from broken(service, ADVICE)
     for role in roles(service):
         size = len(json.dumps(role_spec(service, role).pod_template or {}))
         if size > MAX_TEMPLATE:

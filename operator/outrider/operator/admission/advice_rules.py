@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_snake
 
 from outrider.contract.settings import Role
 from outrider.operator.admission.role_advice import replaced, role_advice
+from outrider.operator.admission.rule import AdviceRule
 from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.spec import (
     DraftScaling,
@@ -18,7 +19,6 @@ from outrider.operator.spec import (
     Spec,
     Speculation,
 )
-from outrider.operator.spec.rule import Rule
 from outrider.operator.spec.speculation import Source
 
 PRESSURE = (
@@ -31,7 +31,7 @@ PRESSURE = (
 _PIPELINE, _SCALING, _SPECULATION = Pipeline(), DraftScaling(), Speculation()
 
 _TARGET = (
-    Rule(
+    AdviceRule(
         "spec.target",
         "self.parallelism.pipeline > 1 || (!has(self.pipeline.cut) &&"
         f" self.pipeline.dtype == '{_PIPELINE.dtype}' && self.pipeline.link == '{_PIPELINE.link}')",
@@ -42,7 +42,7 @@ _TARGET = (
 )
 
 _METRICS = (
-    Rule(
+    AdviceRule(
         "spec",
         "self.metrics.staleAfterSeconds >= 2 * self.speculation.control.intervalSeconds",
         "is less than two looks, one every speculation.control.intervalSeconds",
@@ -52,13 +52,13 @@ _METRICS = (
 )
 
 
-def _draft() -> Iterator[Rule]:
+def _draft() -> Iterator[AdviceRule]:
     default = (
         f"self.scaling.mode == '{_SCALING.mode}' &&"
         f" self.scaling.minReplicas == {_SCALING.min_replicas} &&"
         f" self.scaling.maxReplicas == {_SCALING.max_replicas}"
     )
-    yield Rule(
+    yield AdviceRule(
         "spec.draft",
         f"!(self.placement in ['Colocated', 'SamePod']) || ({default})",
         "does nothing where placement is Colocated or SamePod: each target has one draft",
@@ -69,7 +69,7 @@ def _draft() -> Iterator[Rule]:
         ("maxRows", "drafts never have so many draft tokens"),
         ("width", "no draft pass expands so many leaves"),
     ):
-        yield Rule(
+        yield AdviceRule(
             "spec",
             f"!has(self.draft) || self.speculation.nodesAhead >= self.speculation.{key}",
             f"is less than {key}: {words}",
@@ -78,7 +78,7 @@ def _draft() -> Iterator[Rule]:
         )
     for part, field, key in PRESSURE:
         given = getattr(getattr(_SPECULATION, part), field)
-        yield Rule(
+        yield AdviceRule(
             "spec",
             "!has(self.draft) || self.draft.placement == 'Colocated' ||"
             f" self.speculation.{part}.{key} == {given}",
@@ -106,19 +106,19 @@ def _is_default(part: str, field: str) -> Callable[[Spec], bool]:
     return holds
 
 
-def _same_pod() -> Iterator[Rule]:
+def _same_pod() -> Iterator[AdviceRule]:
     """Yield the advice on the draft's container in its target's pods."""
     for rule in replaced("spec.target", DRAFT_CONTAINER):
         inside = rule.cel.replace("self", "self.target")
         cel = f"self.?draft.?placement.orValue('') != 'SamePod' || {inside}"
-        yield Rule("spec", cel, rule.message, _if_same_pod(rule), f".target{rule.field}")
+        yield AdviceRule("spec", cel, rule.message, _if_same_pod(rule), f".target{rule.field}")
 
 
-def _if_same_pod(rule: Rule) -> Callable[[Spec], bool]:
-    return lambda spec: not spec.same_pod or rule.holds is None or rule.holds(spec.target)
+def _if_same_pod(rule: AdviceRule) -> Callable[[Spec], bool]:
+    return lambda spec: not spec.same_pod or rule.holds(spec.target)
 
 
-_ANSWERS = Rule(
+_ANSWERS = AdviceRule(
     "spec",
     "!('Answers' in self.speculation.sources) || self.?access.?apiKeysSecretRef.hasValue()",
     "Answers finds nothing without access.apiKeysSecretRef",

@@ -8,7 +8,7 @@ from typing import Any
 
 from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.admission.privilege_rules import RULES, VARIABLES
-from outrider.operator.spec.rule import Rule
+from outrider.operator.admission.rule import AdviceRule
 
 _SERVICE = "dyn(object)"
 _SELF = re.compile(r"\bself\b")
@@ -37,7 +37,7 @@ def privileges() -> dict[str, Any]:
     }
 
 
-def expression(rule: Rule) -> str:
+def expression(rule: AdviceRule) -> str:
     """Return a rule over the whole `object`, which holds where it has no such part."""
     part = f"{_SERVICE}.{rule.path}".rstrip(".")
     cel = _SELF.sub(part, rule.cel)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from outrider.contract.settings import Role
+from outrider.operator.admission.rule import AdviceRule
 from outrider.operator.manifests.termination import (
     CLOSE_SECONDS,
     DRAFT_SECONDS,
@@ -33,7 +34,6 @@ from outrider.operator.spec import (
     accelerators,
 )
 from outrider.operator.spec.accelerators import DEVICES, GPU
-from outrider.operator.spec.rule import Rule
 
 Check = Callable[[Any], bool]
 OPERATORS_KEYS = (
@@ -60,19 +60,19 @@ _BRINGS = (
 )
 
 
-def role_advice(role: Role) -> tuple[Rule, ...]:
+def role_advice(role: Role) -> tuple[AdviceRule, ...]:
     """Return the advice on one role."""
     return (*_worker_advice(role), *_pod_advice(role))
 
 
-def _worker_advice(role: Role) -> Iterator[Rule]:
+def _worker_advice(role: Role) -> Iterator[AdviceRule]:
     """Yield the advice on containers of workers, in pods of their own or not."""
     rules = (_memory, _cpu_with_gpus, _no_gpus, _other_gpus, _claim, _surge)
     for rule in (*rules, _stages_with_gpus) if role is Role.TARGET else rules:
         cel, message, field, holds = rule(role)
         if role is Role.DRAFT:
             cel, holds = f"self.placement == 'Colocated' || {cel}", _if_worker(holds)
-        yield Rule(f"spec.{role}", cel, message, holds, field)
+        yield AdviceRule(f"spec.{role}", cel, message, holds, field)
 
 
 def _if_worker(holds: Check) -> Check:
@@ -187,13 +187,13 @@ def _limits(spec: RoleSpec) -> Mapping[str, int | str]:
     return (spec.resources and spec.resources.limits) or {}
 
 
-def _pod_advice(role: Role) -> Iterator[Rule]:
+def _pod_advice(role: Role) -> Iterator[AdviceRule]:
     """Yield the advice on the `podTemplate` of a role that has pods of its own; the others have
     none."""
     path = f"spec.{role}"
     keys = ", ".join(f"'{key}'" for key in OPERATORS_KEYS)
     for kind in ("labels", "annotations"):
-        yield Rule(
+        yield AdviceRule(
             path,
             f"!self.?podTemplate.?metadata.?{kind}.orValue({{}}).exists(k, k in [{keys}])",
             "has a key of the operator's, which stays as the operator writes it",
@@ -204,7 +204,7 @@ def _pod_advice(role: Role) -> Iterator[Rule]:
     is_target = role is Role.TARGET
     least = f"self.requests.maxSeconds + {margin}" if is_target else str(DRAFT_SECONDS)
     words = f"requests.maxSeconds and {margin} more" if is_target else least
-    yield Rule(
+    yield AdviceRule(
         path,
         f"self.?podTemplate.?spec.?terminationGracePeriodSeconds.orValue({least}) >= {least}",
         f"is less than {words}: a pod that ends may cut what runs",
@@ -214,10 +214,10 @@ def _pod_advice(role: Role) -> Iterator[Rule]:
     yield from replaced(path, CONTAINER)
 
 
-def replaced(path: str, container: str) -> Iterator[Rule]:
+def replaced(path: str, container: str) -> Iterator[AdviceRule]:
     """Yield the advice on fields that a template takes from the operator in a container."""
     for key in REPLACED:
-        yield Rule(
+        yield AdviceRule(
             path,
             f"!{CONTAINERS}.exists(c, c.?name.orValue('') == '{container}' && has(c.{key}))",
             f"{key} of the container {container} replaces the operator's",

@@ -22,8 +22,6 @@ from outrider.operator.naming import (
     VERSION,
 )
 from outrider.operator.spec import SpeculativeRoleScaler, SpeculativeService
-from outrider.operator.spec.rule import Rule
-from outrider.operator.spec.rules import SCALER, SERVICE
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 
 
@@ -111,7 +109,6 @@ class Definition:
     short: str
     spec: type[BaseModel]
     status: type[BaseModel]
-    rules: tuple[Rule, ...]
     columns: tuple[Column, ...]
     categories: tuple[str, ...] = ()
     scale: bool = False
@@ -158,7 +155,7 @@ class Definition:
 
     def schema(self) -> Schema:
         """Return the schema of the whole object; `metadata` is left to the API server."""
-        schema = structural(self.spec, rules=self.rules)
+        schema = structural(self.spec)
         schema["properties"]["metadata"] = copy.deepcopy(_METADATA)
         schema["properties"]["status"] = structural(self.status, mode="serialization")
         schema["required"] = ["spec"]
@@ -194,7 +191,6 @@ SERVICE_DEFINITION = Definition(
     short=SHORT,
     spec=SpeculativeService,
     status=ServiceStatus,
-    rules=SERVICE,
     columns=SERVICE_COLUMNS,
     categories=("all",),
 )
@@ -204,7 +200,6 @@ SCALER_DEFINITION = Definition(
     short=SCALER_SHORT,
     spec=SpeculativeRoleScaler,
     status=ScalerStatus,
-    rules=SCALER,
     columns=SCALER_COLUMNS,
     scale=True,
 )

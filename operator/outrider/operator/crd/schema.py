@@ -5,13 +5,13 @@ Leaves the types and the rest of a definition to `definitions`.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.part import MAX_INT64, RULES
 
 Schema = dict[str, Any]
 
@@ -30,23 +30,27 @@ _KEPT = (
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    RULES,
 )
 _DROPPED = {"title", "readOnly", "const"}
-_INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
+_INT32 = (1 << 31) - 1
 
 
-def structural(
-    kind: type[BaseModel], *, rules: Iterable[Rule] = (), mode: JsonSchemaMode = "validation"
-) -> Schema:
-    """Return the schema of `kind`, with `rules`, whose paths begin at it.
+def structural(kind: type[BaseModel], *, mode: JsonSchemaMode = "validation") -> Schema:
+    """Return the schema of `kind`; `mode` "serialization" adds computed fields.
 
-    `mode` "serialization" adds computed fields. Raises `ValueError` for what has no translation.
+    Raises `ValueError` for what has no translation.
     """
     written = kind.model_json_schema(mode=mode)
-    schema = _translated(written, written.get("$defs", {}))
-    for rule in rules:
-        _below(schema, rule.path).setdefault("x-kubernetes-validations", []).append(_written(rule))
-    return schema
+    return _translated(written, written.get("$defs", {}))
+
+
+def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield each rule of a schema after the path of its part, as `.spec.draft`."""
+    for rule in schema.get(RULES, ()):
+        yield path, rule
+    for key, below in schema.get("properties", {}).items():
+        yield from rules_of(below, f"{path}.{key}")
 
 
 def _translated(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
@@ -59,7 +63,7 @@ def _translated(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
         made["description"] = " ".join(schema["description"].split())
     made |= {key: schema[key] for key in _KEPT if key in schema}
     if made.get("type") == "integer":
-        made["format"] = "int32" if made.get("maximum", _INT64) <= _INT32 else "int64"
+        made["format"] = "int32" if made.get("maximum", MAX_INT64) <= _INT32 else "int64"
     for key, translate in _NESTED.items():
         if key in schema:
             made |= translate(schema[key], parts)
@@ -113,15 +117,3 @@ _NESTED: dict[str, Callable[[Any, Mapping[str, Any]], Schema]] = {
     "items": _items,
     "additionalProperties": _additional,
 }
-
-
-def _written(rule: Rule) -> Schema:
-    """Return a rule as the API server takes it."""
-    made = {"rule": rule.cel, "message": rule.message}
-    return made | {"fieldPath": rule.field} if rule.field else made
-
-
-def _below(schema: Schema, path: str) -> Schema:
-    for key in filter(None, path.split(".")):
-        schema = schema["properties"][key]
-    return schema

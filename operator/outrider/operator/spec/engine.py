@@ -4,7 +4,7 @@ Leaves defaults that depend on the model to the worker.
 """
 
 import enum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from outrider.contract.settings import (
     Dtype,
     StageDtype,
 )
-from outrider.operator.spec.part import Count, SpecPart
+from outrider.operator.spec.part import Count, Rule, SpecPart
 
 Bytes = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,6}Mi|[1-9][0-9]{0,3}Gi)$")]
 Layers = Annotated[int, Field(strict=True, ge=1, le=MAX_LAYERS, description="Layers of one stage.")]
@@ -44,6 +44,15 @@ class AllReduceMode(enum.StrEnum):
 
 class EngineSpec(SpecPart):
     """Engine settings of a role."""
+
+    rules = (
+        Rule(
+            "!(self.device == 'GPU' && self.dtype in ['int8', 'int4']) &&"
+            " !(self.device == 'CPU' && self.dtype == 'fp8')",
+            "must go with device: int8 and int4 are for CPUs alone, fp8 is for GPUs alone",
+            ".dtype",
+        ),
+    )
 
     device: DeviceKind = DeviceKind.AUTO
     """Device of the models; Auto takes a GPU where the pod or the machine has one, and GPU lets a
@@ -98,6 +107,10 @@ class DraftEngine(EngineSpec):
 class Parallelism(SpecPart):
     """Processes and machines of one replica."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.tensor % self.nodes == 0", "must divide tensor", ".nodes"),
+    )
+
     tensor: Degree = 1
     """Ranks that share every layer."""
     nodes: Degree = 1
@@ -122,6 +135,14 @@ class Parallelism(SpecPart):
 
 class TargetParallelism(Parallelism):
     """Processes and machines of one replica."""
+
+    rules = (
+        Rule(
+            "self.pipeline == 1 || self.nodes == 1",
+            "must be 1 where pipeline is more than 1: each stage is one pod",
+            ".nodes",
+        ),
+    )
 
     pipeline: Annotated[int, Field(strict=True, ge=1, le=MAX_STAGES)] = 1
     """Stages that the layers are cut over, each of `tensor` ranks, at most one a layer. In a

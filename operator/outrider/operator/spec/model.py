@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import ObjectName, SpecPart
+from outrider.operator.spec.part import ObjectName, Rule, SpecPart
 
 Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
 
@@ -30,6 +30,14 @@ class TokenSecretRef(SpecPart):
 
 class ModelSource(SpecPart):
     """Where weights come from."""
+
+    rules = (
+        Rule(
+            "!has(self.revision) || (self.uri.startsWith('hf://') && !self.uri.contains('@'))",
+            "goes with an hf:// uri that holds no @revision itself",
+            ".revision",
+        ),
+    )
 
     uri: Uri
     """Where the weights are: file://, hf:// or package://. A relative file:// is taken from the

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Quantity, SpecPart
+from outrider.operator.spec.part import (
+    Count,
+    CountOrPercent,
+    ObjectName,
+    Quantity,
+    Rule,
+    SpecPart,
+)
 
 Amounts = Annotated[dict[str, Quantity], Field(max_length=32)]
 
@@ -80,6 +87,35 @@ class AccessMode(enum.StrEnum):
 class Cache(SpecPart):
     """Storage of prepared models and measurements."""
 
+    rules = (
+        Rule(
+            "self.type == 'PersistentVolumeClaim' || (!has(self.claimName) &&"
+            " !has(self.storageClassName) && self.accessMode == 'ReadWriteMany')",
+            "must be PersistentVolumeClaim where claimName, storageClassName or another"
+            " accessMode than ReadWriteMany is set",
+            ".type",
+        ),
+        Rule(
+            "self.type != 'PersistentVolumeClaim' || has(self.claimName) != has(self.size)",
+            "type PersistentVolumeClaim needs claimName, of one that exists, or size, of one to"
+            " make, not both",
+        ),
+        Rule(
+            "!has(self.claimName) ||"
+            " (!has(self.storageClassName) && self.accessMode == 'ReadWriteMany')",
+            "must be left out where storageClassName or another accessMode than ReadWriteMany is"
+            " set: they go with size, of a claim to make",
+            ".claimName",
+        ),
+        Rule(
+            "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
+            " !has(oldSelf.size) || (self.accessMode == oldSelf.accessMode &&"
+            " self.?storageClassName == oldSelf.?storageClassName &&"
+            " quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)",
+            "a claim that was made keeps its accessMode and storageClassName, and cannot shrink",
+        ),
+    )
+
     type: CacheType = CacheType.EMPTY_DIR
     """EmptyDir: prepared anew by each pod. PersistentVolumeClaim: kept and shared by the role."""
     claim_name: ObjectName | None = None
@@ -102,6 +138,15 @@ class Strategy(enum.StrEnum):
 
 class Update(SpecPart):
     """Replacement of pods when the role changes."""
+
+    rules = (
+        Rule(
+            "self.strategy == 'Recreate' || !(self.maxUnavailable == 0 ||"
+            " self.maxUnavailable == '0%') || !(self.maxSurge == 0 || self.maxSurge == '0%')",
+            "must not be 0 where maxUnavailable is 0 and strategy is RollingUpdate",
+            ".maxSurge",
+        ),
+    )
 
     strategy: Strategy = Strategy.ROLLING_UPDATE
     """RollingUpdate: step by step. Recreate: the old pods end before new ones start, an outage that

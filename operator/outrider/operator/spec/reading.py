@@ -9,7 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError, ValidationInfo
+from pydantic import Field, ValidationError
 
 from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.part import ObjectName, SpecPart
@@ -34,21 +34,11 @@ class Metadata(SpecPart):
 _KEPT = tuple(field.alias or name for name, field in Metadata.model_fields.items())
 
 
-STORED = "stored"
-"""Key of the context of a validation of what an API server has stored."""
-
-
-def is_stored(info: ValidationInfo) -> bool:
-    """True if what is validated was taken by an API server, perhaps by older rules."""
-    return bool(info.context and info.context.get(STORED))
-
-
-def validate(
-    kind: type[Whole], document: Mapping[Any, Any], context: Mapping[str, bool] | None = None
-) -> Whole:
-    """Return the `kind` that `document` describes; raise `SpecError`."""
+def validate(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
+    """Return the `kind` that `document` describes, with no look at rules between fields; raise
+    `SpecError`."""
     try:
-        return kind.model_validate(document, context=context)
+        return kind.model_validate(document)
     except ValidationError as error:
         schema = kind.model_json_schema()
         raise SpecError("\n".join(describe(p, schema) for p in error.errors())) from None
@@ -58,17 +48,15 @@ def validate_stored(
     kind: type[Whole], document: Mapping[Any, Any]
 ) -> tuple[Whole, tuple[str, ...]]:
     """Return the `kind` that `document` describes, and the paths of the fields that this program
-    does not know, which are left out; raise `SpecError`. Rules that are newer than what is stored
-    may be broken."""
-    context = {STORED: True}
+    does not know, which are left out; raise `SpecError`."""
     try:
-        return kind.model_validate(document, context=context), ()
+        return kind.model_validate(document), ()
     except ValidationError as error:
         places = [p["loc"] for p in error.errors() if p["type"] == "extra_forbidden"]
     known = copy.deepcopy(dict(document))
     for place in places:
         _remove(known, place)
-    return validate(kind, known, context), tuple(".".join(map(str, place)) for place in places)
+    return validate(kind, known), tuple(".".join(map(str, place)) for place in places)
 
 
 def _remove(document: Any, place: Sequence[int | str]) -> None:

@@ -4,10 +4,12 @@ Leaves placing and starting them to `plan` and its callers.
 """
 
 import enum
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from outrider.contract.settings import MAX_QUEUE_SECONDS, MAX_REQUEST_SECONDS, MAX_WAITING
+from outrider.operator.spec import placement_rules
 from outrider.operator.spec.engine import (
     DraftEngine,
     EngineSpec,
@@ -17,7 +19,7 @@ from outrider.operator.spec.engine import (
     TargetParallelism,
 )
 from outrider.operator.spec.model import DraftModel, ModelSource, TargetModel
-from outrider.operator.spec.part import Count, Quantity, SpecPart
+from outrider.operator.spec.part import Count, Quantity, Rule, SpecPart
 from outrider.operator.spec.pods import Cache, Image, PodTemplate, Resources, Update
 
 MAX_REPLICAS = 1024
@@ -50,12 +52,27 @@ class ScalingMode(enum.StrEnum):
 class Scaling(SpecPart):
     """Owner of the number of replicas, and its bounds."""
 
+    rules = (
+        Rule(
+            "self.minReplicas <= self.maxReplicas",
+            "must not be more than maxReplicas",
+            ".minReplicas",
+        ),
+    )
+
     mode: ScalingMode = ScalingMode.STATIC
     """Static: `replicas`. External: an autoscaler, through a SpeculativeRoleScaler."""
     min_replicas: Count = Field(default=1, ge=1, le=MAX_REPLICAS)
     """External: least replicas."""
     max_replicas: Count = Field(default=4, ge=1, le=MAX_REPLICAS)
     """External: most replicas."""
+
+
+class TargetScaling(Scaling):
+    """Owner of the number of replicas, and its bounds."""
+
+    mode: Literal[ScalingMode.STATIC, ScalingMode.EXTERNAL] = ScalingMode.STATIC
+    """Static: `replicas`. External: an autoscaler, through a SpeculativeRoleScaler."""
 
 
 class DraftScaling(Scaling):
@@ -85,6 +102,21 @@ class Requests(SpecPart):
 
 class RoleSpec(SpecPart):
     """Settings of both roles."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.scaling.mode != 'External' || !has(self.replicas)",
+            "must be left out where scaling.mode is External: the scaler has the number",
+            ".replicas",
+        ),
+        Rule(
+            "self.engine.allReduce == 'Gather' || (self.engine.device != 'CPU' &&"
+            " self.parallelism.tensor > 1 && self.parallelism.nodes == 1)",
+            "must be Gather unless parallelism.tensor is more than 1, on one node, and device is"
+            " not CPU: the others add up between the GPUs of one machine",
+            ".engine.allReduce",
+        ),
+    )
 
     model: ModelSource
     """Model of the role."""
@@ -120,11 +152,26 @@ class RoleSpec(SpecPart):
 class Target(RoleSpec):
     """The role that answers."""
 
+    rules = (
+        Rule(
+            "self.parallelism.pipeline == 1 || self.engine.device != 'GPU'",
+            "must not be GPU where parallelism.pipeline is more than 1: stages compute on CPUs",
+            ".engine.device",
+        ),
+        Rule(
+            "!has(self.pipeline.cut) || self.pipeline.cut.size() == self.parallelism.pipeline",
+            "must have one number for each of the stages that parallelism.pipeline says",
+            ".pipeline.cut",
+        ),
+    )
+
     model: TargetModel
     """The model whose text is served."""
     replicas: Count | None = Field(default=None, ge=1, le=MAX_REPLICAS)
     """Target workers; each answers requests, and all pair with the same drafts. Left out, 1 at
     first, and then the operator leaves the number alone."""
+    scaling: TargetScaling = TargetScaling()
+    """Owner of the number of replicas, and its bounds."""
     engine: TargetEngine = TargetEngine()
     """Engine settings."""
     parallelism: TargetParallelism = TargetParallelism()
@@ -137,6 +184,16 @@ class Target(RoleSpec):
 
 class Draft(RoleSpec):
     """The role that proposes draft tokens."""
+
+    rules = (
+        Rule(
+            "self.scaling.mode != 'Managed' || !has(self.replicas) || (self.scaling.minReplicas <="
+            " self.replicas && self.replicas <= self.scaling.maxReplicas)",
+            "must be from scaling.minReplicas to scaling.maxReplicas where scaling.mode is Managed",
+            ".replicas",
+        ),
+        *placement_rules.DRAFT,
+    )
 
     model: DraftModel
     """The model that proposes draft tokens."""

@@ -5,15 +5,13 @@ The operator makes one for each role whose scaling is External; people rarely wr
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from outrider.operator.spec.part import Count, ObjectName, SpecPart
+from outrider.operator.spec.part import Count, ObjectName, Rule, SpecPart
 from outrider.operator.spec.reading import Metadata, validate, without_server_fields
 from outrider.operator.spec.roles import MAX_REPLICAS
-from outrider.operator.spec.rule import check_rules
-from outrider.operator.spec.rules import SCALER
 
 
 class ScaledRole(enum.StrEnum):
@@ -27,15 +25,23 @@ class ScalerSpec(SpecPart):
     """Number of replicas of one role."""
 
     service: ObjectName
-    """Name of the SpeculativeService. Cannot change."""
+    """Name of the SpeculativeService. Cannot change: the scaler has it in its name."""
     role: ScaledRole
-    """Role that is scaled. Cannot change."""
+    """Role that is scaled. Cannot change: the scaler has it in its name."""
     replicas: Count = Field(ge=0, le=MAX_REPLICAS)
     """Wanted replicas; the role's scaling.minReplicas and maxReplicas bound them."""
 
 
 class SpeculativeRoleScaler(SpecPart):
     """The number of replicas of one role of a service, with the subresource `scale`."""
+
+    rules = (
+        Rule(
+            "self.metadata.name == self.spec.service + '-' + self.spec.role.lowerAscii()",
+            "must be the service's name, a dash and the role in lower case",
+            ".metadata.name",
+        ),
+    )
 
     api_version: Literal["outrider.dev/v1alpha1"]
     """Version of this format."""
@@ -45,11 +51,6 @@ class SpeculativeRoleScaler(SpecPart):
     """Name of the scaler: the service's name, a dash and the role, as chat-draft."""
     spec: ScalerSpec
     """Number of replicas of one role."""
-
-    @model_validator(mode="after")
-    def _keep_rules(self) -> Self:
-        check_rules(self, SCALER)
-        return self
 
 
 def read_scaler(body: Mapping[str, Any]) -> SpeculativeRoleScaler:

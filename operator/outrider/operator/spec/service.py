@@ -1,6 +1,6 @@
 """`SpeculativeService`, the whole description, and its readers.
 
-Leaves its parts to their modules, and rules between them to `rules`.
+Leaves its parts to their modules, and rules of a placement to `placement_rules`.
 """
 
 import enum
@@ -9,24 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pydantic import ValidationInfo, model_validator
-
 from outrider.operator.naming import API_VERSION, KIND, SCALER_KIND
+from outrider.operator.spec import placement_rules
 from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.metrics import Metrics
-from outrider.operator.spec.part import SpecPart
+from outrider.operator.spec.part import Rule, SpecPart
 from outrider.operator.spec.reading import (
     Metadata,
-    is_stored,
     validate,
     validate_stored,
     without_server_fields,
 )
 from outrider.operator.spec.removed import without_removed
 from outrider.operator.spec.roles import Draft, Placement, Target
-from outrider.operator.spec.rule import check_rules
-from outrider.operator.spec.rules import SERVICE
 from outrider.operator.spec.speculation import ShrinkPolicy, Speculation
 from outrider.operator.spec.surroundings import (
     InferencePool,
@@ -46,6 +42,21 @@ class Suspend(enum.StrEnum):
 
 class Spec(SpecPart):
     """Description of the service."""
+
+    rules = (
+        *placement_rules.SPEC,
+        Rule(
+            "!has(self.draft) || 'Draft' in self.speculation.sources",
+            "lacks Draft, and there is a draft: leave spec.draft out",
+            ".speculation.sources",
+        ),
+        Rule(
+            "self.metrics.staleAfterSeconds > self.speculation.control.intervalSeconds",
+            "must be more than speculation.control.intervalSeconds: metrics would be stale before"
+            " the next look at them",
+            ".metrics.staleAfterSeconds",
+        ),
+    )
 
     target: Target
     """The role that answers."""
@@ -92,6 +103,22 @@ class Spec(SpecPart):
 class SpeculativeService(SpecPart):
     """A model served through a target and, if there is one, a draft that proposes tokens to it."""
 
+    rules = (
+        Rule(
+            "self.metadata.name.size() <= 40 &&"
+            " self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "must be lower-case letters, digits and dashes, first a letter, last no dash, at most"
+            " 40 characters",
+            ".metadata.name",
+        ),
+        Rule(
+            "self.metadata.name != 'default'",
+            "must not be default: a service has a ServiceAccount of its name, and each namespace"
+            " has one called default that is somebody else's",
+            ".metadata.name",
+        ),
+    )
+
     api_version: Literal["outrider.dev/v1alpha1"]
     """Version of this format."""
     kind: Literal["SpeculativeService"]
@@ -100,11 +127,6 @@ class SpeculativeService(SpecPart):
     """Name of the service."""
     spec: Spec
     """Description of the service."""
-
-    @model_validator(mode="after")
-    def _keep_rules(self, info: ValidationInfo) -> Self:
-        check_rules(self, [r for r in SERVICE if not (r.tolerated and is_stored(info))])
-        return self
 
     @property
     def served_name(self) -> str:
@@ -120,18 +142,23 @@ class SpeculativeService(SpecPart):
         return type(self).model_validate(data)
 
 
-def load(text: str) -> SpeculativeService:
-    """Read one YAML document; raise `SpecError` that names each problem's path, value and
-    what is allowed."""
-    return load_document(read_document(text))
+Warn = Callable[[str], object]
+"""Takes a sentence about a description that is read nevertheless."""
 
 
-def load_document(
-    document: Mapping[Any, Any], warn: Callable[[str], object] = lambda sentence: None
-) -> SpeculativeService:
-    """Read a document; raise `SpecError`, as `load` does. Where apiVersion and kind are others, or
-    the kind is another of Outrider's, that is the only problem. `warn` is told of fields that are
-    gone."""
+def ignore(sentence: str) -> None:
+    """Warn nobody."""
+
+
+def load(text: str, warn: Warn = ignore) -> SpeculativeService:
+    """Read one YAML document, with no look at rules between fields; raise `SpecError` that names
+    each problem's path, value and what is allowed. `warn` is told of fields that are gone."""
+    return load_document(read_document(text), warn)
+
+
+def load_document(document: Mapping[Any, Any], warn: Warn = ignore) -> SpeculativeService:
+    """Read a document as `load` does. Where apiVersion and kind are others, or the kind is another
+    of Outrider's, that is the only problem."""
     found = (document.get("apiVersion"), document.get("kind"))
     if found[1] == SCALER_KIND or (found[0] != API_VERSION and found[1] != KIND):
         raise SpecError(
@@ -148,7 +175,8 @@ def load_document(
 class ServiceReader:
     """Reads one service's objects, and checks one only where the last one said something else.
 
-    Checking every field and rule takes a tenth of a pass; most passes find what the last one found.
+    Checking every field takes a tenth of a pass; most passes find what the last one found. Rules
+    between fields are the API server's to keep.
     """
 
     unknown: tuple[str, ...] = ()

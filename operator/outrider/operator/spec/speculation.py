@@ -17,7 +17,7 @@ from outrider.contract.settings import (
     MAX_WIDTH,
     PolicySettings,
 )
-from outrider.operator.spec.part import Count, Seconds, SpecPart
+from outrider.operator.spec.part import Count, Rule, Seconds, SpecPart
 
 _DEFAULTS = PolicySettings()
 Windows = Annotated[int, Field(strict=True, ge=1, le=100)]
@@ -120,6 +120,30 @@ class DraftShrink(SpecPart):
 
 class Speculation(SpecPart):
     """Limits of speculation, and the control loop that turns it off and on."""
+
+    rules = (
+        Rule(
+            "!has(self.enable.gainAbovePercent) || !has(self.disable.gainBelowPercent) ||"
+            " self.enable.gainAbovePercent > self.disable.gainBelowPercent",
+            "must be more than disable.gainBelowPercent",
+            ".enable.gainAbovePercent",
+        ),
+        Rule(
+            "self.enable.queueBelow < self.disable.queueAbove",
+            "must be less than disable.queueAbove",
+            ".enable.queueBelow",
+        ),
+        Rule(
+            "self.enable.kvUsageBelowPercent < self.disable.kvUsageAbovePercent",
+            "must be less than disable.kvUsageAbovePercent",
+            ".enable.kvUsageBelowPercent",
+        ),
+        Rule(
+            "size(self.sources) > 0 && self.sources.all(s, self.sources.exists_one(o, o == s))",
+            "must name one source or more, each once; for plain decoding set mode to Disabled",
+            ".sources",
+        ),
+    )
 
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
     """Adaptive: drafting goes off and on as `disable` and `enable` say; the other `sources` stay.

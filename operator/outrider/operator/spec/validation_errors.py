@@ -28,10 +28,7 @@ _PATTERNS = {
 
 
 def describe(problem: Mapping[str, Any], root: Schema) -> str:
-    """Describe a problem that pydantic reports of a document of the schema `root`: one line, or one
-    for each violated rule."""
-    if problem["type"] == "rules":
-        return str(problem["ctx"]["lines"])
+    """Describe a problem that pydantic reports of a document of the schema `root`, in one line."""
     location = [key for key in problem["loc"] if key != "[key]"]
     path = ".".join(str(key) for key in location)
     kind = problem["type"]
