@@ -201,7 +201,7 @@ STEPS = (
     ),
     Step(
         "A service",
-        "`examples/smollm2.yaml` with what pods need on a node without images"
+        "`examples/smollm2.yaml` with what a run of minutes changes"
         " (`tests/e2e/manifests/service.yaml`): a target and a draft start and link.",
         apply,
     ),
