@@ -1,6 +1,6 @@
 """The small image of a pod's sandbox, made here: busybox, a user, and an entry point.
 
-    write(SANDBOX, WAIT, Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
+write(SANDBOX, WAIT, Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
 """
 
 import hashlib
