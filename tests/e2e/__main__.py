@@ -15,7 +15,16 @@ from pathlib import Path
 
 from tools import kube_assets
 
-from tests.e2e import drain_scenario, isolation, load_scenario, machine, node, scenario, work
+from tests.e2e import (
+    built_images,
+    drain_scenario,
+    isolation,
+    load_scenario,
+    machine,
+    node,
+    scenario,
+    work,
+)
 from tests.e2e.recording import CommandFailed, Recording
 from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane, KubectlError
@@ -28,6 +37,13 @@ SCENARIOS = {
     "drain": ("Targets that end cut no answer", drain_scenario.STEPS),
 }
 """Title and steps of each."""
+REFUSED = (
+    built_images.BuildError,
+    kube_assets.AssetsError,
+    machine.MachineError,
+    pod_network.PodNetworkError,
+)
+"""Ways in which a run does not begin."""
 EXPECTED = (CommandFailed, KubectlError, ServerEnded, AssertionError)
 """Ways in which a run fails that its own messages explain."""
 
@@ -49,7 +65,7 @@ def main() -> int:
         machine.check()
         os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
         return _outside(options.recording, options.scenario)
-    except (machine.MachineError, kube_assets.AssetsError, pod_network.PodNetworkError) as error:
+    except REFUSED as error:
         print(f"tests/e2e: {error}", file=sys.stderr)
         return 1
 
@@ -57,6 +73,7 @@ def main() -> int:
 def _outside(recording: Path | None, chosen: str) -> int:
     """Gives the run its place and cleans up behind it."""
     folder = Path(tempfile.mkdtemp(prefix="outrider-e2e-"))
+    built_images.build(folder)  # before the way outside is cut
     command = [sys.executable, "-m", "tests.e2e", "--inside", str(folder), "--scenario", chosen]
     isolation.make_groups()
     try:
@@ -80,8 +97,8 @@ def _inside(folder: Path, chosen: str) -> int:
     work.make(place, work.cache())
     try:
         with node.started(cluster) as control_plane:
-            for name, entry_point in work.images().items():
-                node.load_image(name, entry_point, folder)
+            for archive in sorted(folder.glob("*.tar")):
+                node.load_image(archive)
             recording = _recording(folder, place, control_plane)
             title, steps = SCENARIOS[chosen]
             recording.begin(title, _about(chosen))

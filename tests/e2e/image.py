@@ -1,8 +1,6 @@
-"""Small container images, made here: busybox, a user, and an entry point.
+"""The small image of a pod's sandbox, made here: busybox, a user, and an entry point.
 
-    write(SANDBOX, WAIT, Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
-
-What else an entry point needs, its pod mounts from the machine.
+write(SANDBOX, WAIT, Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
 """
 
 import hashlib

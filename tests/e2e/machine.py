@@ -20,6 +20,8 @@ PROGRAMS = {
     "ethtool": "ethtool",
     "ip": "iproute2",
     "busybox": "busybox-static",
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
 }
 """Programs and the Debian packages that hold them."""
 PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")

@@ -8,7 +8,7 @@ Runs inside `isolation`. Leaves configurations to `node_files`, and what runs on
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e import image, isolation, machine, node_files
@@ -58,16 +58,16 @@ def _start_containerd(control_plane: ControlPlane, folder: Path) -> None:
     arguments = [f"--config={config}", "--log-level=warn"]
     control_plane.servers["containerd"] = ServerProcess.start(program, arguments, folder)
     control_plane.wait_until(lambda: _ctr("version").returncode == 0, "an answer of containerd")
-    load_image(image.SANDBOX, image.WAIT, folder)
+    sandbox = folder / "sandbox.tar"
+    image.write(image.SANDBOX, image.WAIT, machine.program("busybox"), sandbox)
+    load_image(sandbox)
 
 
-def load_image(name: str, entry_point: Sequence[str], folder: Path) -> None:
-    """Makes an image and gives it to the node."""
-    archive = folder / "image.tar"
-    image.write(name, entry_point, machine.program("busybox"), archive)
+def load_image(archive: Path) -> None:
+    """Gives an image to the node."""
     imported = _ctr("images", "import", "--snapshotter=native", str(archive))
     if imported.returncode:
-        raise RuntimeError(f"containerd does not take {name}: {imported.stderr}")
+        raise RuntimeError(f"containerd does not take {archive.name}: {imported.stderr}")
 
 
 def _ctr(*arguments: str) -> "subprocess.CompletedProcess[str]":

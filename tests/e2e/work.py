@@ -5,11 +5,8 @@ Fills the manifests in; knows nothing of what is done with them.
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from string import Template
-
-from tests.e2e.image import OPERATOR, WORKER
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -26,22 +23,10 @@ def make(folder: Path, models: Path) -> None:
     (folder / "examples").mkdir(parents=True)
     shutil.copy(ROOT / EXAMPLE, folder / EXAMPLE)
     shutil.copytree(ROOT / "charts", folder / "charts")
-    values = {
-        "SOURCE": str(ROOT),
-        "ENVIRONMENT": sys.prefix,
-        "PYTHON": sys.base_prefix,
-        "MODELS": str(models),
-    }
     for manifest in MANIFESTS.iterdir():
-        text = Template(manifest.read_text()).substitute(values)
+        text = Template(manifest.read_text()).substitute(MODELS=str(models))
         (folder / manifest.name).write_text(text)
     (folder / "kustomization.yaml").write_text(KUSTOMIZATION)
-
-
-def images() -> dict[str, list[str]]:
-    """Names and entry points of the project's images, as its Dockerfiles have them."""
-    python = [f"{sys.prefix}/bin/python", "-P", "-m"]
-    return {OPERATOR: [*python, "outrider.operator"], WORKER: [*python, "outrider.worker"]}
 
 
 def cache() -> Path:
