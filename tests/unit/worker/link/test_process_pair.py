@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from outrider.worker.errors import LinkBroken, PeerLeft
-from outrider.worker.link.process_pair import Backend, ProcessPair, own_gpu
+from outrider.worker.link.process_pair import Backend, ProcessPair, end_nccl, own_gpu
 
 SECONDS = 20.0
 
@@ -101,7 +101,7 @@ def test_nccl_carries_bytes_between_two_gpus_a_way_in_each_group(
             asked.append(nccl)
             return FakeGroup(ways[0]), FakeGroup(ways[1])
 
-        return Backend(open_fakes, "cpu")
+        return Backend(open_fakes, "cpu", end_nccl)
 
     backends = {nccl: backend(nccl) for nccl in (False, True)}
     with pairs(gpus, backends=backends) as (first, second):

@@ -5,6 +5,7 @@ that the other has announced: one that is posted earlier would keep a GPU busy u
 (docs/decisions/0018). Loads torch.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -22,6 +23,10 @@ LOST_PEER = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """Environment variable, torch's own: 0 keeps a peer that is gone from ending this process."""
 TRANSFER = timedelta(seconds=30)
 """Longest that announced bytes are on their way."""
+AT_ONCE = timedelta(milliseconds=1)
+"""The shortest that a wait can be."""
+BYTES, NEVER = 0, 1
+"""Tags: of bytes, and of an array that never comes."""
 GPU = "cuda:0"
 
 Groups = tuple[Any, Any]
@@ -34,6 +39,8 @@ class Backend(NamedTuple):
     open: Callable[[Any, int, str, timedelta], Groups]
     device: str
     """Device that holds the bytes, as torch calls it."""
+    end: Callable[[Any, int], None]
+    """Ends a group's connections, given the number of the other."""
 
 
 def own_gpu() -> str:
@@ -61,7 +68,21 @@ def open_nccl(store: Any, number: int, host: str, wait: timedelta) -> Groups:
     return there, back
 
 
-BACKENDS = {False: Backend(open_gloo, "cpu"), True: Backend(open_nccl, GPU)}
+def end_gloo(group: Any, other: int) -> None:
+    """Let a wait run out, with which all of a group ends; gloo offers nothing else that does."""
+    with contextlib.suppress(RuntimeError):
+        group.recv([torch.zeros(1)], other, NEVER).wait(AT_ONCE)
+
+
+def end_nccl(group: Any, other: int) -> None:
+    """Abort what is on its way."""
+    group.abort()
+
+
+BACKENDS = {
+    False: Backend(open_gloo, "cpu", end_gloo),
+    True: Backend(open_nccl, GPU, end_nccl),
+}
 """By whether each side has a GPU of its own."""
 
 
@@ -91,27 +112,27 @@ class ProcessPair:
         except RuntimeError as error:
             raise LinkBroken(f"no group of torch.distributed came up: {reason(error)}") from None
         self._out, self._in = groups[number], groups[1 - number]
-        self._other, self._device = 1 - number, backend.device
+        self._other, self._backend = 1 - number, backend
 
     def send(self, payload: bytes) -> None:
         """Send bytes that were announced, and wait for their end; raise `PeerLeft`."""
         data = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-        self._transfer(self._out.send, data.to(self._device))
+        self._transfer(self._out.send, data.to(self._backend.device))
 
     def receive(self, size: int) -> bytes:
         """Wait for announced bytes; raise `PeerLeft`."""
-        data = torch.empty(size, dtype=torch.uint8, device=self._device)
+        data = torch.empty(size, dtype=torch.uint8, device=self._backend.device)
         self._transfer(self._in.recv, data)
         return data.cpu().numpy().tobytes()
 
     def close(self) -> None:
         """End the connections, with which every wait of either process ends, by `PeerLeft`."""
         for group in {self._out, self._in}:
-            group.abort()
+            self._backend.end(group, self._other)
 
     def _transfer(self, verb: Any, data: torch.Tensor) -> None:
         try:
-            verb([data], self._other, 0).wait(TRANSFER)
+            verb([data], self._other, BYTES).wait(TRANSFER)
         except RuntimeError as error:
             raise PeerLeft(reason(error)) from None
 

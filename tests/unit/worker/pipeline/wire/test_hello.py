@@ -86,7 +86,7 @@ def test_stages_that_are_no_whole_model_are_refused(
         ({"revision": "x"}, "stage 1: its model is x, not abc"),
         ({"group": 78}, "stage 1: its group is 78, not 77"),
         ({"stages": 4}, "stage 1: its number of stages is 4, not 3"),
-        ({"protocol_max": 0}, "stage 1: protocol versions 1 to 0 are spoken"),
+        ({"protocol_max": 1}, "stage 1: protocol versions 2 to 1 are spoken"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(fields: dict[str, Any], problem: str) -> None:
