@@ -6,7 +6,7 @@ once for all of them (docs/decisions/0003). It costs one jump. An error raised i
 raised in the caller, as with a call by name.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba import typeof, types
 from numba.core import cgutils
@@ -36,6 +36,11 @@ class ByAddress:
         self.address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
         self._library = compiled.library
         """Keeps the code where it is."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *arguments: Any) -> Any:
+            """Call the function, as compiled code alone can."""
 
 
 @typeof_impl.register(ByAddress)

@@ -202,7 +202,10 @@ class FirstCompilation(event.Listener):
 
 def at_first_compilation(call: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
     """Return a context in which `call` is called once, if anything is compiled."""
-    return event.install_listener("numba:compile", FirstCompilation(call))
+    listening: contextlib.AbstractContextManager[None] = event.install_listener(
+        "numba:compile", FirstCompilation(call)
+    )
+    return listening
 
 
 def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:

@@ -342,7 +342,8 @@ async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
     joined = asyncio.wrap_future(carrier.joined)
     try:
-        await asyncio.wait({joined, reading}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {joined, reading}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not joined.done():
             reading.result()
             raise LinkBroken("the stream ended before the draft had joined")

@@ -159,7 +159,7 @@ class Carrier:
                 continue
             if self._closed.is_set():
                 return
-            coming = self._receiving.submit(lambda size=size: self.joined.result().receive(size))
+            coming = self._receiving.submit(self._receive, size)
             try:
                 received = await asyncio.wrap_future(coming)
             except PeerLeft as error:
@@ -177,6 +177,9 @@ class Carrier:
         for way in (self._sending, self._receiving):
             way.shutdown(wait=False, cancel_futures=True)
         self.joined.add_done_callback(_close)
+
+    def _receive(self, size: int) -> bytes:
+        return self.joined.result().receive(size)
 
     def _sent(self, size: int, done: "Future[Any]") -> None:
         """Count what was sent, on its thread; a peer that has left ends its stream, too."""
