@@ -159,7 +159,7 @@ class Carrier:
                 continue
             if self._closed.is_set():
                 return
-            coming = self._receiving.submit(lambda size=size: self.joined.result().receive(size))
+            coming = self._receiving.submit(self._receive, size)
             try:
                 received = await asyncio.wrap_future(coming)
             except PeerLeft as error:
@@ -170,6 +170,9 @@ class Carrier:
                         return
                 raise LinkBroken(str(error)) from None
             yield received
+
+    def _receive(self, size: int) -> bytes:
+        return self.joined.result().receive(size)
 
     def close(self) -> None:
         """End the connections, now or once they are there; what waits is dropped."""
