@@ -341,9 +341,9 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
 async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
     joined = asyncio.wrap_future(carrier.joined)
+    ends: tuple[asyncio.Future[Any], ...] = (joined, reading)
     try:
-        either: set[asyncio.Future[Any]] = {joined, reading}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not joined.done():
             reading.result()
             raise LinkBroken("the stream ended before the draft had joined")
