@@ -9,7 +9,6 @@ import pytest
 from outrider.contract.settings import Role
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
-from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.pins import Pin, settings_of, template_of
 from outrider.operator.naming import RESTARTED_ANNOTATION
@@ -249,11 +248,10 @@ def test_pods_without_certificates_keep_none(after: str) -> None:
     assert secrets_of_old(service) == []
 
 
-@pytest.mark.parametrize("shape", ["single pods", "StatefulSets", "LeaderWorkerSet"])
+@pytest.mark.parametrize("shape", ["single pods", "LeaderWorkerSet"])
 def test_pods_of_every_shape_are_replaced_once_the_annotation_changes(shape: str) -> None:
-    kinds = [LEADER_WORKER_SET] if shape == "LeaderWorkerSet" else []
     given = {} if shape == "single pods" else {"spec": GROUPS}
-    service = served(kinds=kinds, **given)
+    service = served(**given)
     succeed(service).rest(4)
     before = pods(service)
     service.replace_pods()

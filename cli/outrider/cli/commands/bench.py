@@ -1,6 +1,5 @@
 """`outrider bench serve`: its options; the load is `outrider.cli.load`'s, imported when wanted."""
 
-import asyncio
 import os
 import shlex
 import sys
@@ -75,6 +74,8 @@ def serve(
     outrider bench serve --rate 4 --prompts chats.jsonl --temperature 0.8 --check-text
     ```
     """
+    import asyncio
+
     from outrider.cli import interrupts
     from outrider.cli.load.endpoint import endpoint
     from outrider.cli.load.prompts import bundled, read

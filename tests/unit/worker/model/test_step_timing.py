@@ -99,7 +99,7 @@ def test_made_up_rows_are_a_chain_behind_the_context() -> None:
     assert rows.tokens.max() < 11
 
 
-@pytest.mark.parametrize("source", ["cpu/linear.py", "gpu/attention.py", "compiled.py"])
+@pytest.mark.parametrize("source", ["cpu/linear.py", "gpu/attention.py", "jit/compiled.py"])
 def test_a_change_of_any_kernel_is_another_measurement(source: str) -> None:
     folder = Path(kernels.__path__[0])
     assert folder / source in kernel_sources()
