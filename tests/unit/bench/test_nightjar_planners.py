@@ -11,8 +11,8 @@ from bench.nightjar_planners import Entry, FixedPlanner, MakePlanner, Table, sta
 from outrider.contract.planning import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import SetPolicy
-from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.model.step_costs import Seconds
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.planner import NO_CANDIDATES, Candidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.target.selection import PROMPT_WAIT_SHARE
