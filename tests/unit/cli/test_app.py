@@ -77,7 +77,7 @@ def test_a_wrong_file_is_named_with_its_problem(
         ("parallelism: {tensor: 4, nodes: 2}", r"spec\.target\.parallelism\.nodes: 2 .*allowed: 1"),
         (
             "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",
-            r"spec\.draft: .*parallelism.*Colocated",
+            r"spec\.draft: image, parallelism, .*Colocated",
         ),
         ("}, suspend: Suspended, metrics: {", r"spec\.suspend: .*Suspended; allowed: Running"),
     ],
