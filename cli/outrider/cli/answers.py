@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.estimate import Expected
+from outrider.cli.placement.choose import Expected
 from outrider.client import Result
 
 

@@ -23,14 +23,15 @@ class Arrangement:
     def name(self) -> str:
         """As tables and recommendations show it."""
         if self.placement is None:
-            return f"plain, {_threads(str(self.threads), self.threads)}"
+            return f"plain, {threads_in_words(self.threads)}"
         if self.placement is Placement.COLOCATED:
-            return f"{self.placement}, {_threads(str(self.threads), self.threads)}"
+            return f"{self.placement}, {threads_in_words(self.threads)}"
         return f"{self.placement}, {self.threads} + {self.draft_threads} threads"
 
 
-def _threads(words: str, count: int) -> str:
-    return f"{words} thread{'s' if count != 1 else ''}"
+def threads_in_words(count: int) -> str:
+    """Return a number of threads, as tables and progress show it."""
+    return f"{count} thread{'s' if count != 1 else ''}"
 
 
 def arrange(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
@@ -49,6 +50,12 @@ def arrange(service: SpeculativeService, arrangement: Arrangement) -> Speculativ
     )
     changed = {"target": target, "draft": draft, "speculation": speculation}
     return service.model_copy(update={"spec": spec.model_copy(update=changed)})
+
+
+def one_target(service: SpeculativeService) -> SpeculativeService:
+    """The service with a single target."""
+    target = service.spec.target.model_copy(update={"replicas": 1})
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
 
 
 def _engine(engine: Engine, threads: int) -> Engine:

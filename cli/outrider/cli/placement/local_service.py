@@ -1,53 +1,63 @@
 """A service as it runs here: in the arrangement that its YAML names, or that Auto takes."""
 
-from dataclasses import dataclass, replace
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from outrider.cli import processors
-from outrider.cli.local import NO_HTTP, LocalWorkers
+from outrider.cli.local import NO_HTTP, Decide, LocalWorkers, StartOptions
 from outrider.cli.placement.arrangement import Arrangement, arrange
-from outrider.cli.placement.choice import Choice
-from outrider.cli.placement.choose import Chooser, named_threads
+from outrider.cli.placement.choose import Choice, Chooser, named_threads, share_gpu
 from outrider.cli.ports import WantedPorts
-from outrider.cli.trial import ASKED_FOR, Workshop, workers
+from outrider.cli.undecided import Undecided
 from outrider.contract.settings import Dtype
+from outrider.operator.plan import Plan, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 FASTEST = "plain decoding is the fastest on this machine"
+ASKED_FOR = "plain decoding is asked for"
+"""Why nothing is drafted in a run, trial or comparison without the draft."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
     """A service in one arrangement."""
 
-    service: SpeculativeService
-    """As it is arranged."""
+    described: SpeculativeService
+    """As its YAML has it."""
     arrangement: Arrangement
-    workshop: Workshop
-    chooser: Chooser
+    start: StartOptions
     choice: Choice | None = None
     """None: the service names its placement."""
 
+    @property
+    def plan(self) -> Plan:
+        """Its workers, on processors of their own if there are enough."""
+        arranged = arrange(self.described, self.arrangement)
+        options = dataclasses.replace(self.start.options, threads=self.arrangement.threads)
+        planned = processors.share(plan(arranged, options), processors.usable())
+        if self.plain_because is None:
+            return planned
+        control = dataclasses.replace(planned.control, disabled_because=self.plain_because)
+        return dataclasses.replace(planned, control=control)
+
     def workers(self, ports: WantedPorts = NO_HTTP) -> LocalWorkers:
         """Its workers, not started yet."""
-        return workers(self.service, self.workshop, ports, self.plain_because)
+        return local_workers(self.plan, self.start, ports)
 
     def other(self, arrangement: Arrangement, dtype: str) -> "LocalService":
         """The same service in another arrangement, its target on a numeric path by name: one that
         is chosen by the number of threads may be another, and would write another text."""
-        spec = self.chooser.service.spec
+        spec = self.described.spec
         engine = spec.target.engine
         if dtype in list(Dtype):
             engine = engine.model_copy(update={"dtype": Dtype(dtype)})
         target = spec.target.model_copy(update={"engine": engine})
-        changed = spec.model_copy(update={"target": target})
-        service = arrange(self.service.model_copy(update={"spec": changed}), arrangement)
-        options = replace(self.workshop.options, threads=arrangement.threads)
-        return replace(
-            self,
-            service=service,
-            arrangement=arrangement,
-            workshop=self.workshop._replace(options=options),
+        described = self.described.model_copy(
+            update={"spec": spec.model_copy(update={"target": target})}
         )
+        return LocalService(described, arrangement, self.start)
 
     @property
     def drafts(self) -> bool:
@@ -57,43 +67,93 @@ class LocalService:
     @property
     def plain_because(self) -> str | None:
         """Why nothing is drafted; None: as the service itself says, or it drafts."""
-        own = self.chooser.service.spec
-        if self.arrangement.placement is not None:
+        own = self.described.spec
+        if self.drafts or own.draft is None or own.speculation.mode is SpeculationMode.DISABLED:
             return None
-        if own.draft is None or own.speculation.mode is SpeculationMode.DISABLED:
-            return None
-        if self.choice is not None and self.choice.best.arrangement.placement is None:
-            return FASTEST
-        return ASKED_FOR
+        return ASKED_FOR if self.choice is None else FASTEST
 
-    async def learn(self, hand: LocalWorkers) -> None:
-        """Remember how the pair did, while its workers still run."""
-        if self.choice is not None:
-            state = await hand.target_state()
-            if state is not None:
-                self.chooser.learn(state)
+    def counterpart(self) -> Arrangement | None:
+        """Return what it is compared with: plain decoding at its best or, if it decodes plainly,
+        the best with a draft; by rule where nothing was measured. None where there is none."""
+        chooser = Chooser.of(self.described, self.start)
+        choice = self.choice or (None if is_ranked(self.described) else chooser.known())
+        if self.drafts:
+            best = choice.plain.arrangement if choice else None
+            return best or plain_arrangement(self.described, self.start)
+        drafted = [one for one in chooser.arrangements if one.placement is not None]
+        if choice is not None:
+            drafted = [e.arrangement for e in choice.found if e.arrangement.placement is not None]
+        return drafted[0] if choice else drafted[-1] if drafted else None
 
 
-async def place(
-    service: SpeculativeService, workshop: Workshop, *, draft: bool = True
-) -> LocalService:
-    """Arrange the service for this machine where that is left to us; `draft` False: without its
-    draft, whatever it says. Raises `Failure`."""
-    chooser = Chooser.of(service, workshop)
+@contextlib.asynccontextmanager
+async def placed(
+    service: SpeculativeService,
+    start: StartOptions,
+    ports: WantedPorts = NO_HTTP,
+    *,
+    draft: bool = True,
+    anew: bool = False,
+) -> AsyncIterator[tuple[LocalService, LocalWorkers]]:
+    """The service with its workers, started; arranged for this machine where that is left to us.
+
+    `draft` False: without its draft, whatever it says. `anew`: measured whatever is remembered.
+    Raises `Failure`.
+    """
+    chooser = Chooser.of(service, start)
+    choice = chooser.known() if is_open(service) and draft and not anew else None
+    arrangement = choice.best.arrangement if choice else None
+    if arrangement is None and (not anew or is_ranked(service)):
+        arrangement = by_rule(service, start, draft=draft)
+    found: list[LocalService] = []
+
+    async def decide(target: Undecided, beside: Undecided | None) -> Plan:
+        choice = await chooser.measured(target, beside)
+        found.append(LocalService(service, choice.best.arrangement, start, choice))
+        return found[0].plan
+
+    if arrangement is None:
+        workers = local_workers(chooser.undecided, start, ports, decide)
+    else:
+        found.append(LocalService(service, arrangement, start, choice))
+        workers = found[0].workers(ports)
+    async with workers:
+        try:
+            yield found[0], workers
+        finally:
+            if found[0].choice and (state := await workers.target_state()) is not None:
+                chooser.learn(state)
+
+
+def local_workers(
+    planned: Plan, start: StartOptions, ports: WantedPorts = NO_HTTP, decide: Decide | None = None
+) -> LocalWorkers:
+    """The workers of a plan as processes here."""
+    _, progress, command, folder = start
+    return LocalWorkers(
+        planned, progress, ports=ports, worker_command=command, folder=folder, decide=decide
+    )
+
+
+def by_rule(
+    service: SpeculativeService, start: StartOptions, *, draft: bool = True
+) -> Arrangement | None:
+    """Return the arrangement of a service that does not leave it to the machine, or that is cut
+    over ranks or stages and cannot be measured in one piece; None for any other."""
     if not draft:
-        arrangement = plain_arrangement(service, workshop)
-        return LocalService(arrange(service, arrangement), arrangement, workshop, chooser)
-    if is_open(service) and is_pipelined(service):
-        workshop.progress.note("placement Auto takes Separate: the target is cut over stages.")
-        service = arrange(service, own_arrangement(service, workshop))
+        return plain_arrangement(service, start)
+    own, note = own_arrangement(service, start), start.progress.note
+    shared = own.placement not in (None, Placement.COLOCATED) and share_gpu(service)
     if not is_open(service):
-        arrangement = own_arrangement(service, workshop)
-        if arrangement.placement is Placement.SEPARATE and not chooser.machine.separate_gpus:
-            workshop.progress.note("target and draft share a GPU; placement: Auto never does that.")
-        return LocalService(service, arrangement, workshop, chooser)
-    choice = await chooser.choose()
-    arrangement = choice.best.arrangement
-    return LocalService(arrange(service, arrangement), arrangement, workshop, chooser, choice)
+        if shared:
+            note("target and draft share a GPU; placement: Auto never does that.")
+        return own
+    if not is_ranked(service):
+        return None
+    if shared:
+        own = dataclasses.replace(own, placement=None)
+    note(f"placement Auto takes {own.name}: a model is cut over ranks or stages.")
+    return own
 
 
 def is_open(service: SpeculativeService) -> bool:
@@ -107,29 +167,30 @@ def is_open(service: SpeculativeService) -> bool:
     )
 
 
-def is_pipelined(service: SpeculativeService) -> bool:
-    """True if the target is cut over stages: its draft is a process of its own, and nothing is
-    known of what it costs in one piece."""
-    return service.spec.target.parallelism.pipeline > 1
+def is_ranked(service: SpeculativeService) -> bool:
+    """True if one of the models is cut over ranks or stages: nothing is known of what it costs in
+    one piece."""
+    target, draft = service.spec.target.parallelism, service.spec.draft
+    return target.stages * target.tensor > 1 or (draft is not None and draft.parallelism.tensor > 1)
 
 
-def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:
+def own_arrangement(service: SpeculativeService, start: StartOptions) -> Arrangement:
     """Return the arrangement that the service's own fields come to."""
     spec = service.spec
-    threads = workshop.options.threads or spec.target.engine.threads
+    threads = start.options.threads or spec.target.engine.threads
     off = spec.speculation.mode is SpeculationMode.DISABLED
     if spec.draft is None or spec.draft.replicas == 0 or off:
         return Arrangement(None, threads)
     placement = spec.draft.placement
-    if placement is not Placement.COLOCATED:
+    if placement is Placement.AUTO:
         placement = Placement.SEPARATE
     return Arrangement(placement, threads, spec.draft.engine.threads)
 
 
-def plain_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:
+def plain_arrangement(service: SpeculativeService, start: StartOptions) -> Arrangement:
     """Return the service without its draft: with the threads that somebody named, or as many as
     leave a processor for each thread of all ranks, stages and replicas: nothing else wants one."""
     target = service.spec.target
     ranks = target.first_replicas * target.parallelism.tensor * target.parallelism.stages
-    named = workshop.options.threads or named_threads(target.engine)
+    named = start.options.threads or named_threads(target.engine)
     return Arrangement(None, named or max(1, processors.count() // ranks))

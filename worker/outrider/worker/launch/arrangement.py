@@ -142,7 +142,8 @@ class Candidate:
         outputs = range(len(agreed)) if config.output_ids is None else config.output_ids
         ids = np.array(outputs, np.int32)[: logits.shape[1]]
         allowed = np.where(agreed[ids], logits[:, : len(ids)], -np.inf)
-        return ids[allowed.argmax(axis=1)]
+        best: Ids = ids[allowed.argmax(axis=1)]
+        return best
 
     def _logits(self, tokens: Ids, table: BlockTable) -> NDArray[np.float32]:
         """Return the logits after every token of a text."""
