@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from bench.report import Prompt
 from outrider.cli.local import StartOptions
-from outrider.cli.placement.local_service import placed
+from outrider.cli.local_service import placed
 from outrider.cli.progress import reporter
 from outrider.cli.top import difference
 from outrider.cli.trial import Arrangement, running

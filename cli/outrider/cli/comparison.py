@@ -10,11 +10,11 @@ from rich.console import Console
 
 from outrider.cli import figures
 from outrider.cli.answers import Answers, compared
+from outrider.cli.arrangement import Arrangement
 from outrider.cli.comparison_screen import Comparison, reason, verdict
 from outrider.cli.failures import BadInput
-from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.local_service import LocalService
 from outrider.cli.placement.choose import Expected
-from outrider.cli.placement.local_service import LocalService
 from outrider.cli.prompts import Questions, ask
 from outrider.client import AsyncClient, Result
 from outrider.operator.spec import SpeculativeService

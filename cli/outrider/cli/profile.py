@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from outrider.cli import step_costs
+from outrider.cli.arrangement import Arrangement
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.local import StartOptions
-from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.local_service import placed
 from outrider.cli.placement.choose import Choice, Chooser
-from outrider.cli.placement.local_service import placed
 from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
@@ -58,14 +58,12 @@ async def profile(
             measured |= await _measure(one, command, run, start.progress)
         async with placed(service, start, anew=True) as (local, _):
             choice = local.choice
-        if quick and choice is None:
-            raise BadInput(f"{file}: a model is cut, and only timed whole; leave out --quick")
         compared = [e.arrangement for e in choice.found] if choice else chooser.arrangements
         rates = {} if quick else await _timed(service, compared, start)
-        if rates:
+        if not quick:
             choice = chooser.timed({name: one.tokens_per_second for name, one in rates.items()})
         if choice is None:
-            raise Failure("no arrangement of this service runs here.")
+            raise BadInput(f"{file}: a model is cut, and only timed whole; leave out --quick")
     finally:
         start.progress.clear()
     run.remove()

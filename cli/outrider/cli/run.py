@@ -18,7 +18,7 @@ from outrider.cli.answers import Answer, Answers, alone
 from outrider.cli.comparison import compare, counterpart, require_draft
 from outrider.cli.json_output import print_json
 from outrider.cli.local import LocalWorkers, StartOptions
-from outrider.cli.placement.local_service import placed
+from outrider.cli.local_service import placed
 from outrider.cli.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter

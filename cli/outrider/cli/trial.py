@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from outrider.cli.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
+from outrider.cli.arrangement import one_target
 from outrider.cli.local import StartOptions
-from outrider.cli.placement.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
-from outrider.cli.placement.arrangement import one_target
-from outrider.cli.placement.local_service import LocalService
+from outrider.cli.local_service import LocalService
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.client import AsyncClient, Message, Prompt, Sampling

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from outrider.cli.arrangement import Arrangement, arrange, one_target
 from outrider.cli.failures import WorkerFailed
-from outrider.cli.placement.arrangement import Arrangement, arrange, one_target
 from outrider.cli.trial import does_not_run
 from outrider.operator.spec import Placement, SpeculationMode, load
 

@@ -3,15 +3,15 @@
 Leaves rates to `formula`, measuring to `measure`, and running a service to `local_service`.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outrider.cli import gpus, processors
+from outrider.cli import processors
+from outrider.cli.arrangement import Arrangement, arrange, arrangements, is_cut, one_target
+from outrider.cli.failures import Failure
 from outrider.cli.local import StartOptions
 from outrider.cli.placement import formula
-from outrider.cli.placement.arrangement import Arrangement, arrange, one_target
 from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.measure import measure
 from outrider.cli.run_dir import told_cache
@@ -19,24 +19,12 @@ from outrider.cli.undecided import Undecided
 from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import Plan, plan
-from outrider.operator.spec import (
-    DeviceKind,
-    Draft,
-    EngineSpec,
-    Placement,
-    RoleSpec,
-    SpeculationMode,
-    SpeculativeService,
-)
-from outrider.operator.spec.rule import violations
-from outrider.operator.spec.rules import SERVICE
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 MARGIN = 1.03
 """What drafting has to gain over plain decoding to be taken: an estimate is no better."""
 SAME = 1.01
 """Of numbers of threads that differ by less, the least is taken."""
-OF_PODS = ("image", "resources", "shared_memory_size", "pod_template", "cache", "update")
-"""Fields of a draft that say nothing of processes."""
 COMPARED = (Placement.COLOCATED, Placement.SEPARATE)
 
 
@@ -107,34 +95,27 @@ class Chooser:
         return next(found, None)
 
     @property
-    def inside(self) -> bool:
-        """Whether the draft may be in the target's process."""
-        return any(one.placement is Placement.COLOCATED for one in self.arrangements)
-
-    @property
     def undecided(self) -> Plan:
         """The first target and its draft, which wait to be measured: the draft inside, and as a
-        process of its own, as far as either is possible."""
-        most = max(one.threads for one in self.arrangements)
-        inside = Arrangement(Placement.COLOCATED if self.inside else None, most)
-        arranged = arrange(one_target(self.service), self.separate or inside)
-        planned = plan(arranged, self.start.options)
-        drafts = planned.of(Role.DRAFT)[:1]
-        waiting = []
-        for worker in (*drafts, *planned.of(Role.TARGET)):
-            settings = replace(worker.settings, await_arrangement=worker.settings.ranks == 1)
-            if worker.role is Role.TARGET:
-                inner = drafts[0].settings.model if drafts and self.inside else settings.colocated
-                settings = replace(settings, threads=most, colocated=inner)
-            waiting.append(replace(worker, settings=settings))
-        return replace(planned, workers=tuple(waiting))
+        process of its own, as far as the arrangements have either."""
+        inside = max(
+            (one for one in self.arrangements if one.placement is not Placement.SEPARATE),
+            key=lambda one: (one.placement is not None, one.threads),
+        )
+        one, options = one_target(self.service), self.start.options
+        planned = plan(arrange(one, inside), options)
+        drafts = self.separate and plan(arrange(one, self.separate), options).of(Role.DRAFT)[:1]
+        workers = (
+            replace(worker, settings=replace(worker.settings, await_arrangement=not is_cut(one)))
+            for worker in (*(drafts or ()), *planned.workers)
+        )
+        return replace(planned, workers=tuple(workers))
 
     @property
     def file(self) -> Path:
         """Where the facts of this service lie."""
         cache = Path(self.start.options.cache or told_cache())
-        workers = (*self.undecided.of(Role.TARGET), *self.undecided.of(Role.DRAFT))
-        return facts_file(cache, *(worker.settings for worker in workers))
+        return facts_file(cache, *(worker.settings for worker in self.undecided.workers))
 
     def known(self) -> Choice | None:
         """Decide by what is remembered; None: too little is."""
@@ -145,23 +126,29 @@ class Chooser:
     def timed(self, rates: Mapping[str, float]) -> Choice:
         """Remember the tokens per second of whole arrangements by name, and decide by them.
 
-        One that is not among them did not run, and is not taken.
+        One that is not among them did not run, and is not taken. Raises `Failure` where plain
+        decoding is none of them.
         """
-        ran = any(one.placement is None and one.name in rates for one in self.arrangements)
-        facts = replace(Facts.read(self.file), rates=rates if ran else {})
+        if not any(one.placement is None and one.name in rates for one in self.arrangements):
+            raise Failure("plain decoding of this service does not run here.")
+        facts = replace(Facts.read(self.file), rates=rates)
         facts.write(self.file)
         return self.decide(facts)
 
     async def measured(self, target: Undecided, draft: Undecided | None) -> Choice:
-        """Measure, remember and decide; raises as `measure` does."""
+        """Measure and decide; remember it unless the draft could not be used, which may change.
+
+        Raises as `measure` does.
+        """
         threads = sorted({one.threads for one in self.arrangements})
         two, progress = self.separate and self._two(self.separate), self.start.progress
-        found = await measure(target, draft, threads, two, progress)
-        facts = replace(Facts.read(self.file), alone=found.alone, beside=found.beside, rates={})
-        facts = facts.guessed(found.guesses, found.hits)
-        facts.write(self.file)
-        spent = f"; loaded in {found.loading_seconds:.1f} s, measured in {found.seconds:.1f} s"
-        return replace(self.decide(facts), spent=spent)
+        found, spent = await measure(target, draft, threads, two, progress)
+        known = Facts.read(self.file)
+        facts = found.guessed(known.first_guesses, known.first_hits)
+        choice = self.decide(facts)
+        if len(choice.found) == len({one.placement for one in self.arrangements}):
+            facts.write(self.file)
+        return replace(choice, spent=f"; {spent}")
 
     def decide(self, facts: Facts) -> Choice:
         """Decide by the rates of whole arrangements, where they were timed, else by the formula."""
@@ -200,47 +187,6 @@ class Chooser:
         return shared.of(Role.TARGET)[0].settings, shared.of(Role.DRAFT)[0].settings
 
 
-def arrangements(service: SpeculativeService, asked: int | None) -> Iterator[Arrangement]:
-    """Yield the arrangements that machine and service allow; `asked`: threads of the target."""
-    spec, draft, cut = service.spec, service.spec.draft, service.spec.target.parallelism
-    here = max(1, processors.count() // (spec.target.first_replicas * cut.tensor * cut.stages))
-    on_gpu = gpus_of(spec.target) > 0
-    drafts = 1 if draft is None else draft.engine.threads
-    beside = 0 if draft is None or gpus_of(draft) else drafts
-    engine = spec.target.engine
-    named = asked or named_threads(engine) or (engine.threads if on_gpu else None)
-    counts = {here // 2, here - beside, here} if named is None else {named}
-    for threads in sorted(n for n in counts if n > 0):
-        yield Arrangement(None, threads)
-        if _fits(service, Placement.COLOCATED):
-            yield Arrangement(Placement.COLOCATED, threads)
-    threads = named or max(1, here - beside)
-    busy = beside + (1 if on_gpu else threads)  # one that feeds the GPU
-    if busy <= here and _fits(service, Placement.SEPARATE) and not share_gpu(service):
-        yield Arrangement(Placement.SEPARATE, threads, drafts)
-
-
-def share_gpu(service: SpeculativeService) -> bool:
-    """True if targets and drafts, each its own process, would have to share a GPU: all workers see
-    the same ones where the environment names them."""
-    draft, target = service.spec.draft, gpus_of(service.spec.target)
-    drafts = 0 if draft is None else gpus_of(draft)
-    present = 0 if gpus.VISIBLE in os.environ else gpus.visible(gpus.present(), os.environ)
-    return bool(target and drafts) and target + drafts > present
-
-
-def gpus_of(role: RoleSpec) -> int:
-    """Return the GPUs that all workers of a role take here."""
-    kind, present = role.engine.device, gpus.visible(gpus.present(), os.environ)
-    on_gpu = kind is DeviceKind.GPU or (kind is DeviceKind.AUTO and present > 0)
-    return role.parallelism.tensor * role.first_replicas if on_gpu else 0
-
-
-def named_threads(engine: EngineSpec) -> int | None:
-    """Return the threads that a description names; None: it leaves them open."""
-    return engine.threads if "threads" in engine.model_fields_set else None
-
-
 def _rate(one: Arrangement, facts: Facts) -> float:
     """Return the tokens per second of an arrangement; 0: it cannot run, as far as is known."""
     alone = facts.alone[one.threads]
@@ -263,16 +209,3 @@ def _best_of_each(rates: list[Expected]) -> Iterator[Expected]:
         enough = max((one.tokens_per_second for one in of_it), default=0.0) / SAME
         good = [one for one in of_it if one.tokens_per_second >= enough]
         yield from sorted(good, key=lambda one: one.arrangement.threads)[:1]
-
-
-def _fits(service: SpeculativeService, placement: Placement) -> bool:
-    """True if no other setting of the service that matters here speaks against a placement."""
-    draft = service.spec.draft
-    if draft is None or draft.replicas == 0:
-        return False
-    without_pods = {
-        name: Draft.model_fields[name].get_default(call_default_factory=True) for name in OF_PODS
-    }
-    moved = draft.model_copy(update=without_pods | {"placement": placement})
-    spec = service.spec.model_copy(update={"draft": moved})
-    return not list(violations(service.model_copy(update={"spec": spec}), SERVICE))

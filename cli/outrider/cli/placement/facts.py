@@ -69,7 +69,7 @@ class Facts:
         share = (self.first_hits + DOUBT * HOPED_FOR) / (self.first_guesses + DOUBT)
         return min(max(share, LEAST), MOST)
 
-    def guessed(self, guesses: int, hits: int) -> Self:
+    def guessed(self, guesses: float, hits: float) -> Self:
         """Return the facts after so many first guesses."""
         kept = min(1.0, KEPT / max(1.0, self.first_guesses + guesses))
         return replace(

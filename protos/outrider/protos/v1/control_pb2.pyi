@@ -1071,9 +1071,9 @@ class MeasureResponse(_message.Message):
     HITS_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     guesses: _builtins.int
-    """Tokens of the answers that the draft guessed."""
+    """First guesses of the draft's trees over the answers."""
     hits: _builtins.int
-    """Of those, tokens that it guessed right."""
+    """Of those, the right ones."""
     refused: _builtins.str
     """For people: why the draft inside cannot be used; empty: it can, or there is none."""
     @_builtins.property

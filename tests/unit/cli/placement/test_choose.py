@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from outrider.cli import gpus, processors
+from outrider.cli.arrangement import Arrangement
+from outrider.cli.failures import Failure
 from outrider.cli.local import StartOptions
-from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.local_service import is_open, own_arrangement, plain_arrangement
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.facts import Facts, PassSeconds
-from outrider.cli.placement.local_service import is_open, own_arrangement, plain_arrangement
 from outrider.cli.progress import Lines
 from outrider.client import State
 from outrider.contract.counters import Counters
@@ -93,8 +94,8 @@ def test_whole_arrangements_that_were_timed_decide(tmp_path: Path) -> None:
     assert choice.over_plain(choice.best) == pytest.approx(1.2)
     assert len(choice.found) == 2, "one that did not run is not taken"
     assert made.known() == choice, "remembered"
-    unknown = made.timed({"Separate, 1 + 1 threads": 300.0})
-    assert unknown == made.decide(KNOWN), "nothing to go by without plain decoding"
+    with pytest.raises(Failure, match="plain decoding"):
+        made.timed({"Separate, 1 + 1 threads": 300.0})
 
 
 @pytest.mark.parametrize(

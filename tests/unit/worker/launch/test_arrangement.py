@@ -11,7 +11,7 @@ import pytest
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.engine.transport import Closed, ThreadTransport
-from outrider.worker.launch.arrangement import Candidates, medians, settle
+from outrider.worker.launch.arrangement import Candidates, first_guesses, medians, settle
 from outrider.worker.launch.prepare import Models, prepare_models
 from outrider.worker.messages import Alive, Arrange, AskAlive, AskTimeline, Measure, Measured
 from tests.tiny_models import write_tiny
@@ -95,6 +95,16 @@ def test_a_draft_that_cannot_be_used_is_said_and_left_out(tmp_path: Path) -> Non
 def test_it_ends_with_its_server(tmp_path: Path) -> None:
     with pytest.raises(ChannelClosed):
         settled(*waiting(tmp_path), Closed())
+
+
+@pytest.mark.parametrize(
+    ("right", "counted"),
+    [("", (0, 0)), ("0000", (4, 0)), ("1111", (1, 1)), ("1011", (2, 2)), ("1101111", (2, 2))],
+)
+def test_a_tree_begins_behind_the_token_that_a_pass_adds(
+    right: str, counted: tuple[int, int]
+) -> None:
+    assert first_guesses(np.array([token == "1" for token in right], np.bool_)) == counted
 
 
 def test_a_round_is_timed_whatever_it_takes_and_the_median_counts() -> None:

@@ -49,6 +49,9 @@ SLOTS = 512
 CONTEXT = 128
 """Tokens before the rows that are timed."""
 
+LEVELS = 3
+"""Levels of the trees that are imagined over an answer."""
+
 Ids = NDArray[np.int32]
 
 
@@ -190,8 +193,8 @@ class Candidates:
             limits = self.vocabulary, measure.tokens, measure.seconds
             for prompt, answer in self.own.answered(measure.prompts, *limits):
                 guessed = self.draft.guessed(prompt, answer, self.agreed)
-                guesses += len(guessed)
-                hits += int(np.sum(guessed == answer[: len(guessed)]))
+                found = first_guesses(guessed == answer[: len(guessed)])
+                guesses, hits = guesses + found[0], hits + found[1]
         return Measured(seconds=seconds, guesses=guesses, hits=hits, refused=self.refused)
 
     def _share_threads(self, threads: int) -> None:
@@ -209,6 +212,18 @@ class Candidates:
         """End the threads, and let the models go."""
         for candidate in filter(None, (self.own, self.draft)):
             candidate.model.close()
+
+
+def first_guesses(right: NDArray[np.bool_]) -> tuple[int, int]:
+    """Count a tree's first guesses, and the right ones, where a pass accepts what is right up to
+    `LEVELS` tokens and adds its own: the next tree then begins behind a token that was wrong, and
+    its first guess is wrong more often than others."""
+    guesses = hits = at = 0
+    while at < len(right):
+        guesses, hits = guesses + 1, hits + int(right[at])
+        wrong = np.flatnonzero(~right[at : at + LEVELS])
+        at += 1 + int(wrong[0] if len(wrong) else LEVELS)
+    return guesses, hits
 
 
 def medians(passes: Sequence[Callable[[], float]], seconds: float) -> tuple[float, ...]:

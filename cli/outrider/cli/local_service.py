@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from outrider.cli import processors
+from outrider.cli.arrangement import Arrangement, arrange, is_cut, named_threads
+from outrider.cli.gpus import share_gpu
 from outrider.cli.local import NO_HTTP, Decide, LocalWorkers, StartOptions
-from outrider.cli.placement.arrangement import Arrangement, arrange
-from outrider.cli.placement.choose import Choice, Chooser, named_threads, share_gpu
+from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.ports import WantedPorts
 from outrider.cli.undecided import Undecided
 from outrider.contract.settings import Dtype
@@ -76,14 +77,16 @@ class LocalService:
         """Return what it is compared with: plain decoding at its best or, if it decodes plainly,
         the best with a draft; by rule where nothing was measured. None where there is none."""
         chooser = Chooser.of(self.described, self.start)
-        choice = self.choice or (None if is_ranked(self.described) else chooser.known())
+        choice = self.choice or (None if is_cut(self.described) else chooser.known())
         if self.drafts:
-            best = choice.plain.arrangement if choice else None
-            return best or plain_arrangement(self.described, self.start)
+            plain = plain_arrangement(self.described, self.start)
+            return choice.plain.arrangement if choice else plain
         drafted = [one for one in chooser.arrangements if one.placement is not None]
         if choice is not None:
             drafted = [e.arrangement for e in choice.found if e.arrangement.placement is not None]
-        return drafted[0] if choice else drafted[-1] if drafted else None
+        if not drafted:
+            return None
+        return drafted[0] if choice else drafted[-1]
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +106,7 @@ async def placed(
     chooser = Chooser.of(service, start)
     choice = chooser.known() if is_open(service) and draft and not anew else None
     arrangement = choice.best.arrangement if choice else None
-    if arrangement is None and (not anew or is_ranked(service)):
+    if arrangement is None and (not anew or is_cut(service)):
         arrangement = by_rule(service, start, draft=draft)
     found: list[LocalService] = []
 
@@ -148,7 +151,7 @@ def by_rule(
         if shared:
             note("target and draft share a GPU; placement: Auto never does that.")
         return own
-    if not is_ranked(service):
+    if not is_cut(service):
         return None
     if shared:
         own = dataclasses.replace(own, placement=None)
@@ -165,13 +168,6 @@ def is_open(service: SpeculativeService) -> bool:
         and draft.replicas != 0
         and service.spec.speculation.mode is not SpeculationMode.DISABLED
     )
-
-
-def is_ranked(service: SpeculativeService) -> bool:
-    """True if one of the models is cut over ranks or stages: nothing is known of what it costs in
-    one piece."""
-    target, draft = service.spec.target.parallelism, service.spec.draft
-    return target.stages * target.tensor > 1 or (draft is not None and draft.parallelism.tensor > 1)
 
 
 def own_arrangement(service: SpeculativeService, start: StartOptions) -> Arrangement:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.local_service import LocalService, by_rule
+from outrider.cli.arrangement import Arrangement
+from outrider.cli.local_service import LocalService, by_rule
 from outrider.operator.spec import Placement, load
 from tests.unit.cli.placement.test_choose import (
     ALONE,
