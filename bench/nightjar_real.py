@@ -22,7 +22,7 @@ from bench.nightjar_loads import Side, goodput, static
 from bench.pictures import put_title
 from bench.report import Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, with_engine, with_speculation
-from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.arrangement import Arrangement
 from outrider.cli.progress import reporter
 from outrider.cli.service_file import read_service
 from outrider.cli.top import difference

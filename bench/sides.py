@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bench.report import Prompt
-from outrider.cli.placement.choose import Chooser
+from outrider.cli.local import StartOptions
+from outrider.cli.local_service import placed
 from outrider.cli.progress import reporter
 from outrider.cli.top import difference
-from outrider.cli.trial import Arrangement, Workshop, running
+from outrider.cli.trial import Arrangement, running
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
@@ -145,8 +146,8 @@ async def started(
     the placement is Auto, the arrangement is what it comes to here.
     """
     if arrangement.placement is Placement.AUTO:
-        choice = await Chooser.of(service, Workshop(PlanOptions(), reporter())).choose()
-        arrangement = choice.best.arrangement
+        async with placed(service, StartOptions(PlanOptions(), reporter())) as (local, _):
+            arrangement = local.arrangement
     kept_on = with_speculation(service, mode=SpeculationMode.STATIC)
     beginning = running(kept_on, arrangement, PlanOptions(), reporter())
     client = await stack.enter_async_context(beginning)

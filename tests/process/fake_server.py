@@ -14,6 +14,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.protos.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
 TOKENS = 8
 ADDRESS_IN_USE = 3
 
@@ -77,15 +81,37 @@ class Control(control_pb2_grpc.ControlServicer):
     """Keeps the newest policy; every draft in it counts as linked. A service named `loses` seems to
     be busy all the time and to draft at 0.8 of plain decoding's speed."""
 
-    def __init__(self, settings: WorkerSettings, inference: Inference) -> None:
+    def __init__(
+        self, settings: WorkerSettings, inference: Inference, states: health.aio.HealthServicer
+    ) -> None:
         self.settings = settings
         self.inference = inference
+        self.states = states
         self.policy = control_pb2.Policy(version=settings.policy.version)
 
     async def SetPolicy(self, request, context):
         if request.policy.version > self.policy.version:
             self.policy = request.policy
         return self._state()
+
+    async def Measure(self, request, context):
+        """Made-up passes; a service named `dear` pays for a row what a pass costs."""
+        if self.settings.name == "dies" and self.settings.role is Role.DRAFT and request.passes:
+            os._exit(1)
+        if self.settings.name == "slow" and request.passes:
+            await asyncio.Event().wait()
+        refused = "the draft does not fit" if self.settings.name == "alone" else ""
+        row = 0.010 if self.settings.name == "dear" else 0.0003
+        seconds = [0.001 if one.draft else 0.010 + (one.rows - 1) * row for one in request.passes]
+        guesses = 40 if request.prompts and not refused else 0
+        return control_pb2.MeasureResponse(
+            seconds=seconds, guesses=guesses, hits=guesses * 3 // 4, refused=refused
+        )
+
+    async def Arrange(self, request, context):
+        self.settings = self.inference.settings = WorkerSettings.from_json(request.settings)
+        await self.states.set("", SERVING)
+        return control_pb2.ArrangeResponse()
 
     async def GetState(self, request, context):
         return self._state()
@@ -132,7 +158,8 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
     if settings.name == "falls" and settings.role is Role.TARGET:
         print("the weights are upside down", file=sys.stderr)
         return 1
-    if settings.name == "alone" and (settings.colocated or settings.role is Role.DRAFT):
+    inside = settings.colocated and not settings.await_arrangement
+    if settings.name == "alone" and (inside or settings.role is Role.DRAFT):
         print("the draft does not fit", file=sys.stderr)
         return 1
     stop = asyncio.Event()
@@ -142,12 +169,13 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
     loop.add_reader(parent, os._exit, 0)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
     inference = Inference(settings)
-    control_pb2_grpc.add_ControlServicer_to_server(Control(settings, inference), server)
+    servicer = health.aio.HealthServicer()
+    control = Control(settings, inference, servicer)
+    control_pb2_grpc.add_ControlServicer_to_server(control, server)
     if settings.role is Role.TARGET:
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server)
-    servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    await servicer.set("", NOT_SERVING if settings.await_arrangement else SERVING)
     server.add_insecure_port(settings.listen)
     await server.start()
     await stop.wait()

@@ -2,7 +2,8 @@
 
 The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
 before it is ready, `taken` finds its first port in use, `stubborn` heeds no
-SIGTERM, `alone` runs no draft, `meets` waits for the other worker's start.
+SIGTERM, `alone` runs no draft, `dies` has a draft that ends when it is measured,
+`slow` measures for ever, `meets` waits for the other worker's start.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 
 
 def prepare(settings: WorkerSettings) -> int:
@@ -26,15 +27,10 @@ def prepare(settings: WorkerSettings) -> int:
 
 
 def profile(settings: WorkerSettings) -> int:
-    """Prints made-up step costs; a service named `dear` pays for a row what a pass costs."""
+    """Prints made-up step costs."""
     print(json.dumps({"stage": "measuring", "done": 0, "total": 2}), flush=True)
-    rows = {"1": 0.010, "16": 0.160 if settings.name == "dear" else 0.015}
-    roles = {
-        "target": {"1": {"dtype": "int8", "rows": rows}},
-        "draft": {"1": {"rows": {"1": 0.001}}},
-    }
-    if not settings.colocated:
-        roles = {settings.role: roles[settings.role]}
+    rows = {"1": 0.010 if settings.role is Role.TARGET else 0.001}
+    roles = {settings.role: {"1": {"dtype": "int8", "rows": rows}}}
     print(json.dumps(roles), flush=True)
     return 3 if settings.name == "ends-badly" else 0
 
@@ -52,7 +48,7 @@ def main() -> int:
             return prepare(settings)
         case "compile":
             return 0
-        case "profile" | "costs":
+        case "profile":
             return profile(settings)
     from fake_server import serve  # beside this script; only this verb pays for gRPC
 

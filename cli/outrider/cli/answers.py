@@ -6,8 +6,8 @@ Leaves their figures to `figures` and asking to `prompts`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.estimate import Expected
+from outrider.cli.arrangement import Arrangement
+from outrider.cli.placement.choose import Expected
 from outrider.client import Result
 
 

@@ -10,13 +10,14 @@ from rich.console import Console
 
 from outrider.cli import figures
 from outrider.cli.answers import Answers, compared
+from outrider.cli.arrangement import Arrangement
 from outrider.cli.comparison_screen import Comparison, reason, verdict
 from outrider.cli.failures import BadInput
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.estimate import Expected
-from outrider.cli.placement.local_service import LocalService, is_pipelined
+from outrider.cli.local_service import LocalService
+from outrider.cli.placement.choose import Expected
 from outrider.cli.prompts import Questions, ask
 from outrider.client import AsyncClient, Result
+from outrider.operator.spec import SpeculativeService
 
 Running = tuple[LocalService, AsyncClient]
 """A service that runs, and a client of it."""
@@ -31,18 +32,19 @@ class Counterpart:
     """What is expected of the arrangements that are left, and that over plain decoding."""
 
 
-async def counterpart(local: LocalService) -> Counterpart:
-    """Return what a service is compared with; raises `BadInput` where there is nothing."""
-    own = local.arrangement
-    if not local.chooser.allowed or (is_pipelined(local.service) and not local.drafts):
+def require_draft(service: SpeculativeService) -> None:
+    """Raise `BadInput` for a service that has no draft to compare with."""
+    if service.spec.draft is None or service.spec.draft.replicas == 0:
         raise BadInput("--compare needs a draft.")
-    if is_pipelined(local.service):
-        return Counterpart(replace(own, placement=None))
-    choice = local.choice or await local.chooser.look()
-    second = choice.counterpart(own)
+
+
+def counterpart(local: LocalService) -> Counterpart:
+    """Return what a service is compared with; raises `BadInput` where there is nothing."""
+    second = local.counterpart()
     if second is None:
         raise BadInput("--compare needs a draft that this machine has room for.")
-    return Counterpart(second, choice.others(own, second))
+    others = local.choice.others(local.arrangement, second) if local.choice else ()
+    return Counterpart(second, others)
 
 
 async def compare(

@@ -18,8 +18,8 @@ from typing import Any
 from outrider.cli import processors
 from outrider.cli.failures import Failure
 from outrider.cli.machine_info import machine
-from outrider.cli.placement.facts import sources
 from outrider.cli.preparation import records
+from outrider.cli.prepared_models import sources
 from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder

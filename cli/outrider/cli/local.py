@@ -8,7 +8,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from outrider.cli import gpus
 from outrider.cli.compilation import beside, compile_kernels
@@ -21,10 +21,11 @@ from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import Launch, Supervisor, cancel
+from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
 from outrider.client.state import Engine, LinkState, State
 from outrider.contract.settings import Role
-from outrider.operator.plan import Plan
+from outrider.operator.plan import Plan, PlanOptions
 
 Done = TypeVar("Done")
 GRACE_SECONDS = 12.0
@@ -34,6 +35,18 @@ LINK_SECONDS = 10.0
 STATE_SECONDS = 2.0
 """Longest wait for what a worker says of itself."""
 NO_HTTP = WantedPorts()
+Decide = Callable[[Undecided, Undecided | None], Awaitable[Plan]]
+"""Measures the first target and its draft, and returns the plan to go on with."""
+
+
+class StartOptions(NamedTuple):
+    """What a command starts workers with, and where it says so."""
+
+    options: PlanOptions
+    progress: Reporter
+    command: Command = WORKER
+    folder: Path | None = None
+    """Of settings and logs; None: `~/.cache/outrider/runs`."""
 
 
 class LocalWorkers:
@@ -48,28 +61,19 @@ class LocalWorkers:
         grace: float = GRACE_SECONDS,
         worker_command: Command = WORKER,
         folder: Path | None = None,
+        decide: Decide | None = None,
     ) -> None:
         """`ports` are the first target's; others take free ones, for HTTP only if it has one.
         `grace`: seconds to finish requests; `folder` of settings and logs (None:
-        `~/.cache/outrider/runs`)."""
-        self._plan = plan
+        `~/.cache/outrider/runs`). `decide`: the plan's workers await an arrangement by it."""
+        self._decide = decide
+        self._ports = ports
         self._progress = progress
         self._grace = grace
         self._command = worker_command
         self.folder = RunFolder(folder)
-        first = plan.of(Role.TARGET)[0]
-        visible = gpus.share(plan, gpus.present(), os.environ)
-        self.supervisors = [
-            Supervisor(
-                worker,
-                Launch(worker_command, self.folder, visible.get(worker.name, NOTHING)),
-                ports if worker is first else further_ports(ports, worker.role),
-                progress,
-                lambda: self._steering.changed(),
-            )
-            for worker in plan.workers
-        ]
-        self._steering = Steering(self.supervisors, plan.control, progress, grace)
+        self.supervisors: list[Supervisor] = []
+        self._take(plan)
 
     @property
     def targets(self) -> tuple[Supervisor, ...]:
@@ -91,7 +95,10 @@ class LocalWorkers:
         try:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
-            if await self._prepare() or gpus.present():
+            first = await self._prepare()
+            if self._decide is not None:
+                await self._settle(self._decide)
+            if first or gpus.present():
                 await self._start_in_turn()
             else:
                 await self._start_together()
@@ -148,19 +155,57 @@ class LocalWorkers:
                     write_note(note, said)
         return missing
 
+    def _take(self, plan: Plan) -> None:
+        """Supervise the workers of a plan; those that are supervised already stay what they are."""
+        self._plan = plan
+        first, known = plan.of(Role.TARGET)[0], {s.worker.name: s for s in self.supervisors}
+        visible = gpus.share(plan, gpus.present(), os.environ)
+        self.supervisors = [
+            known.get(worker.name)
+            or Supervisor(
+                worker,
+                Launch(self._command, self.folder, visible.get(worker.name, NOTHING)),
+                self._ports if worker is first else further_ports(self._ports, worker.role),
+                self._progress,
+                lambda: self._steering.changed(),
+            )
+            for worker in plan.workers
+        ]
+        self._steering = Steering(self.supervisors, plan.control, self._progress, self._grace)
+
+    async def _settle(self, decide: Decide) -> None:
+        """Start the workers, have them measured, and let those of the plan that follows serve, in
+        its order; the others end."""
+        waiting = {s.worker.name: Undecided.start(s) for s in self.supervisors}
+        try:
+            drafts = [one for one in waiting.values() if one.supervisor.worker.role is Role.DRAFT]
+            plan = await decide(waiting[self.target.worker.name], drafts[0] if drafts else None)
+            planned = {worker.name: worker for worker in plan.workers}
+            for name in waiting.keys() - planned.keys():
+                await waiting.pop(name).end(self._grace)
+            self._take(plan)
+            for supervisor in self.supervisors:
+                name = supervisor.worker.name
+                if name in waiting:
+                    await waiting[name].arrange(planned[name])
+        finally:
+            await cancel(*(one.starting for one in waiting.values()))
+
     async def _start_in_turn(self) -> None:
         """Start one worker after the other, in the plan's order: a first start measures passes for
         seconds, beside which nothing else should run, and workers that share a GPU take what the
         one before has left of its memory."""
         for supervisor in self.supervisors:
-            await supervisor.start()
+            if not supervisor.serving:
+                await supervisor.start()
 
     async def _start_together(self) -> None:
-        """Start all workers at once; end all of these starts where one fails."""
+        """Start all workers that do not serve yet at once; end these starts where one fails."""
         try:
             async with asyncio.TaskGroup() as group:
                 for supervisor in self.supervisors:
-                    group.create_task(supervisor.start())
+                    if not supervisor.serving:
+                        group.create_task(supervisor.start())
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 

@@ -91,7 +91,7 @@ THREADS_HELP = (
     "Threads of the target. [default: the YAML's; or, with placement Auto, what is fastest]"
 )
 Quick = Annotated[
-    bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
+    bool, Option("--quick", help="Only passes, and what they promise; no runs of the service.")
 ]
 SplitGpus = Annotated[
     int | None,

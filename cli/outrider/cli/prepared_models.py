@@ -13,14 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.placement.facts import files_of, sources
+import outrider
 from outrider.cli.process import Command
 from outrider.cli.run_dir import told_cache
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import ModelSettings, WorkerSettings
 from outrider.contract.whole_file import write_whole
 
 LOOKED_AT = ("role", "model", "colocated", "tensor_parallel", "pipeline", "device")
 """Settings that a preparation looks at."""
+LOCAL = "file://"
 PREPARED = ("prepared", "colocated")
 """What a preparation says in the end: the folders of both models."""
 
@@ -61,3 +62,23 @@ def _folders(said: Mapping[str, Any]) -> Iterator[str]:
         yield from (model[key] for key in ("directory", "tokenizer", "cache"))
         if model["embeddings"] is not None:
             yield model["embeddings"]
+
+
+def sources() -> str:
+    """Return SHA-256 of the source of kernels and worker: any line may change what passes cost."""
+    digest = hashlib.sha256()
+    for portion in sorted(outrider.__path__):
+        for folder in ("kernels", "worker"):
+            for file in sorted((Path(portion) / folder).rglob("*.py")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def files_of(model: ModelSettings) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and time of a local model's files: it may be trained again in its place."""
+    if model.uri.startswith(LOCAL):
+        path = Path(model.uri.removeprefix(LOCAL))
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                facts = file.stat()
+                yield str(file), facts.st_size, facts.st_mtime_ns

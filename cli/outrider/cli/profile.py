@@ -1,10 +1,10 @@
 """`outrider profile`: what passes cost here, and which arrangement of the service is fastest.
 
-A worker measures its step costs, `trial` times whole services; this renders both.
+Workers measure their step costs, `placement` the pair, `trial` times whole services.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from outrider.cli import step_costs
-from outrider.cli.failures import Failure
-from outrider.cli.placement.choice import Choice
-from outrider.cli.placement.choose import Chooser
+from outrider.cli.arrangement import Arrangement
+from outrider.cli.failures import BadInput, Failure
+from outrider.cli.local import StartOptions
+from outrider.cli.local_service import placed
+from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.service_file import read_service
-from outrider.cli.trial import Timed, Workshop, does_not_run, timed
+from outrider.cli.trial import Timed, does_not_run, running, timed
 from outrider.client.errors import ClientError
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import PlanOptions
@@ -39,42 +41,50 @@ async def profile(
     command: Command = WORKER,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Return what the worker measured, as it printed it, and the recommendation; raises `Failure`.
+    """Return what workers measured, as they printed it, and the recommendation; raises `Failure`.
 
-    `quick` recommends by step costs and by what earlier runs have shown. What is measured is
-    remembered: `placement: Auto` goes by it.
+    `quick` recommends as `placement: Auto` does, which goes by what is measured here from then on.
     """
     service = read_service(file)
-    workshop = Workshop(options, reporter(), command, folder)
-    chooser, run = Chooser.of(service, workshop), RunFolder(folder)
+    start, run = StartOptions(options, reporter(), command, folder), RunFolder(folder)
+    chooser = Chooser.of(service, start)
     measured: dict[str, Any] = {}
     try:
-        await prepare("models", chooser.settings, command, run, workshop.progress)
-        for settings in chooser.measurements:
-            measured |= await _measure(settings, command, run, workshop.progress)
-        choice = chooser.measured(measured)
-        rates: dict[str, Timed] = {} if quick else await _timed(service, choice, workshop)
+        workers = chooser.undecided.workers
+        for worker in workers:
+            inner = worker.settings.colocated if len(workers) == 1 else None
+            one = dataclasses.replace(worker.settings, await_arrangement=False, colocated=inner)
+            await prepare("models", one, command, run, start.progress)
+            measured |= await _measure(one, command, run, start.progress)
+        async with placed(service, start, anew=True) as (local, _):
+            choice = local.choice
+        compared = [e.arrangement for e in choice.found] if choice else chooser.arrangements
+        rates = {} if quick else await _timed(service, compared, start)
         if not quick:
             choice = chooser.timed({name: one.tokens_per_second for name, one in rates.items()})
+        if choice is None:
+            raise BadInput(f"{file}: a model is cut, and only timed whole; leave out --quick")
     finally:
-        workshop.progress.clear()
+        start.progress.clear()
     run.remove()
     return measured | {"recommendation": advice(choice, rates)}
 
 
 async def _timed(
-    service: SpeculativeService, choice: Choice, workshop: Workshop
+    service: SpeculativeService, compared: Sequence[Arrangement], start: StartOptions
 ) -> dict[str, Timed]:
-    """Run the best arrangement of each placement, and plain decoding, and time those that run."""
+    """Run arrangements one after the other, and time those that run."""
+    options, progress, command, folder = start
     found = {}
-    for done, one in enumerate(choice.found):
-        workshop.progress.stage("trial", one.arrangement.name, done, len(choice.found))
+    for done, one in enumerate(compared):
+        progress.stage("trial", one.name, done, len(compared))
         try:
-            async with workshop.running(service, one.arrangement) as client:
-                found[one.arrangement.name] = await timed(client)
+            begun = running(service, one, options, progress, command=command, folder=folder)
+            async with begun as client:
+                found[one.name] = await timed(client)
         except (Failure, ClientError) as error:
-            workshop.progress.note(does_not_run(one.arrangement, error))
-    workshop.progress.finish("trial")
+            progress.note(does_not_run(one, error))
+    progress.finish("trial")
     return found
 
 

@@ -15,17 +15,16 @@ from rich.console import Console
 from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to, refuse_open
 from outrider.cli.answers import Answer, Answers, alone
-from outrider.cli.comparison import compare, counterpart
+from outrider.cli.comparison import compare, counterpart, require_draft
 from outrider.cli.json_output import print_json
-from outrider.cli.local import LocalWorkers
-from outrider.cli.placement.local_service import LocalService, place
+from outrider.cli.local import LocalWorkers, StartOptions
+from outrider.cli.local_service import placed
 from outrider.cli.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
 from outrider.cli.run_dir import told_cache
 from outrider.cli.stopwatch import Stopwatch
-from outrider.cli.trial import Workshop
 from outrider.contract import process
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import SpeculativeService
@@ -67,37 +66,33 @@ async def run(options: RunOptions) -> None:
     refuse_taken(ports)
     watch = Stopwatch(options.service.served_name, Path(options.plan.cache or told_cache()))
     progress = reporter(watch)
-    workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
-    local = await place(options.service, workshop, draft=options.draft)
-    if local.choice is not None and not (options.questions and options.questions.compare):
-        progress.note(f"{local.choice}.")
+    start = StartOptions(options.plan, progress, options.worker_command, options.run_folder)
     if options.questions is None:
-        await _serve_until_stopped(local, ports, options)
+        await _serve_until_stopped(start, ports, options)
     else:
-        found = await answers(local, options.questions, options)
-        show(found, options.as_json)
+        show(await answers(start, options.questions, options), options.as_json)
 
 
-async def answers(local: LocalService, questions: Questions, options: RunOptions) -> Answers:
+async def answers(start: StartOptions, questions: Questions, options: RunOptions) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
-    second = await counterpart(local) if questions.compare else None
-    hand = local.workers()
+    if questions.compare:
+        require_draft(options.service)
+    async with placed(options.service, start, draft=options.draft) as (local, hand):
+        second = counterpart(local) if questions.compare else None
+        if local.choice is not None and second is None:
+            start.progress.note(f"{local.choice}.")
 
-    async def work() -> Answers:
-        await hand.tell_paths()
-        async with hand.target.access.client(hand.addresses) as client:
-            if second is None:
+        async def work() -> Answers:
+            await hand.tell_paths()
+            async with hand.target.access.client(hand.addresses) as client:
+                if second is not None:
+                    console = Console(quiet=options.as_json)
+                    return await compare((local, client), second, questions, console)
                 several = len(questions.prompts) > 1
                 screen = SILENT if options.as_json else report.screen(Console(), several)
                 asking = ask(client, questions, screen, speculate=local.drafts)
-                found = alone(questions.prompts, local.arrangement, [one async for one in asking])
-            else:
-                console = Console(quiet=options.as_json)
-                found = await compare((local, client), second, questions, console)
-        await local.learn(hand)
-        return found
+                return alone(questions.prompts, local.arrangement, [one async for one in asking])
 
-    async with hand:
         return await hand.run(work)
 
 
@@ -132,19 +127,17 @@ def _http_port(options: RunOptions) -> int | None:
 
 
 async def _serve_until_stopped(
-    local: LocalService, ports: WantedPorts, options: RunOptions
+    start: StartOptions, ports: WantedPorts, options: RunOptions
 ) -> Never:
-    hand = local.workers(ports)
+    async with placed(options.service, start, ports, draft=options.draft) as (local, hand):
+        if local.choice is not None:
+            start.progress.note(f"{local.choice}.")
 
-    async def work() -> Never:
-        await hand.tell_paths()
-        await _serve(local.service.served_name, hand, options)
+        async def work() -> Never:
+            await hand.tell_paths()
+            await _serve(options.service.served_name, hand, options)
 
-    async with hand:
-        try:
-            await hand.run(work)
-        finally:
-            await local.learn(hand)
+        await hand.run(work)
 
 
 async def _serve(model: str, hand: LocalWorkers, options: RunOptions) -> Never:

@@ -1,7 +1,7 @@
 """`outrider profile --gpus N`: how to share out a machine's devices between target and draft.
 
 Measures a pass of either model at every degree of tensor parallelism, or takes a table that was
-measured elsewhere. Leaves the choice to `placement.split`, and what is printed to `split_table`.
+measured elsewhere. Leaves the choice to `split_choice`, and what is printed to `split_table`.
 """
 
 import dataclasses
@@ -14,21 +14,21 @@ from typing import Any
 
 from outrider.cli import gpus, processors
 from outrider.cli.failures import BadInput, Failure
+from outrider.cli.local import StartOptions
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.facts import Facts
-from outrider.cli.placement.split import (
+from outrider.cli.preparation import prepare, records
+from outrider.cli.process import WORKER, Command
+from outrider.cli.progress import reporter
+from outrider.cli.run_dir import RunFolder
+from outrider.cli.service_file import read_service
+from outrider.cli.split_choice import (
     WIDTH,
     Split,
     SplitCosts,
     recommended,
     splits,
 )
-from outrider.cli.preparation import prepare, records
-from outrider.cli.process import WORKER, Command
-from outrider.cli.progress import reporter
-from outrider.cli.run_dir import RunFolder
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Workshop
 from outrider.contract.settings import Device, Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
@@ -67,12 +67,11 @@ async def split(
     """Return the costs, every split and the one to take, as JSON has them; raises `Failure`."""
     service = read_service(file)
     _check(file, service)
-    workshop = Workshop(options or PlanOptions(), reporter(), command, folder)
-    facts = Facts.read(Chooser.of(service, workshop).file)
-    costs = await _measured(service, devices, workshop) if table is None else read_table(table)
+    start = StartOptions(options or PlanOptions(), reporter(), command, folder)
+    facts = Facts.read(Chooser.of(service, start).file)
+    costs = await _measured(service, devices, start) if table is None else read_table(table)
     try:
-        read, shared = SplitCosts.of(costs), not devices.on_gpu
-        found = splits(read, devices.count, facts.acceptance, shared=shared)
+        found = splits(SplitCosts.of(costs), devices.count, facts.acceptance)
     except ValueError as error:
         raise BadInput(f"{table or NAME}: {error}") from None
     return {
@@ -120,17 +119,17 @@ def read_table(file: Path) -> dict[str, Any]:
 
 
 async def _measured(
-    service: SpeculativeService, devices: Devices, workshop: Workshop
+    service: SpeculativeService, devices: Devices, start: StartOptions
 ) -> dict[str, Any]:
-    run, progress = RunFolder(workshop.folder), workshop.progress
-    wanted = list(jobs(service, devices, workshop.options))
+    run, progress = RunFolder(start.folder), start.progress
+    wanted = list(jobs(service, devices, start.options))
     costs: dict[str, Any] = {}
     try:
-        settings = Chooser.of(service, workshop).settings
-        await prepare("models", settings, workshop.command, run, progress)
+        for one in Chooser.of(service, start).undecided.preparations:
+            await prepare(one.name, one.settings, start.command, run, progress)
         for done, (role, degree, one) in enumerate(wanted):
             progress.stage(NAME, f"{role} on {degree}", done, len(wanted))
-            measured = await _pass_costs(one, workshop.command, run)
+            measured = await _pass_costs(one, start.command, run)
             costs.setdefault(role, {})[str(degree)] = {"rows": measured["rows"]}
     finally:
         progress.clear()

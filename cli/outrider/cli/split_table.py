@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.placement.split import name_of
+from outrider.cli.split_choice import name_of
 from outrider.contract.settings import Role
 
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from grpc.aio import Channel
+
 from outrider.cli import health
 from outrider.cli.access import OPEN, access_to, current_access
 from outrider.cli.backoff import Backoff
@@ -22,6 +24,7 @@ from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.client import AsyncClient
 from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE
+from outrider.contract.settings import WorkerSettings
 from outrider.operator.plan import WorkerPlan
 
 PORT_ATTEMPTS = 10
@@ -89,6 +92,24 @@ class Supervisor:
             return OPEN.client(self._control.address, timeout)
         self.access = current_access(self.access, self.worker.settings)
         return self.access.client(self.address, timeout)
+
+    def control_channel(self) -> Channel:
+        """A channel to its Control alone, as `client` has one."""
+        if self._control is not None:
+            return OPEN.channel(self._control.address, ())
+        self.access = current_access(self.access, self.worker.settings)
+        return self.access.channel(self.address, ())
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """What its next life is started with."""
+        return dataclasses.replace(
+            self.worker.settings,
+            listen=self._grpc.listen,
+            control_listen=self._control.listen if self._control else "",
+            http_listen=self._http.listen if self._http else "",
+            link_dir=str(self._launch.folder.links),
+        )
 
     @property
     def pid(self) -> int | None:
@@ -164,14 +185,7 @@ class Supervisor:
         """Begin a life; return None once it serves, or the exit status if it ends before that."""
         if any(port.taken for port in self._ports):  # a stranger there would answer for us
             return EXIT_ADDRESS_IN_USE
-        name = self.worker.name
-        settings = dataclasses.replace(
-            self.worker.settings,
-            listen=self._grpc.listen,
-            control_listen=self._control.listen if self._control else "",
-            http_listen=self._http.listen if self._http else "",
-            link_dir=str(self._launch.folder.links),
-        )
+        name, settings = self.worker.name, self.settings
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
         command, folder, environment = self._launch
         file = folder.write(name, settings)

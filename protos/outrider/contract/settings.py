@@ -372,6 +372,9 @@ class WorkerSettings:
     offload_draft: bool = True
     """Whether, on a CPU, the memory of `colocated` is lent to the target's KV while that is short
     and drafting gains less."""
+    await_arrangement: bool = False
+    """Whether the worker loads its models, times them as it is asked to (`Control.Measure`), and
+    serves only when it is told how (`Control.Arrange`); not with several ranks or stages."""
     cache: str | None = None
     """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
 
@@ -397,6 +400,8 @@ class WorkerSettings:
             raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
+        if self.await_arrangement and self.ranks > 1:
+            raise SettingsError("settings.await_arrangement: not allowed with ranks or stages")
 
     def for_colocated_draft(self) -> Self:
         """The same for a draft inside its target: it is not cut, and computes with its target's

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from outrider.cli.answers import Answer, Answers, compared
+from outrider.cli.arrangement import Arrangement
 from outrider.cli.figures import as_json, figures, lines, same_text
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.estimate import Expected
+from outrider.cli.placement.choose import Expected
 from outrider.client import FinishReason, Result, Timing, Usage
 from outrider.operator.spec import Placement
 

@@ -9,13 +9,7 @@ from rich.console import Console
 
 from outrider.cli import profile, report
 from outrider.cli.answers import Answer, Answers
-from outrider.cli.placement.choose import settings_of_both
-from outrider.cli.progress import Lines
-from outrider.cli.trial import Workshop
 from outrider.client import Chunk, FinishReason
-from outrider.contract.settings import ModelSettings
-from outrider.operator.plan import PlanOptions
-from outrider.operator.spec import load
 from tests.unit.cli.test_figures import result
 
 SERVICE = """
@@ -86,9 +80,3 @@ def test_a_profile_shows_costs_by_rows_and_threads_and_the_advice() -> None:
         assert words in text
     assert "threads target" in text
     assert "Separate" in text
-
-
-def test_one_process_profiles_both_models() -> None:
-    settings = settings_of_both(load(SERVICE), Workshop(PlanOptions(), Lines()))
-    assert settings.model == ModelSettings(uri="package://p/target.gguf")
-    assert settings.colocated == ModelSettings(uri="file:///draft")

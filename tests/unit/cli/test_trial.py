@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from outrider.cli.arrangement import Arrangement, arrange, one_target
 from outrider.cli.failures import WorkerFailed
-from outrider.cli.placement.arrangement import Arrangement, arrange
-from outrider.cli.trial import does_not_run, one_target, trial_tokens
+from outrider.cli.trial import does_not_run
 from outrider.operator.spec import Placement, SpeculationMode, load
 
 TEXT = """
@@ -39,13 +39,6 @@ def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
     assert spec.target.replicas == 1
     assert spec.target.engine.threads == 3
     assert spec.draft.engine.threads == (2 if placement is Placement.SEPARATE else 1)
-
-
-@pytest.mark.parametrize(
-    ("row_seconds", "tokens"), [(0.0, 48), (0.004, 48), (0.1, 10), (0.5, 8), (3.0, 8)]
-)
-def test_answers_of_a_trial_are_short_where_rows_are_slow(row_seconds: float, tokens: int) -> None:
-    assert trial_tokens(row_seconds) == tokens
 
 
 def test_of_a_log_s_end_the_first_line_names_the_log_alone(tmp_path: Path) -> None:

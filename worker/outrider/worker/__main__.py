@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, …
+"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, …
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -31,9 +31,8 @@ FILE_COMMANDS = {
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
     "compile": "compile what a worker with these settings runs, before it has a model",
-    "costs": "measure step costs within seconds; JSON on stdout",
     "cut": "cut a target over stages by measured times; JSON on stdout",
-    "measure": "started by profile and costs; JSON on stdout",
+    "measure": "started by profile; JSON on stdout",
 }
 """Commands that take a settings file, and their help."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -144,11 +143,6 @@ def run(arguments: argparse.Namespace) -> int:
 
             exit_with_parent(arguments.parent_fd)
             return finish(compilation.main(read(arguments.settings)))
-        case "costs":
-            from outrider.worker.profile import costs
-
-            exit_with_parent(arguments.parent_fd)
-            return costs.main(read(arguments.settings), arguments.parent_fd)
         case "cut":
             from outrider.worker.profile import cut
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outrider.contract.counters import Counters, new_counters
 from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.peers import PeerSettings
-from outrider.contract.settings import LinkTransport, PolicySettings
+from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
 from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
@@ -329,6 +329,37 @@ class Timeline:
     """From an engine that was asked: what it computed lately."""
 
     spans: tuple[TimelineSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """To an engine that is not told yet how to run: send `Measured`; the fields are those of the
+    proto message, with prompts as token ids."""
+
+    threads: int
+    processors: tuple[int, ...] = ()
+    passes: tuple[tuple[Role, int], ...] = ()
+    """Whose pass, and over how many rows."""
+    seconds: float = 0.0
+    prompts: tuple[tuple[int, ...], ...] = ()
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """From an engine that was asked to measure; the fields are those of the proto message."""
+
+    seconds: tuple[float, ...] = ()
+    guesses: int = 0
+    hits: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrange:
+    """To an engine that is not told yet how to run: build it by these settings."""
+
+    settings: WorkerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def run(
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
 
-    Where draft.placement is Auto, the first run measures the machine and tries what may pay.
+    Where draft.placement is Auto, the first run measures the pair here and takes what is fastest.
 
     Examples:
 

@@ -1,285 +1,211 @@
-"""Choice of the arrangement of a service on this machine: measured, tried, remembered.
+"""Choice of the arrangement of a service on this machine, by what was measured or remembered.
 
-    step costs (measured once) → expected rates → trial of the best → … → the best that was tried
-
-Trials are few: each placement is tried once, and only if it may be the fastest. Leaves the rates to
-`estimate`, what outlives a run to `facts`, and running a service to `trial`.
+Leaves rates to `formula`, measuring to `measure`, and running a service to `local_service`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from outrider.cli.compilation import beside, compile_kernels
+from outrider.cli import processors
+from outrider.cli.arrangement import Arrangement, arrange, arrangements, is_cut, one_target
 from outrider.cli.failures import Failure
-from outrider.cli.placement import estimate
-from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.choice import Choice
-from outrider.cli.placement.estimate import Expected, Machine, StepCosts
+from outrider.cli.local import StartOptions
+from outrider.cli.placement import formula
 from outrider.cli.placement.facts import Facts, facts_file
-from outrider.cli.placement.machine import machine_for
-from outrider.cli.preparation import prepare, records
-from outrider.cli.rules import broken_rules
-from outrider.cli.run_dir import RunFolder, told_cache
-from outrider.cli.trial import Workshop, does_not_run, try_out
-from outrider.client.errors import ClientError
+from outrider.cli.placement.measure import measure
+from outrider.cli.run_dir import told_cache
+from outrider.cli.undecided import Undecided
 from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.operator.plan import plan
-from outrider.operator.spec import (
-    EngineSpec,
-    Placement,
-    SpeculationMode,
-    SpeculativeService,
-)
+from outrider.operator.plan import Plan, plan
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
-NAME = "placement"
-"""Of this work in progress shown and in logs."""
-TRIED_AGAIN = "the next start tries it again."
-"""Of an arrangement whose trial told nothing."""
+MARGIN = 1.03
+"""What drafting has to gain over plain decoding to be taken: an estimate is no better."""
+SAME = 1.01
+"""Of numbers of threads that differ by less, the least is taken."""
+COMPARED = (Placement.COLOCATED, Placement.SEPARATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one arrangement gives."""
+
+    arrangement: Arrangement
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The arrangement taken, and what it was taken from."""
+
+    best: Expected
+    plain: Expected
+    """The best without a draft."""
+    found: tuple[Expected, ...]
+    """The best of each placement, and plain decoding, the fastest first."""
+    facts: Facts
+    spent: str = ""
+    """How long measuring took; empty: it was remembered."""
+
+    def over_plain(self, one: Expected) -> float:
+        """Return what an arrangement gives, over plain decoding at its best."""
+        return one.tokens_per_second / self.plain.tokens_per_second
+
+    def others(self, *shown: Arrangement) -> list[tuple[Expected, float]]:
+        """Return the placements that are not among `shown`, with what they give over plain."""
+        placements = {one.placement for one in shown}
+        return [
+            (one, self.over_plain(one))
+            for one in self.found
+            if one.arrangement.placement not in placements
+        ]
+
+    def __str__(self) -> str:
+        """One line that says why."""
+        plain, best = self.plain.arrangement, self.best
+        drafted = [one for one in self.found if one.arrangement.placement is not None]
+        rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
+        known = "are right" if self.facts.first_guesses else "are assumed to be right"
+        return (
+            f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
+            f"expected; over {plain.name}: {rates or 'nothing else is possible'}; "
+            f"{self.facts.acceptance:.0%} of the draft's first guesses {known}{self.spent}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """One service on this machine, and how to run it."""
+    """One service on this machine, and the arrangements that it may run in."""
 
     service: SpeculativeService
-    workshop: Workshop
-    machine: Machine
-    allowed: frozenset[Placement]
-    """Placements that the service's other settings allow."""
+    start: StartOptions
+    arrangements: tuple[Arrangement, ...]
 
     @classmethod
-    def of(cls, service: SpeculativeService, workshop: Workshop) -> "Chooser":
+    def of(cls, service: SpeculativeService, start: StartOptions) -> "Chooser":
         """Look at the machine and at the service."""
-        allowed = (p for p in estimate.COMPARED if _fits(service, p))
-        return cls(service, workshop, machine_for(service), frozenset(allowed))
+        return cls(service, start, tuple(arrangements(service, start.options.threads)))
 
     @property
-    def settings(self) -> WorkerSettings:
-        """The target's settings with the draft's model inside: what preparing both takes."""
-        return settings_of_both(self.service, self.workshop)
+    def separate(self) -> Arrangement | None:
+        """Two processes; None: the machine or the service does not allow them."""
+        found = (one for one in self.arrangements if one.placement is Placement.SEPARATE)
+        return next(found, None)
 
     @property
-    def measurements(self) -> tuple[WorkerSettings, ...]:
-        """What step costs are measured with: both models at once where they run on one device,
-        else each with its own settings."""
-        target, drafts = self.settings, self._drafts()
-        if all(draft.device is target.device and draft.tensor_parallel == 1 for draft in drafts):
-            return (target,)
-        return (replace(target, colocated=None), *drafts)
-
-    def _drafts(self) -> tuple[WorkerSettings, ...]:
-        """The settings of a draft that is a process of its own, if there is one."""
-        workers = plan(self.service, self.workshop.options).of(Role.DRAFT)
-        return tuple(worker.settings for worker in workers[:1])
+    def undecided(self) -> Plan:
+        """The first target and its draft, which wait to be measured: the draft inside, and as a
+        process of its own, as far as the arrangements have either."""
+        inside = max(
+            (one for one in self.arrangements if one.placement is not Placement.SEPARATE),
+            key=lambda one: (one.placement is not None, one.threads),
+        )
+        one, options = one_target(self.service), self.start.options
+        planned = plan(arrange(one, inside), options)
+        drafts = self.separate and plan(arrange(one, self.separate), options).of(Role.DRAFT)[:1]
+        workers = (
+            replace(worker, settings=replace(worker.settings, await_arrangement=not is_cut(one)))
+            for worker in (*(drafts or ()), *planned.workers)
+        )
+        return replace(planned, workers=tuple(workers))
 
     @property
     def file(self) -> Path:
         """Where the facts of this service lie."""
-        cache = Path(self.workshop.options.cache or told_cache())
-        return facts_file(cache, self.settings, *self._drafts())
+        cache = Path(self.start.options.cache or told_cache())
+        return facts_file(cache, *(worker.settings for worker in self.undecided.workers))
 
-    async def choose(self) -> Choice:
-        """Return the fastest arrangement; measures and tries what is not known yet.
-
-        Raises `Failure` if models cannot be prepared or measured.
-        """
-        facts, chooser = await self._with_costs(Facts.read(self.file)), self
-        while True:
-            choice = chooser.decide(facts)
-            placement = choice.best.arrangement.placement
-            if placement is None or choice.best.measured:
-                return choice
-            learnt = await self._after_trial(facts, choice, placement)
-            if learnt is None:
-                chooser = replace(chooser, allowed=chooser.allowed - {placement})
-            facts = learnt or facts
-
-    async def look(self) -> Choice:
-        """Return what is expected without any trial, for a service that names its placement."""
-        return self.decide(await self._with_costs(Facts.read(self.file)))
-
-    def measured(self, costs: Mapping[str, Any]) -> Choice:
-        """Remember step costs that were measured in full, and decide by them."""
-        kept = {
-            str(role): {
-                threads: {"rows": facts["rows"]} for threads, facts in costs.get(role, {}).items()
-            }
-            for role in Role
-        }
-        facts = Facts.read(self.file).with_costs(kept)
-        facts.write(self.file)
-        return self.decide(facts)
+    def known(self) -> Choice | None:
+        """Decide by what is remembered; None: too little is."""
+        facts = Facts.read(self.file)
+        enough = {one.threads for one in self.arrangements} <= facts.alone.keys()
+        return self.decide(facts) if enough or facts.rates else None
 
     def timed(self, rates: Mapping[str, float]) -> Choice:
         """Remember the tokens per second of whole arrangements by name, and decide by them.
 
-        A placement that is not among them did not run, and is not taken.
+        One that is not among them did not run, and is not taken. Raises `Failure` where plain
+        decoding is none of them.
         """
-        facts = Facts.read(self.file)
-        costs = self._possible(StepCosts.of(facts.costs or {}))
-        found = self._expected(costs, facts)
-        plain = estimate.best_plain(found)
-        base, ran = rates.get(plain.arrangement.name, 0.0), set()
-        for one in found:
-            placement, rate = one.arrangement.placement, rates.get(one.arrangement.name)
-            if placement is None or rate is None:
-                continue
-            ran.add(placement)
-            if base > 0:
-                over_plain = one.tokens_per_second / plain.tokens_per_second
-                facts = facts.with_trial(placement, rate / base / over_plain)
+        if not any(one.placement is None and one.name in rates for one in self.arrangements):
+            raise Failure("plain decoding of this service does not run here.")
+        facts = replace(Facts.read(self.file), rates=rates)
         facts.write(self.file)
-        return replace(self, allowed=self.allowed & ran).decide(facts)
+        return self.decide(facts)
 
-    def learn(self, state: State) -> None:
-        """Remember how the pair did in a run, and what its target found a row to cost; say so where
-        that outdates what was measured and tried."""
-        known = Facts.read(self.file).ran(state.counters)
-        row = state.step_seconds.get(1, 0.0)
-        facts = known.with_row(state.threads, row) if row > 0 else known
-        if known.costs is not None and facts.costs is None:
-            before = known.row_seconds[str(state.threads)]
-            self.workshop.progress.note(outdated(before, row))
-        facts.write(self.file)
+    async def measured(self, target: Undecided, draft: Undecided | None) -> Choice:
+        """Measure and decide; remember it unless the draft could not be used, which may change.
+
+        Raises as `measure` does.
+        """
+        threads = sorted({one.threads for one in self.arrangements})
+        two, progress = self.separate and self._two(self.separate), self.start.progress
+        found, spent = await measure(target, draft, threads, two, progress)
+        known = Facts.read(self.file)
+        facts = found.guessed(known.first_guesses, known.first_hits)
+        choice = self.decide(facts)
+        if len(choice.found) == len({one.placement for one in self.arrangements}):
+            facts.write(self.file)
+        return replace(choice, spent=f"; {spent}")
 
     def decide(self, facts: Facts) -> Choice:
-        """Decide by what is known."""
-        costs = self._possible(StepCosts.of(facts.costs or {}))
-        rates = by_trials(self._expected(costs, facts), facts.over_expected)
-        found = estimate.each_placement(rates)
-        static = self.service.spec.speculation.mode is SpeculationMode.STATIC
-        best = estimate.best(found, keeps_draft=static)
-        return Choice(best, estimate.best_plain(found), tuple(found), costs, facts)
+        """Decide by the rates of whole arrangements, where they were timed, else by the formula."""
+        rates = (
+            Expected(one, facts.rates.get(one.name, 0.0) if facts.rates else _rate(one, facts))
+            for one in self.arrangements
+        )
+        possible = [one for one in rates if one.tokens_per_second > 0]
+        found = sorted(_best_of_each(possible), key=lambda one: -one.tokens_per_second)
+        plain = next(one for one in found if one.arrangement.placement is None)
+        best = found[0]
+        keeps = self.service.spec.speculation.mode is SpeculationMode.STATIC and len(found) > 1
+        if keeps:
+            best = next(one for one in found if one is not plain)
+        elif best.tokens_per_second <= MARGIN * plain.tokens_per_second:
+            best = plain
+        return Choice(best, plain, tuple(found), facts)
 
-    def _expected(self, costs: StepCosts, facts: Facts) -> list[Expected]:
-        return estimate.expected(costs, self.machine, self.allowed, facts.acceptance)
+    def learn(self, state: State) -> None:
+        """Remember how the pair did in a run; say so where its passes outdate what was measured."""
+        facts, row = Facts.read(self.file), state.step_seconds.get(1, 0.0)
+        learnt = facts.after_run(state.counters, state.threads, row)
+        if facts.alone and not learnt.alone:
+            before = facts.alone[state.threads].target[1]
+            self.start.progress.note(
+                f"a row takes {1e3 * row:.2f} ms, and took {1e3 * before:.2f} ms when placement "
+                "Auto measured it: the machine was busy, or is another. The next start measures "
+                "again; `outrider profile` does so at length."
+            )
+        learnt.write(self.file)
 
-    async def _with_costs(self, facts: Facts) -> Facts:
-        try:
-            StepCosts.of(facts.costs or {})
-        except (KeyError, TypeError, ValueError, AttributeError):
-            facts = facts.with_costs(await self._measure())
-            facts.write(self.file)
-        return facts
-
-    async def _measure(self) -> Mapping[str, Any]:
-        command, progress = self.workshop.command, self.workshop.progress
-        run = RunFolder(self.workshop.folder)
-        measured: dict[str, Any] = {}
-        try:
-            async with beside(compile_kernels([self.settings], command, run, progress)):
-                await prepare("models", self.settings, command, run, progress)
-            for settings in self.measurements:
-                measured |= await self._costs(settings, run)
-        finally:
-            progress.finish(NAME)
-        run.remove()
-        try:
-            StepCosts.of(measured)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Failure(f"measuring step costs gave nothing to go by: {error!r}") from error
-        return measured
-
-    async def _costs(self, settings: WorkerSettings, run: RunFolder) -> dict[str, Any]:
-        """Return what a worker measures with these settings, by role and threads."""
-        measured = {}
-        async for record in records("costs", NAME, settings, self.workshop.command, run):
-            if "stage" in record:
-                stage = (record["stage"], record["done"], record["total"])
-                self.workshop.progress.stage(NAME, *stage)
-            else:
-                measured = record
-        return measured
-
-    def _possible(self, costs: StepCosts) -> StepCosts:
-        """Leave the numbers of threads that the service allows: its own, where it names one."""
-        spec, options = self.service.spec, self.workshop.options
-        target = options.threads or named_threads(spec.target.engine)
-        draft = named_threads(spec.draft.engine) if spec.draft is not None else None
-        return StepCosts(_only(costs.target, target), _only(costs.draft, draft))
-
-    async def _after_trial(
-        self, facts: Facts, choice: Choice, placement: Placement
-    ) -> Facts | None:
-        """Run the best arrangement for a moment, and remember how it did.
-
-        None: it did not run, or without its draft. Nothing is remembered of that: the next start
-        tries again.
-        """
-        one = choice.best.arrangement
-        progress = self.workshop.progress
-        progress.stage(NAME, f"trying {one.name}")
-        try:
-            async with self.workshop.running(self.service, one) as client:
-                result = await try_out(client)
-        except (Failure, ClientError) as error:
-            progress.note(f"{does_not_run(one, error)}; {TRIED_AGAIN}")
-            return None
-        finally:
-            progress.finish(NAME)
-        if result.counters.first_guesses == 0:
-            progress.note(f"{one.name} answered without its draft: not counted; {TRIED_AGAIN}")
-            return None
-        facts = facts.ran(result.counters)
-        found = self._expected(choice.costs, facts)
-        rates = {e.arrangement: e.tokens_per_second for e in found}
-        over_plain = rates[one] / rates[Arrangement(None, one.threads)]
-        facts = facts.with_trial(placement, result.over_plain / over_plain)
-        facts.write(self.file)
-        return facts
+    def _two(self, separate: Arrangement) -> tuple[WorkerSettings, WorkerSettings]:
+        """Return the settings of target and draft as two processes, each on its processors."""
+        planned = plan(arrange(self.service, separate), self.start.options)
+        shared = processors.share(planned, processors.usable())
+        return shared.of(Role.TARGET)[0].settings, shared.of(Role.DRAFT)[0].settings
 
 
-def by_trials(rates: list[Expected], over_expected: Mapping[str, float]) -> list[Expected]:
-    """Return rates by what trials of their placement gave; those that were tried are measured."""
-    found = []
-    for one in rates:
-        ratio = over_expected.get(str(one.arrangement.placement))
-        if ratio is not None:
-            one = Expected(one.arrangement, ratio * one.tokens_per_second, measured=True)
-        found.append(one)
-    return found
+def _rate(one: Arrangement, facts: Facts) -> float:
+    """Return the tokens per second of an arrangement; 0: it cannot run, as far as is known."""
+    alone = facts.alone[one.threads]
+    if one.placement is None:
+        return formula.plain_rate(alone.target)
+    known = alone if one.placement is Placement.COLOCATED else facts.beside
+    if known is None or not known.draft:
+        return 0.0
+    rounds = formula.Rounds(known.target, known.draft, facts.acceptance)
+    if one.placement is Placement.COLOCATED:
+        return formula.serial_rate(rounds)
+    return formula.parallel_rate(alone.target, rounds)
 
 
-def outdated(before: float, now: float) -> str:
-    """Say that a pass of one row takes other seconds than in the first run, and what follows."""
-    return (
-        f"a row takes {1e3 * now:.2f} ms, and took {1e3 * before:.2f} ms in the first run: the "
-        "machine was busy in one of them, or is another. The next start measures and tries "
-        "arrangements again; `outrider profile` does so at length."
-    )
-
-
-def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerSettings:
-    """The target's settings with the draft's model inside, so that one process measures both."""
-    planned = plan(service, workshop.options)
-    target = planned.of(Role.TARGET)[0].settings
-    drafts = planned.of(Role.DRAFT)
-    return replace(target, colocated=drafts[0].settings.model) if drafts else target
-
-
-def _fits(service: SpeculativeService, placement: Placement) -> bool:
-    """True if no other setting of the service speaks against a placement."""
-    draft = service.spec.draft
-    if draft is None or draft.replicas == 0:
-        return False
-    moved = draft.model_copy(update={"placement": placement})
-    spec = service.spec.model_copy(update={"draft": moved})
-    return not any(broken_rules(service.model_copy(update={"spec": spec})))
-
-
-def named_threads(engine: EngineSpec) -> int | None:
-    """Return the threads that a description names; None: it leaves them open."""
-    return engine.threads if "threads" in engine.model_fields_set else None
-
-
-def _only(
-    curves: Mapping[int, estimate.Curve], threads: int | None
-) -> Mapping[int, estimate.Curve]:
-    """Return the curve of so many threads alone, or of the nearest that was measured."""
-    if threads is None or not curves:
-        return curves
-    nearest = min(curves, key=lambda measured: abs(measured - threads))
-    return {threads: curves[nearest]}
+def _best_of_each(rates: list[Expected]) -> Iterator[Expected]:
+    """Yield the best of each placement; of about equal ones that of fewest threads, which leaves
+    processors to the rest of the machine."""
+    for placement in (None, *COMPARED):
+        of_it = [one for one in rates if one.arrangement.placement is placement]
+        enough = max((one.tokens_per_second for one in of_it), default=0.0) / SAME
+        good = [one for one in of_it if one.tokens_per_second >= enough]
+        yield from sorted(good, key=lambda one: one.arrangement.threads)[:1]

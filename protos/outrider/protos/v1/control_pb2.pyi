@@ -987,3 +987,152 @@ class DrainResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class MeasureRequest(_message.Message):
+    """Passes to time one after the other, and what to compare with the draft's guesses."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREADS_FIELD_NUMBER: _builtins.int
+    PROCESSORS_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    threads: _builtins.int
+    """Threads that the worker's own model computes with."""
+    seconds: _builtins.float
+    """Time spent on rounds; one is run whatever it takes."""
+    tokens: _builtins.int
+    """Most tokens of each answer."""
+    @_builtins.property
+    def processors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Processors that these threads keep to; none: any."""
+
+    @_builtins.property
+    def passes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredPass]:
+        """One round; rounds are repeated. None: nothing is timed."""
+
+    @_builtins.property
+    def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Targets with a draft inside: texts to answer, all in the same passes, for as long again."""
+
+    def __init__(
+        self,
+        *,
+        threads: _builtins.int = ...,
+        processors: _abc.Iterable[_builtins.int] | None = ...,
+        passes: _abc.Iterable[Global___MeasuredPass] | None = ...,
+        seconds: _builtins.float = ...,
+        prompts: _abc.Iterable[_builtins.str] | None = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passes", b"passes", "processors", b"processors", "prompts", b"prompts", "seconds", b"seconds", "threads", b"threads", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureRequest: _TypeAlias = MeasureRequest  # noqa: Y015
+
+@_typing.final
+class MeasuredPass(_message.Message):
+    """One pass of a round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    draft: _builtins.bool
+    """True for the draft inside a target."""
+    rows: _builtins.int
+    """Rows of one sequence."""
+    def __init__(
+        self,
+        *,
+        draft: _builtins.bool = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft", b"draft", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredPass: _TypeAlias = MeasuredPass  # noqa: Y015
+
+@_typing.final
+class MeasureResponse(_message.Message):
+    """What was measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    GUESSES_FIELD_NUMBER: _builtins.int
+    HITS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    guesses: _builtins.int
+    """First guesses of the draft's trees over the answers."""
+    hits: _builtins.int
+    """Of those, the right ones."""
+    refused: _builtins.str
+    """For people: why the draft inside cannot be used; empty: it can, or there is none."""
+    @_builtins.property
+    def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Median seconds of each pass of a round, in its order."""
+
+    def __init__(
+        self,
+        *,
+        seconds: _abc.Iterable[_builtins.float] | None = ...,
+        guesses: _builtins.int = ...,
+        hits: _builtins.int = ...,
+        refused: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guesses", b"guesses", "hits", b"hits", "refused", b"refused", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureResponse: _TypeAlias = MeasureResponse  # noqa: Y015
+
+@_typing.final
+class ArrangeRequest(_message.Message):
+    """How to run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    settings: _builtins.str
+    """The worker's settings from now on, as JSON; addresses and models stay what they are."""
+    def __init__(
+        self,
+        *,
+        settings: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrangeRequest: _TypeAlias = ArrangeRequest  # noqa: Y015
+
+@_typing.final
+class ArrangeResponse(_message.Message):
+    """The worker goes on with these settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrangeResponse: _TypeAlias = ArrangeResponse  # noqa: Y015

@@ -55,6 +55,16 @@ class ControlStub(object):
                 request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
                 response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
                 _registered_method=True)
+        self.Measure = channel.unary_unary(
+                '/outrider.protos.v1.Control/Measure',
+                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.FromString,
+                _registered_method=True)
+        self.Arrange = channel.unary_unary(
+                '/outrider.protos.v1.Control/Arrange',
+                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -94,6 +104,22 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Measure(self, request, context):
+        """Measure times passes on a worker whose settings await an arrangement. It answers once the models
+        are loaded; any other worker refuses with FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Arrange(self, request, context):
+        """Arrange ends the measurements: the worker builds its engine and serves. Later calls are refused
+        as those of Measure are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -116,6 +142,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.GetTimeline,
                     request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.FromString,
                     response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.SerializeToString,
+            ),
+            'Measure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Measure,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.SerializeToString,
+            ),
+            'Arrange': grpc.unary_unary_rpc_method_handler(
+                    servicer.Arrange,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -227,6 +263,60 @@ class Control(object):
             '/outrider.protos.v1.Control/GetTimeline',
             outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
             outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Measure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.protos.v1.Control/Measure',
+            outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Arrange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.protos.v1.Control/Arrange',
+            outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,14 @@ class ControlStub:
     """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
     what every stage did to its last segments. A stage itself returns nothing: its leader does.
     """
+    Measure: _grpc.UnaryUnaryMultiCallable[_control_pb2.MeasureRequest, _control_pb2.MeasureResponse]
+    """Measure times passes on a worker whose settings await an arrangement. It answers once the models
+    are loaded; any other worker refuses with FAILED_PRECONDITION.
+    """
+    Arrange: _grpc.UnaryUnaryMultiCallable[_control_pb2.ArrangeRequest, _control_pb2.ArrangeResponse]
+    """Arrange ends the measurements: the worker builds its engine and serves. Later calls are refused
+    as those of Measure are.
+    """
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -70,6 +78,14 @@ class ControlAsyncStub(ControlStub):
     GetTimeline: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTimelineRequest, _control_pb2.Timeline]  # type: ignore[assignment]
     """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
     what every stage did to its last segments. A stage itself returns nothing: its leader does.
+    """
+    Measure: _aio.UnaryUnaryMultiCallable[_control_pb2.MeasureRequest, _control_pb2.MeasureResponse]  # type: ignore[assignment]
+    """Measure times passes on a worker whose settings await an arrangement. It answers once the models
+    are loaded; any other worker refuses with FAILED_PRECONDITION.
+    """
+    Arrange: _aio.UnaryUnaryMultiCallable[_control_pb2.ArrangeRequest, _control_pb2.ArrangeResponse]  # type: ignore[assignment]
+    """Arrange ends the measurements: the worker builds its engine and serves. Later calls are refused
+    as those of Measure are.
     """
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
@@ -113,6 +129,26 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.Timeline, _abc.Awaitable[_control_pb2.Timeline]]:
         """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
         what every stage did to its last segments. A stage itself returns nothing: its leader does.
+        """
+
+    @_abc_1.abstractmethod
+    def Measure(
+        self,
+        request: _control_pb2.MeasureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.MeasureResponse, _abc.Awaitable[_control_pb2.MeasureResponse]]:
+        """Measure times passes on a worker whose settings await an arrangement. It answers once the models
+        are loaded; any other worker refuses with FAILED_PRECONDITION.
+        """
+
+    @_abc_1.abstractmethod
+    def Arrange(
+        self,
+        request: _control_pb2.ArrangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ArrangeResponse, _abc.Awaitable[_control_pb2.ArrangeResponse]]:
+        """Arrange ends the measurements: the worker builds its engine and serves. Later calls are refused
+        as those of Measure are.
         """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 import outrider
-from outrider.cli.placement.facts import DOUBT, HOPED_FOR, KEPT, Facts, facts_file
-from outrider.contract.counters import Counters
+from outrider.cli.placement.facts import DOUBT, HOPED_FOR, KEPT, Facts, PassSeconds, facts_file
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
-from outrider.operator.spec import Placement
 
 
 def settings(folder: Path, **changes: object) -> WorkerSettings:
@@ -21,8 +19,11 @@ def settings(folder: Path, **changes: object) -> WorkerSettings:
 
 
 def test_facts_come_back_equal(tmp_path: Path) -> None:
-    facts = Facts(costs={"target": {}}, first_guesses=40, first_hits=18)
-    facts = facts.with_trial(Placement.COLOCATED, 0.9)
+    passes = PassSeconds({1: 0.004, 8: 0.005}, {2: 0.001})
+    facts = Facts(
+        {2: passes}, dataclasses.replace(passes, draft={}), first_guesses=40.0, first_hits=18.0
+    )
+    facts = dataclasses.replace(facts, rates={"plain, 2 threads": 250.0})
     facts.write(tmp_path / "new" / "facts.json")
     assert Facts.read(tmp_path / "new" / "facts.json") == facts
 
@@ -30,9 +31,12 @@ def test_facts_come_back_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "nonsense", '{"unknown": 1}', '{"first_hits": 3, "first_guesses": 2}'),
-        *('{"first_hits": "3"}', '{"over_expected": {"Separate": -1}}', '{"over_expected": 3}'),
-        *('{"row_seconds": {"1": 0}}', '{"row_seconds": [3]}'),
+        *("", "[]", "nonsense", "{}", '{"alone": {}, "beside": null, "unknown": 1}'),
+        '{"alone": {}, "beside": null, "first_hits": 3, "first_guesses": 2}',
+        '{"alone": {}, "beside": null, "rates": {"plain, 1 thread": 0}}',
+        '{"alone": {"1": {"target": {"1": 0}, "draft": {}}}, "beside": null}',
+        '{"alone": {"1": {"target": {}, "draft": {}}}, "beside": null}',
+        '{"alone": {"1": 3}, "beside": null}',
     ],
 )
 def test_what_cannot_be_read_is_nothing_known(tmp_path: Path, text: str) -> None:
@@ -46,27 +50,27 @@ def test_a_pair_that_never_ran_is_hoped_to_be_good() -> None:
 
 
 def test_runs_teach_how_often_the_draft_is_right() -> None:
-    facts = Facts().ran(Counters(first_guesses=1000, first_hits=400, passes=1000, tokens=1500))
+    facts = Facts().guessed(1000, 400)
     assert facts.acceptance == pytest.approx(0.4, abs=0.01)
-    assert facts.ran(Counters(passes=50, tokens=50)) == facts, "without a draft nothing is learnt"
+    assert facts.guessed(0, 0) == facts, "without a draft nothing is learnt"
 
 
 def test_a_few_guesses_say_little() -> None:
-    facts = Facts().ran(Counters(first_guesses=1, first_hits=0, passes=1))
+    facts = Facts().guessed(1, 0)
     assert facts.acceptance > HOPED_FOR * DOUBT / (DOUBT + 2)
 
 
 def test_what_is_older_fades() -> None:
-    facts = Facts().ran(Counters(first_guesses=10 * KEPT, first_hits=0, passes=1))
+    facts = Facts().guessed(10 * KEPT, 0)
     for _ in range(5):
-        facts = facts.ran(Counters(first_guesses=KEPT, first_hits=KEPT, passes=1))
+        facts = facts.guessed(KEPT, KEPT)
     assert facts.acceptance > 0.9
     assert facts.first_guesses <= KEPT
 
 
 @pytest.mark.parametrize(("hits", "least", "most"), [(0, 0.0, 0.05), (KEPT, 0.9, 0.99)])
 def test_acceptance_is_neither_none_nor_certain(hits: int, least: float, most: float) -> None:
-    facts = Facts().ran(Counters(first_guesses=KEPT, first_hits=hits, passes=1))
+    facts = Facts().guessed(KEPT, hits)
     assert least < facts.acceptance < most
 
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from outrider.worker.messages import AskTimeline, Timeline, TimelineSpan
+from outrider.worker.errors import Stopping
+from outrider.worker.messages import AskTimeline, Measure, Measured, Timeline, TimelineSpan
 from tests.unit.worker.handles import Handle
 
 TIMELINE = Timeline((TimelineSpan("target", 0, 1.0, 1.0, 2.0, rows=1),))
@@ -50,5 +51,21 @@ def test_an_engine_that_is_gone_has_none() -> None:
         caller = await asking(handle)
         handle.end()
         assert await caller == await handle.timeline() == Timeline()
+
+    asyncio.run(body())
+
+
+def test_measurements_come_in_the_order_in_which_they_were_asked_for() -> None:
+    async def body() -> None:
+        handle = Handle()
+        asked = [asyncio.create_task(handle.measured(Measure(threads=n))) for n in (1, 2, 3)]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        handle.deliver([Measured(seconds=(float(n),)) for n in (1, 2)])
+        assert (await asked[1]).seconds == (2.0,)
+        handle.end()
+        for lost in (asked[2], handle.measured(Measure(threads=1))):
+            with pytest.raises(Stopping):
+                await lost
 
     asyncio.run(body())

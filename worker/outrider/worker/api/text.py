@@ -121,6 +121,14 @@ class Text:
         laid_out = self.apply_chat_template(messages, tools)
         return self._encode("chat.messages", pieces_of(laid_out), special=False)
 
+    def encode_question(self, text: str) -> list[int]:
+        """Return the ids of a chat's first turn, or of plain text where there is no template."""
+        return (
+            self.encode_chat([Message("user", text)])
+            if self.has_chat_template
+            else self.encode(text)
+        )
+
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:

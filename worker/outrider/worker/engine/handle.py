@@ -8,6 +8,7 @@ starts a fresh one.
 import abc
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ from outrider.worker.messages import (
     Finished,
     LinkStates,
     LinkStatus,
+    Measure,
+    Measured,
     Progress,
     Ready,
     SegmentTraced,
@@ -41,6 +44,7 @@ from outrider.worker.messages import (
 logger = logging.getLogger(__name__)
 
 Event = Tokens | Finished
+GONE = "the engine is gone; this worker is stopping"
 
 
 def _ignore(message: object) -> None:
@@ -86,6 +90,8 @@ class EngineHandle(abc.ABC):
         self.events: dict[int, asyncio.Queue[Event | None]] = {}
         self._timeline: asyncio.Future[Timeline] | None = None
         """The one that the engine was asked for, until it comes."""
+        self._measured: deque[asyncio.Future[Measured]] = deque()
+        """What the engine was asked to measure, in the order in which it comes."""
 
     @abc.abstractmethod
     def send(self, message: Any) -> None:
@@ -101,7 +107,7 @@ class EngineHandle(abc.ABC):
         Raises `Stopping` if the engine is gone.
         """
         if self.gone.is_set():
-            raise Stopping("the engine is gone; this worker is stopping")
+            raise Stopping(GONE)
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self.events[request.request] = queue
         self._listeners.on_submit(request)
@@ -124,12 +130,26 @@ class EngineHandle(abc.ABC):
             self._timeline = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._timeline)  # a caller may go, others stay
 
+    async def measured(self, measure: Measure) -> Measured:
+        """Return what the engine, which is not told yet how to run, measures.
+
+        Raises `Stopping` if it is gone before that.
+        """
+        if self.gone.is_set():
+            raise Stopping(GONE)
+        self._measured.append(asyncio.get_running_loop().create_future())
+        self.send(measure)
+        return await self._measured[-1]
+
     def end(self) -> None:
         """End every open answer: the engine is gone."""
         self._answer_timeline(Timeline())
         if not self.ready.done():
             self.ready.set_exception(ModelError("the engine died while it started"))
         self.gone.set()
+        for future in self._measured:
+            if not future.done():  # else its caller has gone
+                future.set_exception(Stopping(GONE))
         for queue in self.events.values():
             queue.put_nowait(None)
 
@@ -153,6 +173,10 @@ class EngineHandle(abc.ABC):
                 self._listeners.on_segment(message)
             case Timeline():
                 self._answer_timeline(message)
+            case Measured():
+                future = self._measured.popleft()
+                if not future.done():  # else its caller has gone
+                    future.set_result(message)
             case ToPeer() | DirectLinkLost():
                 self._listeners.on_peer((message,))
             case EngineReport():

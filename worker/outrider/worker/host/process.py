@@ -16,8 +16,7 @@ ORPHANED = 1
 
 def cores() -> int:
     """Count the processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(usable()) or os.cpu_count() or 1
 
 
 def keep_to(processors: Sequence[int], thread: int = 0) -> None:
@@ -37,6 +36,18 @@ def keep_to(processors: Sequence[int], thread: int = 0) -> None:
         logger.warning("cannot keep to processors %s: %s", processors, error)
 
 
+def keep_process_to(processors: Sequence[int]) -> None:
+    """Keep all threads of this process to `processors`; empty: leave them where they are."""
+    for thread in os.listdir("/proc/self/task") if processors else ():  # named on Linux only
+        keep_to(processors, int(thread))
+
+
+def usable() -> tuple[int, ...]:
+    """Return the processors that the calling thread may use; empty where that is not known."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return tuple(sorted(affinity(0))) if affinity else ()
+
+
 def keep_apart(helpers: Sequence[threading.Thread]) -> None:
     """Keep the calling thread and its running `helpers` to a processor each, where they are as many
     as the processors that this process may use; else change nothing.
@@ -46,8 +57,8 @@ def keep_apart(helpers: Sequence[threading.Thread]) -> None:
     over it moves them at once. On two Zen 5 processors, with a server and a client beside them, a
     pass took 2.88 ms for 3.19 (six times eight answers, in turns).
     """
-    usable = getattr(os, "sched_getaffinity", None)  # Linux only
-    if usable is None or not helpers or len(own := sorted(usable(0))) != 1 + len(helpers):
+    own = usable()
+    if not helpers or len(own) != 1 + len(helpers):
         return
     keep_to(own[:1])
     for helper, processor in zip(helpers, own[1:], strict=True):

@@ -21,7 +21,7 @@ from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import CheckpointTensors
-from outrider.worker.model.numeric_path import admitted, resolve
+from outrider.worker.model.numeric_path import PathChoice, admitted, resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.step_timing import measured_costs
@@ -42,9 +42,8 @@ def load_on_cpu(
     """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
     `lendable`: bytes by which its KV may grow later, if all its sequences can use them; not with
-    several ranks. Weights of a draft inside its target can leave their memory. With several ranks,
-    starts the others and leads them. Raises `ModelError`, and `GroupLost` when a rank is gone
-    before all are ready.
+    several ranks. With several ranks, starts the others and leads them. Raises `ModelError`, and
+    `GroupLost` when a rank is gone before all are ready.
     """
     config, ranks = prepared.config(), settings.tensor_parallel
     context = context_of(settings, config.context)
@@ -52,21 +51,12 @@ def load_on_cpu(
     blocks = blocks_of(settings, config, longest)
     rank_group = start_rank_group(settings, prepared) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
-    weights = CheckpointTensors(prepared, share.cut)
-    choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
-    path = choice.path
     usable = settings.max_running * blocks_for(longest) if ranks == 1 else 0
     most = min(blocks + lendable // block_bytes(config, ranks), usable)
     cached = settings.prefix_cache
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, most=most, prefix_cache=cached)
-    inside = role is Role.DRAFT and settings.colocated is not None
-    kept = KeptWeights(prepared, share, LayerRange.whole(share.config))
-    host_folder = prepared.cache if inside else None
-    options = PassOptions(settings.threads, host_folder=host_folder, kept=kept)
-    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
-    if dtype is not Dtype.AUTO:  # AUTO takes only what was probed
-        admitted({path: own})
-    init = InitMessage(path, blocks, longest, ROW_CAPACITY)
+    own, choice = llama_of(settings, role, dtype, prepared, share, kv_cache)
+    init = InitMessage(own.path, blocks, longest, ROW_CAPACITY)
     model = rank_group.lead(own, init) if rank_group else own
     kv_cache.warm_up()
     costs = measured_costs(
@@ -84,6 +74,30 @@ def load_on_cpu(
         blocks * block_bytes(config, ranks),
         path_seconds=choice.seconds,
     )
+
+
+def llama_of(
+    settings: WorkerSettings,
+    role: Role,
+    dtype: Dtype,
+    prepared: PreparedModel,
+    share: Shard,
+    kv_cache: HostKVCache,
+) -> tuple[Llama, PathChoice]:
+    """Map or pack a model's weights on the numeric path that its role takes; return both.
+
+    Weights of a draft inside its target can leave their memory. Raises `ModelError`.
+    """
+    weights = CheckpointTensors(prepared, share.cut)
+    choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
+    inside = role is Role.DRAFT and settings.colocated is not None
+    kept = KeptWeights(prepared, share, LayerRange.whole(share.config))
+    host_folder = prepared.cache if inside else None
+    options = PassOptions(settings.threads, host_folder=host_folder, kept=kept)
+    model = Llama(share.config, weights, choice.path, kv_cache, ROW_CAPACITY, options)
+    if dtype is not Dtype.AUTO:  # AUTO takes only what was probed
+        admitted({choice.path: model})
+    return model, choice
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:

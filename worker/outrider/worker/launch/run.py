@@ -16,6 +16,7 @@ from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import DeviceLost, GroupLost, LinkBroken, ModelError, PairRefused
 from outrider.worker.host.process import keep_to
+from outrider.worker.launch.arrangement import settle
 from outrider.worker.launch.build_draft import build_draft
 from outrider.worker.launch.build_pipelined import build_pipelined
 from outrider.worker.launch.build_serial import build_serial
@@ -41,6 +42,8 @@ def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) 
 def run_engine(settings: WorkerSettings, models: Models, transport: Transport) -> int:
     """Build an engine and run it until its server is gone; return the exit status."""
     try:
+        if settings.await_arrangement:
+            settings = settle(settings, models, transport)
         engine = build_engine(settings, models, transport)
     except (ModelError, PairRefused) as error:
         transport.send(Failed(str(error)))

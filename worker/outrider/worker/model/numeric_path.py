@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 Measure = Callable[
     [Sequence[NumericPath], ModelConfig, Weights, int, pathlib.Path], Mapping[NumericPath, Curve]
 ]
-"""`known_curves` or `fresh_curves`."""
+"""`known_curves`, or a stand-in of tests."""
 
 CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
 """AUTO chooses from these, the most exact first. Not int4: it changes the text, so it has to be
@@ -127,8 +127,8 @@ def auto_curves(
     threads: int,
     cache: pathlib.Path,
 ) -> Mapping[NumericPath, Curve]:
-    """Return the cost curves from which AUTO chooses: by `known_curves` or `fresh_curves`, of all
-    paths where none of the `compared` ones keeps rows independent.
+    """Return the cost curves from which AUTO chooses, of all paths where none of the `compared`
+    ones keeps rows independent.
 
     Raises `ModelError` if no path does.
     """
@@ -153,24 +153,11 @@ def known_curves(
 
     Raises `ModelError` if none is admitted.
     """
-    known = _curves(remembered(_file(paths, config, threads, cache)))
-    return known or fresh_curves(paths, config, weights, threads, cache)
-
-
-def fresh_curves(
-    paths: Sequence[NumericPath],
-    config: ModelConfig,
-    weights: Weights,
-    threads: int,
-    cache: pathlib.Path,
-) -> Mapping[NumericPath, Curve]:
-    """Measure the cost curves of the admitted ones of `paths`, and remember them from now on.
-
-    Raises `ModelError` if none is admitted.
-    """
+    file = _file(paths, config, threads, cache)
+    if known := _curves(remembered(file)):
+        return known
     with samples(config, weights, paths, threads) as models:
         curves = measured_curves(admitted(models), config.layers)
-    file = _file(paths, config, threads, cache)
     remember(file, {str(path): curve for path, curve in curves.items()})
     return curves
 

@@ -125,12 +125,14 @@ async def build_worker(
         availability=Availability(awaits_link(settings), settings.lame_duck_seconds),
         policy=settings.policy,
         on_drain=stop.request,
+        undecided=settings.await_arrangement,
     )
     exposition.show(control.state)
     inference: Inference | None = None
     meeting: Meeting | None = None
     if settings.role is Role.TARGET:
         inference = build_inference(settings, models, facts, control, traces, ports.keys)
+        control.text = inference.text
         exposition.count(metrics.REQUESTS_REFUSED, inference.rejections)
         InferenceService(inference).register(ports.grpc)
     else:

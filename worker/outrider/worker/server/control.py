@@ -4,6 +4,7 @@ Leaves messages to `control_service`; the engine gets a copy of each newer polic
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,11 +15,15 @@ from outrider.contract.settings import (
     MAX_VERSION_STEP,
     PolicySettings,
     Role,
+    WorkerSettings,
 )
 from outrider.worker.api.availability import Availability
+from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, PolicySuperseded
+from outrider.worker.host.process import keep_process_to
 from outrider.worker.messages import (
+    Arrange,
     EngineReport,
     Identity,
     LinkStatus,
@@ -104,6 +109,18 @@ class Control:
     policy: PolicySettings
     on_drain: Callable[[float], None]
     """Stops the worker within so many seconds."""
+    undecided: bool = False
+    """Whether the engine is not told yet how to run."""
+    text: Text | None = None
+    """A target's tokenizer."""
+
+    def arrange(self, settings: WorkerSettings) -> None:
+        """Tell an engine that does not know it yet how to run."""
+        self.undecided = False
+        self.about = dataclasses.replace(self.about, threads=settings.threads)
+        self.policy = settings.policy
+        keep_process_to(settings.other_processors)
+        self.engine.send(Arrange(settings))
 
     def set_policy(self, policy: PolicySettings) -> None:
         """Take a newer policy.

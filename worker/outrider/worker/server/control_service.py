@@ -13,17 +13,21 @@ from outrider.contract.addresses import address_problem
 from outrider.contract.settings import (
     POLICY_RANGES,
     PolicySettings,
+    Role,
+    SettingsError,
     WorkerSettings,
 )
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.errors import InvalidField, PolicySuperseded, status
+from outrider.worker.api.text import Text
+from outrider.worker.errors import InvalidField, PolicySuperseded, Stopping, status
 from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
 from outrider.worker.messages import (
     EngineReport,
     LinkState,
     LinkStatus,
+    Measure,
     Ready,
     SegmentTotals,
     StageGroupState,
@@ -31,7 +35,7 @@ from outrider.worker.messages import (
     Timeline,
 )
 from outrider.worker.sampling.params import require
-from outrider.worker.server.control import WorkerState
+from outrider.worker.server.control import Control, WorkerState
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
 LINK_STATES = {
@@ -87,6 +91,34 @@ class ControlService(control_pb2_grpc.ControlServicer):
         await self._admission.check(context)
         return timeline_message(await self._control.timeline())
 
+    async def Measure(self, request: pb.MeasureRequest, context: Context) -> pb.MeasureResponse:
+        """Measure on an engine that is not told yet how to run."""
+        control = await self._undecided(context)
+        try:
+            measured = await control.engine.measured(parse_measure(request, control.text))
+        except (InvalidField, Stopping) as error:
+            await context.abort(status(error), str(error))
+            raise
+        return pb.MeasureResponse(**dataclasses.asdict(measured))
+
+    async def Arrange(self, request: pb.ArrangeRequest, context: Context) -> pb.ArrangeResponse:
+        """Tell an engine how to run that does not know it yet."""
+        control = await self._undecided(context)
+        try:
+            control.arrange(WorkerSettings.from_json(request.settings))
+        except SettingsError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return pb.ArrangeResponse()
+
+    async def _undecided(self, context: Context) -> Control:
+        """Return the control of a worker that is not told yet how to run; refuse any other."""
+        await self._admission.check(context)
+        if not isinstance(self._control, Control) or not self._control.undecided:
+            words = "this worker does not await an arrangement"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, words)
+            raise AssertionError(words)
+        return self._control
+
 
 def control_admission(settings: WorkerSettings) -> Admission:
     """Return who may call Control."""
@@ -115,6 +147,24 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
     if wrong := address_problem(parsed.drafts):
         raise InvalidField("policy.drafts", f"{len(parsed.drafts)} addresses", wrong)
     return parsed
+
+
+def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
+    """Convert what to measure; prompts become turns of a chat where `text` has a template.
+
+    Raises `InvalidField`.
+    """
+    require(request.threads > 0, "threads", request.threads, "it must be at least 1")
+    require(text is not None or not request.prompts, "prompts", None, "only a target answers")
+    roles = {True: Role.DRAFT, False: Role.TARGET}
+    return Measure(
+        threads=request.threads,
+        processors=tuple(request.processors),
+        passes=tuple((roles[one.draft], one.rows) for one in request.passes),
+        seconds=request.seconds,
+        prompts=tuple(tuple(text.encode_question(one)) for one in request.prompts if text),
+        tokens=request.tokens,
+    )
 
 
 def state_message(state: WorkerState) -> pb.State:

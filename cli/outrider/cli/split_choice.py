@@ -3,7 +3,8 @@
 Every pair of degrees of tensor parallelism is looked at, odd ones too: heads that a degree does not
 divide are padded. How deep trees are follows from how many of the draft's passes fit into one of
 the target's: r of them, so depths r and r + 1 are tried. Beside these stands plain decoding with
-all devices. Rates are those of `estimate.ParallelDraft`. Leaves measuring to `cli.split`.
+all devices. Rates are those of `placement.formula`, by passes that were measured one after the
+other. Leaves measuring to `cli.split`.
 """
 
 import itertools
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from outrider.cli.placement.estimate import (
+from outrider.cli.placement.choose import MARGIN
+from outrider.cli.placement.facts import curve_of
+from outrider.cli.placement.formula import (
     GROWTH_ROWS,
     HOST_SECONDS,
-    MARGIN,
-    MAX_LEVELS,
+    MOST_LEVELS,
     Curve,
-    ParallelDraft,
+    Rounds,
+    plain_rate,
+    seconds,
 )
 from outrider.contract.settings import Role
 
@@ -83,16 +87,15 @@ def name_of(target: Degree, draft: Degree) -> str:
     return f"{target} + {draft}" if draft else f"{target}, no draft"
 
 
-def splits(costs: SplitCosts, devices: int, acceptance: float, *, shared: bool) -> list[Split]:
+def splits(costs: SplitCosts, devices: int, acceptance: float) -> list[Split]:
     """Return every split of so many devices, the fastest first, each with its better depth.
 
-    Raises `ValueError` where none has so few. `shared`: target and draft take memory bandwidth from
-    each other, as processors do.
+    Raises `ValueError` where none has so few.
     """
     found = [plain(costs, devices)]
     for target, draft in itertools.product(costs.target, costs.draft):
         if target + draft <= devices:
-            both = ParallelDraft(costs.target[target], costs.draft[draft], shared, acceptance)
+            both = Rounds(costs.target[target], costs.draft[draft], acceptance)
             deep = (_split(target, draft, both, depth) for depth in depths(both))
             found.append(max(deep, key=lambda one: one.tokens_per_second))
     return sorted(found, key=lambda one: -one.tokens_per_second)
@@ -104,14 +107,12 @@ def plain(costs: SplitCosts, devices: int) -> Split:
     Raises `ValueError` if no degree is so small.
     """
     rates = {
-        degree: 1 / (curve.seconds(1) + HOST_SECONDS)
-        for degree, curve in costs.target.items()
-        if degree <= devices
+        degree: plain_rate(curve) for degree, curve in costs.target.items() if degree <= devices
     }
     if not rates:
         raise ValueError(f"target: {', '.join(map(str, costs.target))}; none is at most {devices}")
     best = max(rates, key=lambda degree: rates[degree])
-    return Split(best, 0, 0, 0, costs.target[best].seconds(1), 0.0, rates[best])
+    return Split(best, 0, 0, 0, seconds(costs.target[best], 1), 0.0, rates[best])
 
 
 def recommended(found: list[Split]) -> Split:
@@ -121,30 +122,30 @@ def recommended(found: list[Split]) -> Split:
     return best if best.tokens_per_second > MARGIN * alone.tokens_per_second else alone
 
 
-def depths(both: ParallelDraft) -> tuple[int, int]:
+def depths(both: Rounds) -> tuple[int, int]:
     """Return r and r + 1: how many passes of the draft fit into one of the target."""
-    verifying = both.target.seconds(1 + cheap_rows(both.target)) + HOST_SECONDS
-    fitting = int(verifying / both.draft.seconds(WIDTH))
+    verifying = seconds(both.target, 1 + cheap_rows(both.target)) + HOST_SECONDS
+    fitting = int(verifying / seconds(both.draft, WIDTH))
     least = min(max(1, fitting), MOST_DEPTH - 1)
     return least, least + 1
 
 
 def cheap_rows(target: Curve) -> int:
     """Return the most draft tokens that make a pass no more than `CHEAP` times as long."""
-    limit = CHEAP * target.seconds(1)
-    return next((n for n in range(MOST_ROWS, 1, -1) if target.seconds(1 + n) <= limit), 1)
+    limit = CHEAP * seconds(target, 1)
+    return next((n for n in range(MOST_ROWS, 1, -1) if seconds(target, 1 + n) <= limit), 1)
 
 
-def _split(target: Degree, draft: Degree, both: ParallelDraft, depth: int) -> Split:
+def _split(target: Degree, draft: Degree, both: Rounds, depth: int) -> Split:
     rows = cheap_rows(both.target)
     return Split(
         target,
         draft,
         depth,
         rows,
-        both.target.seconds(1 + rows),
-        both.draft.seconds(WIDTH),
-        both.rate(min(depth, MAX_LEVELS)),
+        seconds(both.target, 1 + rows),
+        seconds(both.draft, WIDTH),
+        both.parallel(min(depth, MOST_LEVELS)),
     )
 
 
@@ -161,7 +162,7 @@ def _read(role: Role, by_degree: Mapping[str, Any]) -> Iterator[tuple[Degree, Cu
         if not str(degree).isdecimal() or int(degree) < 1:
             raise ValueError(f"{where}: {degree!r} is not a degree; allowed: 1, 2, …")
         try:
-            yield int(degree), Curve.of(facts)
+            yield int(degree), curve_of(facts["rows"])
         except (KeyError, TypeError, ValueError, AttributeError):
             words = 'allowed: {"rows": {"1": seconds, "2": seconds, …}}, all above 0'
             raise ValueError(f"{where}: {str(facts)[:60]} is not allowed; {words}") from None

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.cli.placement.estimate import Curve
-from outrider.cli.placement.split import (
+from outrider.cli.placement.formula import Curve
+from outrider.cli.split_choice import (
     MOST_DEPTH,
     SplitCosts,
     cheap_rows,
@@ -16,7 +16,7 @@ from outrider.cli.placement.split import (
 
 def flat(milliseconds: float) -> Curve:
     """Rows cost nothing up to 16, and much from there on."""
-    return Curve({1: 1e-3 * milliseconds, 17: 1e-3 * milliseconds, 64: 4e-3 * milliseconds})
+    return {1: 1e-3 * milliseconds, 17: 1e-3 * milliseconds, 64: 4e-3 * milliseconds}
 
 
 LLAMA_70B = SplitCosts(
@@ -27,7 +27,7 @@ LLAMA_70B = SplitCosts(
 
 
 def test_every_split_that_fits_is_there_and_plain_decoding_with_all() -> None:
-    found = splits(LLAMA_70B, 8, 0.7, shared=False)
+    found = splits(LLAMA_70B, 8, 0.7)
     names = {one.name for one in found}
     assert {"4 + 4", "6 + 2", "2 + 6", "6 + 1", "8, no draft"} <= names
     assert all(one.target + one.draft <= 8 for one in found)
@@ -36,13 +36,13 @@ def test_every_split_that_fits_is_there_and_plain_decoding_with_all() -> None:
 
 
 def test_a_good_draft_is_worth_gpus_and_a_bad_one_is_not() -> None:
-    assert recommended(splits(LLAMA_70B, 8, 0.8, shared=False)).draft > 0
-    alone = recommended(splits(LLAMA_70B, 8, 0.02, shared=False))
+    assert recommended(splits(LLAMA_70B, 8, 0.8)).draft > 0
+    alone = recommended(splits(LLAMA_70B, 8, 0.02))
     assert (alone.target, alone.draft, alone.nodes_ahead) == (8, 0, 0)
 
 
 def test_depth_is_how_often_the_draft_passes_while_the_target_does_once() -> None:
-    found = splits(LLAMA_70B, 8, 0.7, shared=False)
+    found = splits(LLAMA_70B, 8, 0.7)
     depths = {one.name: one.depth for one in found}
     assert depths["4 + 4"] in (5, 6)  # 11.3 ms of 2.0
     assert depths["6 + 2"] in (3, 4)  # 8.8 ms of 2.6
@@ -51,12 +51,12 @@ def test_depth_is_how_often_the_draft_passes_while_the_target_does_once() -> Non
 
 def test_a_draft_that_is_as_slow_as_the_target_still_has_a_depth() -> None:
     costs = SplitCosts({1: flat(5.0), 2: flat(3.0)}, {1: flat(9.0)})
-    assert next(one for one in splits(costs, 2, 0.5, shared=True) if one.draft).depth in (1, 2)
+    assert next(one for one in splits(costs, 2, 0.5) if one.draft).depth in (1, 2)
 
 
 def test_rows_are_those_that_cost_next_to_nothing() -> None:
     assert cheap_rows(flat(5.0)) >= 16
-    assert cheap_rows(Curve({1: 1.0, 2: 2.0})) == 1
+    assert cheap_rows({1: 1.0, 2: 2.0}) == 1
 
 
 @given(target=st.floats(0.1, 100), draft=st.floats(0.01, 100), acceptance=st.floats(0.02, 0.95))
@@ -64,7 +64,7 @@ def test_whatever_passes_cost_there_is_a_split(
     target: float, draft: float, acceptance: float
 ) -> None:
     costs = SplitCosts({1: flat(target), 3: flat(target / 2)}, {1: flat(draft)})
-    found = splits(costs, 4, acceptance, shared=False)
+    found = splits(costs, 4, acceptance)
     assert recommended(found) in found
     assert all(0 <= one.depth <= MOST_DEPTH and one.tokens_per_second > 0 for one in found)
 

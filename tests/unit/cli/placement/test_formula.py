@@ -1,0 +1,94 @@
+"""What each arrangement gives, with passes of made-up machines."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.cli.placement.formula import (
+    Curve,
+    Rounds,
+    parallel_rate,
+    plain_rate,
+    seconds,
+    serial_rate,
+)
+
+DEMO = 0.45
+"""Share of the demo draft's first guesses that are right."""
+
+
+def curve(**milliseconds: float) -> Curve:
+    return {int(rows[1:]): 1e-3 * ms for rows, ms in milliseconds.items()}
+
+
+def scaled(one: Curve, factor: float) -> Curve:
+    return {rows: factor * s for rows, s in one.items()}
+
+
+ZEN5_TARGET = {
+    1: curve(r1=4.06, r2=4.18, r4=4.57, r8=5.46),
+    2: curve(r1=3.43, r2=3.43, r4=3.48, r8=3.92),
+}
+"""Measured by threads on two Zen 5 processors with VNNI."""
+ZEN5_DRAFT = curve(r2=0.45, r8=0.50)
+ZEN5_BESIDE = 1.24
+"""What a busy draft does there to its target's passes."""
+AVX2_TARGET = curve(r1=8.3, r2=9.8, r4=14.7, r8=35.8)
+"""Measured with two threads and AVX2 alone, before rows were cheap there."""
+AVX2_DRAFT = curve(r2=2.5, r8=9.0)
+
+
+def test_two_zen5_processors_are_expected_to_give_what_they_gave() -> None:
+    plain = plain_rate(ZEN5_TARGET[2])
+    serial = serial_rate(Rounds(ZEN5_TARGET[2], ZEN5_DRAFT, DEMO))
+    beside = Rounds(scaled(ZEN5_TARGET[1], ZEN5_BESIDE), ZEN5_DRAFT, DEMO)
+    assert serial / plain == pytest.approx(1.17, rel=0.1)
+    assert parallel_rate(ZEN5_TARGET[1], beside) / plain == pytest.approx(0.99, rel=0.1)
+
+
+@pytest.mark.parametrize("acceptance", [0.1, DEMO])
+def test_dear_rows_and_a_slow_draft_gain_nothing(acceptance: float) -> None:
+    rounds = Rounds(AVX2_TARGET, AVX2_DRAFT, acceptance)
+    assert serial_rate(rounds) < plain_rate(AVX2_TARGET)
+    assert parallel_rate(AVX2_TARGET, rounds) < 1.03 * plain_rate(AVX2_TARGET)
+
+
+def test_a_target_many_times_its_draft_gains_most_with_two_processes() -> None:
+    target = scaled(ZEN5_TARGET[2], 10.0)
+    rounds = Rounds(target, ZEN5_DRAFT, 0.75)
+    assert parallel_rate(target, rounds) > serial_rate(rounds) > plain_rate(target)
+
+
+def test_a_shared_memory_bus_takes_what_two_processes_gain() -> None:
+    target = scaled(ZEN5_TARGET[2], 10.0)
+    quiet, busy = (
+        parallel_rate(target, Rounds(scaled(target, factor), scaled(ZEN5_DRAFT, 10), 0.75))
+        for factor in (1.0, 1.5)
+    )
+    assert busy < quiet
+
+
+def test_a_round_counts_hits_and_misses_by_their_share() -> None:
+    rounds = Rounds({1: 1.0 - 0.0002}, {2: 0.2, 8: 0.3}, 0.5)
+    assert rounds.rate(0.0, 0, 0) == pytest.approx(1.0)
+    growth = 0.2 + 0.3 + 2 * 0.0002
+    assert rounds.grow(2) == pytest.approx(growth)
+    assert rounds.rate(0.0, 2, 2) == pytest.approx(1.75 / (1 + growth))
+    assert rounds.rate(0.5, 2, 0) == pytest.approx(1 + 0.5 * 0.75)
+    assert rounds.rate(0.5, 2, 2, 0.1) == pytest.approx(1.75 / (1 + 0.5 * (growth + 0.1)))
+
+
+@given(st.floats(0.02, 0.9), st.floats(0.01, 0.05))
+def test_a_better_draft_is_never_expected_to_give_less(acceptance: float, more: float) -> None:
+    for rate in (serial_rate, lambda rounds: parallel_rate(rounds.target, rounds)):
+        less, most = (
+            rate(Rounds(ZEN5_TARGET[2], ZEN5_DRAFT, a)) for a in (acceptance, acceptance + more)
+        )
+        assert most >= less
+
+
+def test_passes_between_and_beyond_measured_rows_lie_on_straight_lines() -> None:
+    one = curve(r1=1.0, r2=2.0, r4=6.0)
+    assert seconds(one, 3) == pytest.approx(4e-3)
+    assert seconds(one, 6) == pytest.approx(10e-3)
+    assert seconds(one, 1) == pytest.approx(1e-3)
