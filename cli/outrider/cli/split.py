@@ -125,8 +125,8 @@ async def _measured(
     wanted = list(jobs(service, devices, start.options))
     costs: dict[str, Any] = {}
     try:
-        for one in Chooser.of(service, start).undecided.preparations:
-            await prepare(one.name, one.settings, start.command, run, progress)
+        for worker in Chooser.of(service, start).undecided.preparations:
+            await prepare(worker.name, worker.settings, start.command, run, progress)
         for done, (role, degree, one) in enumerate(wanted):
             progress.stage(NAME, f"{role} on {degree}", done, len(wanted))
             measured = await _pass_costs(one, start.command, run)

@@ -141,8 +141,8 @@ class Chooser:
         Raises as `measure` does.
         """
         threads = sorted({one.threads for one in self.arrangements})
-        two, progress = self.separate and self._two(self.separate), self.start.progress
-        found, spent = await measure(target, draft, threads, two, progress)
+        two = None if self.separate is None else self._two(self.separate)
+        found, spent = await measure(target, draft, threads, two, self.start.progress)
         known = Facts.read(self.file)
         facts = found.guessed(known.first_guesses, known.first_hits)
         choice = self.decide(facts)

@@ -171,9 +171,6 @@ class Carrier:
                 raise LinkBroken(str(error)) from None
             yield received
 
-    def _receive(self, size: int) -> bytes:
-        return self.joined.result().receive(size)
-
     def close(self) -> None:
         """End the connections, now or once they are there; what waits is dropped."""
         self._closed.set()
