@@ -110,7 +110,9 @@ class Cache(SpecPart):
         Rule(
             "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
             " !has(oldSelf.size) || (self.accessMode == oldSelf.accessMode &&"
-            " self.?storageClassName == oldSelf.?storageClassName &&"
+            " has(self.storageClassName) == has(oldSelf.storageClassName) &&"
+            " (!has(self.storageClassName) ||"
+            " self.storageClassName == oldSelf.storageClassName) &&"
             " quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)",
             "a claim that was made keeps its accessMode and storageClassName, and cannot shrink",
         ),
