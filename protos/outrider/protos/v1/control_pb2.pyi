@@ -1047,7 +1047,7 @@ class MeasuredPass(_message.Message):
     draft: _builtins.bool
     """True for the draft inside a target."""
     rows: _builtins.int
-    """Rows of one sequence."""
+    """Rows of one sequence, 1 to 32."""
     def __init__(
         self,
         *,

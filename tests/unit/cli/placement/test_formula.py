@@ -69,9 +69,9 @@ def test_a_shared_memory_bus_takes_what_two_processes_gain() -> None:
 
 
 def test_a_round_counts_hits_and_misses_by_their_share() -> None:
-    rounds = Rounds({1: 1.0 - 0.0002}, {2: 0.2, 8: 0.3}, 0.5)
+    rounds = Rounds({1: 1.0 - 0.0003}, {2: 0.2, 8: 0.3}, 0.5)
     assert rounds.rate(0.0, 0, 0) == pytest.approx(1.0)
-    growth = 0.2 + 0.3 + 2 * 0.0002
+    growth = 0.2 + 0.3 + 2 * 0.0001
     assert rounds.grow(2) == pytest.approx(growth)
     assert rounds.rate(0.0, 2, 2) == pytest.approx(1.75 / (1 + growth))
     assert rounds.rate(0.5, 2, 0) == pytest.approx(1 + 0.5 * 0.75)

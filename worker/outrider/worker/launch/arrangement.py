@@ -48,7 +48,6 @@ SLOTS = 512
 """Most tokens of one sequence while models are measured."""
 CONTEXT = 128
 """Tokens before the rows that are timed."""
-
 LEVELS = 3
 """Levels of the trees that are imagined over an answer."""
 
@@ -117,9 +116,10 @@ class Candidate:
     ) -> Iterator[tuple[Ids, Ids]]:
         """Answer prompts greedily in the same passes, for about so many seconds; yield each with
         its answer, which is at most so many tokens."""
-        room = self.block_tables[0].room - tokens
+        room = self.block_tables[0].room
+        tokens = min(tokens, room // 2)
         asked = [
-            (np.array(prompt, np.int32)[-room:], table)
+            (np.array(prompt, np.int32)[tokens - room :], table)
             for prompt, table in zip(prompts, self.block_tables, strict=False)
         ]
         said = [[int(self._logits(*one)[-1, :vocabulary].argmax())] for one in asked]

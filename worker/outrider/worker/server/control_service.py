@@ -11,6 +11,7 @@ import grpc
 
 from outrider.contract.addresses import address_problem
 from outrider.contract.settings import (
+    MAX_THREADS,
     POLICY_RANGES,
     PolicySettings,
     Role,
@@ -43,6 +44,8 @@ LINK_STATES = {
     LinkState.UP: pb.LINK_STATE_UP,
     LinkState.REFUSED: pb.LINK_STATE_REFUSED,
 }
+MOST_ROWS = 32
+"""Rows of a pass that is timed: those of a model with the shortest context."""
 Context = Any
 
 
@@ -154,11 +157,13 @@ def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
 
     Raises `InvalidField`.
     """
-    require(request.threads > 0, "threads", request.threads, "it must be at least 1")
+    threads, most = request.threads, max((one.rows for one in request.passes), default=1)
+    require(0 < threads <= MAX_THREADS, "threads", threads, f"it must be 1 to {MAX_THREADS}")
+    require(0 < most <= MOST_ROWS, "passes.rows", most, f"it must be 1 to {MOST_ROWS}")
     require(text is not None or not request.prompts, "prompts", None, "only a target answers")
     roles = {True: Role.DRAFT, False: Role.TARGET}
     return Measure(
-        threads=request.threads,
+        threads=threads,
         processors=tuple(request.processors),
         passes=tuple((roles[one.draft], one.rows) for one in request.passes),
         seconds=request.seconds,
