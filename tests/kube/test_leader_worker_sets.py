@@ -96,6 +96,7 @@ REFUSED: Object = {
     "conditions": [{"type": "Ready", "status": "False"}],
 }
 """What a kubelet says of a pod whose container prepare has ended, before it starts that again."""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.yaml"
 GATE = "MaxUnavailableStatefulSet"
 APPLY = "application/apply-patch+yaml"
 
@@ -318,6 +319,16 @@ def test_stages_meet_at_the_addresses_that_they_are_given(
     (found,) = (one for one in space.items(CONFIG_MAP) if "settings.json" in one.get("data", {}))
     settings = WorkerSettings.from_json(found["data"]["settings.json"])
     assert (settings.pipeline.stages, settings.pipeline.cut) == (3, (4, 4, 4))
+
+
+def test_the_example_of_a_pipeline_gets_ready_and_linked(space: Space, workers: PodWorkers) -> None:
+    space.kubectl("apply", "-f", str(EXAMPLE))
+    name = "smollm2-pipeline"
+    probes = PodProbes(space, workers, Role.TARGET)
+    probes.until(lambda: space.status(name).get("target", {}).get("ready") == "1/1", "it serves")
+    space.until_condition(name, "LinkEstablished", "True")
+    told = {(r["kind"], r["name"]) for r in space.status(name)["resources"]}
+    assert ("LeaderWorkerSet", f"{name}-target") in told
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

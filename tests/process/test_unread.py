@@ -24,8 +24,9 @@ IDENTITY = Identity("revision", 1, 2048, 64, np.ones(1, np.uint64), sessions=2)
 PARENTS, TOKENS = np.zeros(NODES, np.int64), np.ones(NODES, np.int32)
 GROW = Grow(1, Growth(2, 1, PARENTS, TOKENS, np.zeros(NODES, np.float32)))
 COMMIT = Commit(1, 2, np.full(NODES, 2**31 - 1, np.int32))
-MIN_COUNT = UNREAD_BYTES // (6 * NODES)
-MAX_COUNT = 10 * MIN_COUNT
+MIN_COUNT = UNREAD_BYTES // (17 * NODES)
+"""Messages of the largest record, one of growth, that are waited for."""
+MAX_COUNT = 30 * MIN_COUNT
 
 
 class Engine:

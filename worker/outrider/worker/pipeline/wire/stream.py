@@ -58,7 +58,7 @@ class Stream:
     def join(self, join: "Callable[[], ProcessPair]") -> None:
         """Have torch.distributed carry the payloads, both ways, once `join` has met the other; on
         the loop's thread."""
-        arguments = (self._put, self._lost.put_nowait, MAX_BYTES, UNREAD_BYTES)
+        arguments = (self._announce, self._lost.put_nowait, MAX_BYTES, UNREAD_BYTES)
         self._carrier = Carrier(join, pb.StageMessage, *arguments)
 
     @property
@@ -79,8 +79,12 @@ class Stream:
             self._carrier.close()
 
     def _put(self, payload: bytes) -> None:
-        self._said = True
         self._stream_bytes += len(payload)
+        self._announce(payload)
+
+    def _announce(self, payload: bytes) -> None:
+        """Queue what is no payload itself, and so is not counted."""
+        self._said = True
         self.outgoing.put(payload)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
