@@ -24,9 +24,8 @@ IDENTITY = Identity("revision", 1, 2048, 64, np.ones(1, np.uint64), sessions=2)
 PARENTS, TOKENS = np.zeros(NODES, np.int64), np.ones(NODES, np.int32)
 GROW = Grow(1, Growth(2, 1, PARENTS, TOKENS, np.zeros(NODES, np.float32)))
 COMMIT = Commit(1, 2, np.full(NODES, 2**31 - 1, np.int32))
-MIN_COUNT = UNREAD_BYTES // (17 * NODES)
-"""Messages of the largest record, one of growth, that are waited for."""
-MAX_COUNT = 30 * MIN_COUNT
+GROW_COUNT, COMMIT_COUNT = (UNREAD_BYTES // (size * NODES) for size in (16, 4))
+"""Messages that are as large as what may be left unread, by the bytes of a node or token."""
 
 
 class Engine:
@@ -63,11 +62,13 @@ async def served(handler: grpc.GenericRpcHandler) -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def sent_until_down(link: DraftLinks | SendQueues, message: ToPeer, engine: Engine) -> int:
-    """How many messages are taken until the link is down."""
+async def sent_until_down(
+    link: DraftLinks | SendQueues, message: ToPeer, engine: Engine, most: int
+) -> int:
+    """How many messages are taken until the link is down, `most` at the utmost."""
     count = 0
     while not any(isinstance(m, LinkDown) for m in engine.told):
-        assert count < MAX_COUNT, "the link takes more and more"
+        assert count < most, "the link takes more and more"
         link.send([message])
         count += 1
         await asyncio.sleep(0)
@@ -82,8 +83,8 @@ def test_a_target_that_never_reads_loses_its_stream() -> None:
         async with served(drafter.handler()) as address:
             hostile = await asyncio.to_thread(HostileTarget, address)
             up = await engine.until(LinkUp)
-            count = await sent_until_down(queues, ToPeer(up.link, [GROW]), engine)
-            assert count > MIN_COUNT, "a slow target is waited for"
+            count = await sent_until_down(queues, ToPeer(up.link, [GROW]), engine, 10 * GROW_COUNT)
+            assert count > GROW_COUNT, "a slow target is waited for"
             refusal = await asyncio.to_thread(hostile.refusal)
             assert re.search("RESOURCE_EXHAUSTED(.|\n)*left unread", refusal)
             hostile.__exit__()
@@ -104,8 +105,10 @@ def test_a_draft_that_never_reads_loses_its_link() -> None:
         async with served(handler) as address:
             links.set_addresses([address])
             up = await engine.until(LinkUp)
-            count = await sent_until_down(links, ToPeer(up.link, [COMMIT]), engine)
-            assert count > MIN_COUNT, "a slow draft is waited for"
+            count = await sent_until_down(
+                links, ToPeer(up.link, [COMMIT]), engine, 10 * COMMIT_COUNT
+            )
+            assert count > COMMIT_COUNT, "a slow draft is waited for"
             await asyncio.sleep(0)
             states = [m for m in engine.told if isinstance(m, LinkStates)]
             assert "left unread" in states[-1].links[0].detail
