@@ -19,9 +19,12 @@ from typing import Any
 import httpx
 
 from bench.peer import DoesNotRun
+from bench.report import Prompt
+from bench.sides import Answer, Service
 from outrider.cli import processors
 from outrider.cli.machine_info import cpu
 from outrider.cli.ports import free_port
+from outrider.client import Message, Sampling
 from outrider.contract.user_cache import user_cache
 
 VERSION = "0.3.36"
@@ -86,6 +89,28 @@ class LlamaServer:
             "prompt_seconds": passes["prompt_ms"] / 1e3,
             "ids": said["tokens"],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCpp:
+    """A server as a side, which gets prompts as this build has tokenized them."""
+
+    server: LlamaServer
+    service: Service
+    """The service whose tokenizer and chat template are taken."""
+
+    async def ask(self, prompt: Prompt, tokens: int, sampling: Sampling) -> Answer:
+        """Return one greedy answer; passes are not known."""
+        ids = await self.service.client.tokenize([Message("user", prompt.text)])
+        said = await self.server.complete(ids, tokens)
+        return Answer.of_peer(said["ids"], said["seconds"])
+
+    async def counts(self) -> None:
+        """Return none."""
+
+    async def read(self, prompt: Sequence[int]) -> float:
+        """Return the seconds of one prompt."""
+        return float((await self.server.complete(prompt, 1))["prompt_seconds"])
 
 
 @contextlib.asynccontextmanager

@@ -32,7 +32,7 @@ from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import parse_service
 from outrider.cli.trial import Arrangement
-from outrider.client import Message, Sampling
+from outrider.client import Sampling
 from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source
@@ -87,25 +87,6 @@ class Ours:
         """Return the seconds of one prompt."""
         timing = (await self.service.result(prompt, 1, MODES[GREEDY])).timing
         return timing.first_token_seconds - timing.queued_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaCpp:
-    """A server of llama.cpp, which gets prompts as this build has tokenized them."""
-
-    server: llama_server.LlamaServer
-    service: Service
-    """The service whose tokenizer and chat template are taken."""
-
-    async def ask(self, prompt: Prompt, tokens: int, sampling: Sampling) -> Answer:
-        """Return one greedy answer."""
-        ids = await self.service.client.tokenize([Message("user", prompt.text)])
-        said = await self.server.complete(ids, tokens)
-        return Answer.of_peer(said["ids"], said["seconds"])
-
-    async def read(self, prompt: Sequence[int]) -> float:
-        """Return the seconds of one prompt."""
-        return float((await self.server.complete(prompt, 1))["prompt_seconds"])
 
 
 def main() -> int:
@@ -236,7 +217,7 @@ async def peer_sides(
             say(f"starting: {name}")
             context = ("-c", str(8 * 4608 if name == THEIRS else 4608))
             running = llama_server.started(server, target, processors.count(), *context, *options)
-            side = LlamaCpp(await stack.enter_async_context(running), service)
+            side = llama_server.LlamaCpp(await stack.enter_async_context(running), service)
             await side.ask(Prompt("first", "code", "Say yes."), 2, MODES[GREEDY])
             sides[name] = side
     except DoesNotRun as error:

@@ -16,7 +16,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import llama_server, source_prompts
+from bench.llama_server import LlamaCpp
 from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, write_report
 from bench.sides import (
     MODES,
     SERVICE,
-    Answer,
     Counts,
     Service,
     started,
@@ -41,7 +41,6 @@ from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
-from outrider.client import Message
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source
@@ -59,25 +58,6 @@ STAGED = (PLAIN, "suffix")
 """Sides of a target of several stages: drafts would need processors of their own."""
 LOOKUP = ("llama.cpp", "llama.cpp lookup")
 GOALS = {"edits": 2.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """A server of llama.cpp."""
-
-    server: llama_server.LlamaServer
-    service: Service
-    """The service whose tokenizer and chat template are taken."""
-
-    async def ask(self, prompt: Prompt, tokens: int, sampling: object) -> Answer:
-        """Return one greedy answer; passes are not known."""
-        ids = await self.service.client.tokenize([Message("user", prompt.text)])
-        said = await self.server.complete(ids, tokens)
-        return Answer.of_peer(said["ids"], said["seconds"])
-
-    async def counts(self) -> Counts | None:
-        """Return none."""
-        return None
 
 
 def main() -> int:
@@ -127,7 +107,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         service, sides_wanted = cut_over(service, options.stages), STAGED
     async with contextlib.AsyncExitStack() as stack:
         own = {name: await side(stack, service, name, options.threads) for name in sides_wanted}
-        sides: dict[str, Service | Lookup] = {**own}
+        sides: dict[str, Service | LlamaCpp] = {**own}
         if options.lookup:
             sides |= await lookups(stack, own[PLAIN], service, options.threads)
         for warm in sides.values():
@@ -165,18 +145,18 @@ def staged(service: SpeculativeService) -> bool:
 
 async def lookups(
     stack: contextlib.AsyncExitStack, plain: Service, service: SpeculativeService, threads: int
-) -> dict[str, Lookup]:
+) -> dict[str, LlamaCpp]:
     """Start llama.cpp with the target's file, without and with its prompt lookup."""
     model = ModelSource.parse(service.spec.target.model.uri).resolve()
     server, found = llama_server.built(uv()), {}
     for name, more in zip(LOOKUP, ((), ("--spec-type", "ngram-simple")), strict=True):
         running = llama_server.started(server, model, threads, *more)
-        found[name] = Lookup(await stack.enter_async_context(running), plain)
+        found[name] = LlamaCpp(await stack.enter_async_context(running), plain)
     return found
 
 
 async def measure(
-    sides: Mapping[str, Service | Lookup], chosen: Sequence[Prompt], options: argparse.Namespace
+    sides: Mapping[str, Service | LlamaCpp], chosen: Sequence[Prompt], options: argparse.Namespace
 ) -> dict[str, Measured]:
     """Return what was measured of each side; sides take turns at every prompt."""
     measured = {name: Measured() for name in sides}
