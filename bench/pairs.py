@@ -25,8 +25,8 @@ from rich.table import Table
 
 from bench import code_pair, llama_server, pair_prompts
 from bench.peer import DoesNotRun
-from bench.report import RESULTS, Prompt, write_report
-from bench.sides import MODES, Answer, Service, started, turns, with_speculation
+from bench.report import RESULTS, Prompt, say, write_report
+from bench.sides import MODES, Answer, Service, started, turns, with_speculation, without_draft
 from bench.speculation_figures import Measured, over, same_text, summary
 from bench.uv import uv
 from outrider.cli import processors
@@ -165,11 +165,6 @@ def files(options: argparse.Namespace) -> tuple[Path, Path]:
     return code_pair.fetch(say)
 
 
-def say(line: str) -> None:
-    """Tell who waits what is being done."""
-    print(line, file=sys.stderr, flush=True)
-
-
 async def own_sides(
     stack: contextlib.AsyncExitStack, service: SpeculativeService, depths: Sequence[int]
 ) -> dict[str, Ours]:
@@ -186,8 +181,7 @@ async def own_sides(
         say(f"starting: {name}")
         wanted = with_speculation(service, sources=sources)
         if Source.DRAFT not in sources:
-            spec = wanted.spec.model_copy(update={"draft": None})
-            wanted = wanted.model_copy(update={"spec": spec})
+            wanted = without_draft(wanted)
         one = await started(stack, wanted, name, arrangement)
         policy = (await one.state()).policy
         sides[name] = Ours(one, dataclasses.replace(policy, version=0))

@@ -27,8 +27,8 @@ from rich.table import Table
 from bench import llama_server, peer, peer_draft, source_prompts
 from bench.llama_server import LlamaServer
 from bench.pictures import put_title
-from bench.report import RESULTS, Prompt, write_report
-from bench.sides import MODES, SERVICE, Service, started, turns, with_speculation
+from bench.report import RESULTS, Prompt, say, write_report
+from bench.sides import MODES, SERVICE, Service, started, turns, with_speculation, without_draft
 from bench.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
@@ -182,11 +182,6 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     return {"sets": found, "threads": options.threads, "missing": missing}
 
 
-def say(words: str) -> None:
-    """Tell who waits what is being done."""
-    print(words, file=sys.stderr, flush=True)
-
-
 async def ids_of(side: Ours, prompt: Prompt) -> tuple[int, ...]:
     """Return the ids of a chat's first question."""
     return await side.service.client.tokenize([Message("user", prompt.text)])
@@ -224,11 +219,6 @@ async def our_sides(
         wanted = with_speculation(wanted, sources=sources or FREE_SOURCES)
         sides[way] = Ours(await started(stack, wanted, f"{OURS} {way}", arranged))
     return sides
-
-
-def without_draft(service: SpeculativeService) -> SpeculativeService:
-    """Return the service with a target alone."""
-    return service.model_copy(update={"spec": service.spec.model_copy(update={"draft": None})})
 
 
 async def llama_cpp(

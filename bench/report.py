@@ -4,6 +4,7 @@ Leaves measuring to each benchmark; imports no torch, so that a benchmark can se
 """
 
 import statistics
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = [
     "machine",
     "median_and_range",
     "prompts",
+    "say",
     "write_report",
 ]
 RESULTS = Path(__file__).parent / "results"
@@ -41,3 +43,8 @@ class Spread:
 def median_and_range(values: Sequence[float]) -> Spread:
     """Median, least and largest; raises `StatisticsError` where there is no value."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+def say(words: str) -> None:
+    """Tell who waits what is being done."""
+    print(words, file=sys.stderr, flush=True)

@@ -164,6 +164,11 @@ def with_speculation(service: SpeculativeService, **changes: Any) -> Speculative
     )
 
 
+def without_draft(service: SpeculativeService) -> SpeculativeService:
+    """Return the service with a target alone."""
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"draft": None})})
+
+
 def with_engine(service: SpeculativeService, **changes: Any) -> SpeculativeService:
     """Return the service with other fields of its target's `engine`."""
     engine = service.spec.target.engine.model_copy(update=changes)

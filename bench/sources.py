@@ -35,6 +35,7 @@ from bench.sides import (
     started,
     turns,
     with_speculation,
+    without_draft,
 )
 from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
 from bench.uv import uv
@@ -129,8 +130,7 @@ async def side(
     """Start a service with the sources of one side."""
     sources = SIDES[name]
     if Source.DRAFT not in sources:
-        spec = service.spec.model_copy(update={"draft": None})
-        service = service.model_copy(update={"spec": spec})
+        service = without_draft(service)
     placement = Placement.SEPARATE if staged(service) else Placement.COLOCATED
     arranged = Arrangement(placement if sources else None, threads)
     return await started(
