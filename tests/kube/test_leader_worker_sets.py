@@ -378,7 +378,8 @@ def test_drafts_run_where_the_leader_of_a_group_does(space: Space) -> None:
     draft = {"replicas": 2, "scaling": {"mode": "Static"}, "engine": gpus}
     near = {"policy": "Required"}
     space.create(SERVICE, service("chat", target=target, draft=draft, topology=near))
-    space.until(lambda: len(nodes_of(space, Role.DRAFT)) == 2, "both drafts have a node")
+    everywhere = lambda: all(len(nodes_of(space, role)) == 2 for role in Role)  # noqa: E731
+    space.until(everywhere, "both pods of the target and both drafts have a node")
     targets = nodes_of(space, Role.TARGET)
     assert len({*targets.values()}) == 2
     assert {*nodes_of(space, Role.DRAFT).values()} == {targets["chat-target-0"]}
