@@ -19,11 +19,14 @@ from outrider.worker.model.step_timing import (
     DOUBTS,
     MIN_PREFILL_SHARE,
     MOST_DOUBTS,
+    NO_TOKENS,
     Finding,
+    TimedPass,
     borrowed,
     chain_rows,
     finding_of,
     least_seconds,
+    measure,
     measured_costs,
     prefill_share,
 )
@@ -83,8 +86,29 @@ def test_remembered_costs_of_the_right_level_and_wrong_rows_are_measured_afresh(
 
 
 def test_the_least_time_of_each_pass_counts() -> None:
-    one, other = iter([3.0, 1.0, 2.0]), iter([5.0, 6.0, 4.0])
-    assert least_seconds([lambda: next(one), lambda: next(other)], spend=0.0) == [1.0, 4.0]
+    one, other = iter([3.0, 1.0]), iter([5.0, 6.0])
+    assert least_seconds([lambda: next(one), lambda: next(other)], spend=0.0) == [1.0, 5.0]
+
+
+class EvenPasses(TimedPass):
+    """Passes whose seconds change evenly with rows, with sequences and with their context."""
+
+    def once(self, rows: int, context: int, sequences: int = 1) -> float:
+        return 4.0 + 0.25 * rows + sequences * (0.5 + context / 256)
+
+    def prefill(self, rows: int, context: int) -> float:
+        return self.once(rows, context) - 0.125 * rows
+
+
+def test_few_measured_passes_say_what_every_pass_takes(model: Llama) -> None:
+    tables = [table for _ in range(4) if (table := model.kv_cache.admit(NO_TOKENS, 40))]
+    passes = EvenPasses(model, tables)
+    costs = measure(model, passes)
+    assert costs.batches == (1, 4)
+    for batch, sequences in enumerate(costs.batches):
+        for c, context in enumerate(costs.contexts):
+            exact = [passes.once(rows, context, sequences) for rows in costs.rows]
+            assert costs.measured[batch, c] == pytest.approx(exact)
 
 
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:

@@ -36,7 +36,8 @@ CHECK_SECONDS = 0.12
 """Time spent on the check of what is remembered."""
 TABLE_SECONDS = 2.0
 """Time spent on the whole table, unless MIN_RUNS rounds take longer or MAX_RUNS less."""
-MIN_RUNS, MAX_RUNS = 3, 25
+MIN_RUNS, MAX_RUNS = 2, 25
+"""A model whose rounds are that long has long passes, which noise changes little."""
 TRUSTED = 1.25
 """Remembered costs are doubted when they are off by more than this factor,"""
 TRUSTED_SHAPE = 1.1
@@ -196,23 +197,19 @@ def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
     alike, and what a further row costs stays right (one after the other, a row was once measured
-    at 0.7 ms that takes 0.1). The least time of each counts: other work only ever adds. For
-    several sequences fewer rows are measured: what they take beyond one sequence's changes little
-    with rows.
+    at 0.7 ms that takes 0.1). The least time of each counts: other work only ever adds. The longer
+    context and several sequences are measured for few rows: what they add changes evenly with rows.
     """
     rows = tuple(n for n in BUCKETS if n <= model.row_capacity)
     far = max(2, min(CONTEXTS[1], timed_pass.room - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
     batches = tuple(n for n in BATCHES if n <= min(timed_pass.sequences, rows[-1]))
-    cells = [
-        (n, context, batch)
-        for batch in batches
-        for context in contexts
-        for n in rows
-        if batch == 1 or n in (_first(rows, batch), rows[-1])
-    ]
+    near, ends = contexts[0], [(_first(rows, batch), rows[-1], batch) for batch in batches]
+    cells = {(n, near, 1) for n in rows} | {(rows[-1], far, 1)}
+    cells |= {(n, near, batch) for *few, batch in ends for n in few}
+    cells |= {(first, far, batch) for first, _, batch in ends}
     passes = [partial(timed_pass.once, *cell) for cell in cells]
-    prefill = partial(timed_pass.prefill, rows[-1], contexts[0])
+    prefill = partial(timed_pass.prefill, rows[-1], near)
     *least, least_prefill = least_seconds([*passes, prefill], TABLE_SECONDS)
     table = _filled(dict(zip(cells, least, strict=True)), rows, contexts, batches)
     share = prefill_share(table[0, 0, 0], table[0, 0, -1], least_prefill)
@@ -252,14 +249,19 @@ def _filled(
     contexts: tuple[int, int],
     batches: tuple[int, ...],
 ) -> Seconds:
-    """Fill in [batches, contexts, rows]; cells not measured take one sequence's, plus a line."""
+    """Fill in [batches, contexts, rows] by straight lines between the cells that were measured."""
+    near, far = contexts
     table = np.empty((len(batches), len(contexts), len(rows)))
-    for c, context in enumerate(contexts):
-        table[0, c] = [seconds[n, context, 1] for n in rows]
-        for b, batch in enumerate(batches[1:], start=1):
-            known = sorted({_first(rows, batch), rows[-1]})
-            more = [seconds[n, context, batch] - seconds[n, context, 1] for n in known]
-            table[b, c] = table[0, c] + np.interp(rows, known, more)
+    table[0, 0] = [seconds[n, near, 1] for n in rows]
+    ends = rows[0], rows[-1]
+    longer = np.interp(rows, ends, [seconds[n, far, 1] - seconds[n, near, 1] for n in ends])
+    for b, batch in enumerate(batches):
+        known = sorted({_first(rows, batch), rows[-1]})
+        more = [seconds[n, near, batch] - seconds[n, near, 1] for n in known]
+        table[b, 0] = table[0, 0] + np.interp(rows, known, more)
+        at = rows.index(known[0])
+        table[b, 1] = table[b, 0] + longer
+        table[b, 1] += seconds[known[0], far, batch] - table[b, 1, at]
     return table
 
 
