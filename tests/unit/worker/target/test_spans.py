@@ -7,8 +7,6 @@ import pytest
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.messages import MAX_TIMELINE_SPANS, AskTimeline, FromPeer, TimelineSpan
-from outrider.worker.target.pass_loop import Reason
-from outrider.worker.target.pass_run import Pass, RunOutput
 from outrider.worker.target.spans import TargetSpans
 from tests.unit.worker.pair import LINK
 from tests.unit.worker.target.test_early_growth import COUNT, PROMPT, Mailbox, decoding, grown
@@ -58,17 +56,6 @@ def test_an_engine_answers_with_its_timeline() -> None:
     engine.receive()
     assert pair.outbox[-1] == timeline.asked()
     assert len(timeline.asked().spans) == 1
-
-
-def test_each_pass_of_a_run_is_a_span() -> None:
-    pair, _ = decoding()
-    passes = [Pass(1.0, 1.5, 7), Pass(1.6, 2.0, 8)]
-    spans = TargetSpans(pair.target.stats)
-    found = list(spans(None, RunOutput(passes, next(iter(Reason))), 1.0, 2.0))  # type: ignore[arg-type]
-    assert [(one.began, one.ended, one.rows, one.committed_rows) for one in found] == [
-        (1.0, 1.5, 1, 1),
-        (1.6, 2.0, 1, 1),
-    ]
 
 
 @pytest.mark.parametrize("count", [3, MAX_TIMELINE_SPANS + 2])

@@ -7,10 +7,9 @@ they share one budget of memory, and the draft's may be lent to the target's KV.
 import dataclasses
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outrider.contract.settings import PolicySettings, WorkerSettings
+from outrider.worker.compiled_loop.run import RootPlanner
+from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
@@ -22,9 +21,6 @@ from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.memory_budget import SharedMemory
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.root_loop import Vocabularies
-from outrider.worker.launch.root_run import RootPlanner
-from outrider.worker.launch.root_runner import CompiledRoots
 from outrider.worker.launch.serial import (
     LINK,
     LoopbackLink,
@@ -36,7 +32,6 @@ from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 from outrider.worker.speculation.draft_memory import DraftMemory
-from outrider.worker.target.pass_run import RunRunner
 
 
 def build_serial(
@@ -76,7 +71,7 @@ def build_serial(
             allowed,
             chunk_rows(draft.costs, loaded.costs),
         )
-        let_roots_run(serial, (target_runner, loaded), (draft_runner, draft), transport.arrived)
+        let_roots_run(serial, target_runner, draft_runner, draft)
         return serial
 
     warm_up_roots(schedule(dataclasses.replace(settings, policy=PolicySettings())))
@@ -87,27 +82,21 @@ def build_serial(
 
 
 def let_roots_run(
-    serial: SerialScheduler,
-    target: tuple[Any, LoadedModel],
-    draft: tuple[Any, LoadedModel],
-    arrived: NDArray[np.int64],
+    serial: SerialScheduler, target_runner: Any, draft_runner: Any, draft: LoadedModel
 ) -> None:
     """Let one sequence's roots go on in compiled code, where both models run on the CPU."""
-    (target_runner, loaded), (draft_runner, own) = target, draft
-    if not isinstance(target_runner, RunRunner) or not isinstance(draft_runner, DraftRunner):
+    serial.target.runs = None
+    if not isinstance(target_runner, CompiledTarget) or not isinstance(draft_runner, DraftRunner):
         return
-    assert isinstance(loaded.model, Llama)
-    assert isinstance(own.model, Llama)
-    serial.root_runner = CompiledRoots(
-        (target_runner.runner, loaded.model),
-        (draft_runner, own.model),
-        Vocabularies(
-            target_runner.vocabulary, draft_runner.columns, serial.draft.sessions.vocabulary
-        ),
+    assert isinstance(draft.model, Llama)
+    target_runner.draft = CompiledDraft(
+        draft_runner,
+        draft.model,
+        serial.draft.rows,
+        serial.draft.sessions.vocabulary,
         serial.allowed,
-        arrived,
     )
-    serial.roots = RootPlanner(serial.target, serial.draft, LINK)
+    serial.runs = RootPlanner(serial.target, serial.draft, LINK)
 
 
 def load_draft(settings: WorkerSettings, models: Models) -> LoadedModel:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, WorkerSettings
+from outrider.worker.compiled_loop.run import RootPlanner, RunSpans
+from outrider.worker.compiled_loop.runner import CompiledTarget
 from outrider.worker.engine.loop import Engine, Runner, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.engine.runner import TargetRunner
@@ -27,12 +29,9 @@ from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
-from outrider.worker.target.pass_loop import MOST_PASSES
-from outrider.worker.target.pass_run import RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
-from outrider.worker.target.spans import TargetSpans
 
 
 def build_target(
@@ -51,7 +50,7 @@ def build_target(
 
     processors = logits_processors(models)
     scheduler = target_scheduler(settings, loaded, processors, send, outbox, host_seconds)
-    timeline = PassTimeline(TargetSpans(scheduler.stats))
+    timeline = PassTimeline(RunSpans(scheduler.stats))
     return Engine(scheduler, runner, transport, timeline), loaded
 
 
@@ -63,7 +62,7 @@ def load_target(settings: WorkerSettings, models: Models, lendable: int = 0) -> 
 
 def target_runner(
     loaded: LoadedModel, vocabulary: int, arrived: NDArray[np.int64]
-) -> TargetRunner | RunRunner:
+) -> TargetRunner | CompiledTarget:
     """Make the runner of a target: on one CPU rank, on several, or on GPUs.
 
     `arrived` [1]: not 0 while there may be a message for the engine.
@@ -76,7 +75,7 @@ def target_runner(
         return ParallelTargetRunner(loaded.model, vocabulary)
     runner = TargetRunner(loaded.model, vocabulary)
     if isinstance(loaded.model, Llama):
-        return RunRunner(runner, loaded.model, vocabulary, arrived)
+        return CompiledTarget(runner, loaded.model, vocabulary, arrived)
     return runner
 
 
@@ -122,5 +121,6 @@ def target_scheduler(
         outbox,
         processors,
     )
-    scheduler.passes_a_run = MOST_PASSES if isinstance(loaded.model, Llama) else 0
+    if isinstance(loaded.model, Llama):
+        scheduler.runs = RootPlanner(scheduler)
     return scheduler

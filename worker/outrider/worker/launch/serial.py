@@ -15,24 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.compiled_loop.run import RootPlanner, RootRun, RunSpans
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.launch.memory_lender import MemoryLender
-from outrider.worker.launch.root_run import RootPlanner, RootRun, RootRunner, root_spans
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport, TimelineSpan
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
-from outrider.worker.target.batch import TargetBatch
-from outrider.worker.target.pass_run import PassRun
-from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.spans import TargetSpans
+from outrider.worker.target.scheduler import HasParts, TargetScheduler
 from outrider.worker.target.stats import Stats
 
-SerialStep = TargetBatch | PassRun | DraftBatch | RootRun
+SerialStep = DraftBatch | HasParts
 LINK = 1
 """Number of the loopback link."""
 CHUNK_SHARE = 0.5
@@ -88,9 +85,8 @@ class SerialScheduler:
         self.allowed = allowed
         self.lender: MemoryLender | None = None
         """Knows the memory of both, and lends the draft's; None: the draft keeps it."""
-        self.roots: RootPlanner | None = None
+        self.runs: RootPlanner | None = None
         """Plans runs of roots; None: every pass is a step."""
-        self.root_runner: RootRunner | None = None
         draft.catches_up_apart = True
         self._link_up()
 
@@ -115,7 +111,7 @@ class SerialScheduler:
         self.deliver(now)
         if self.target.row_selector.behind:
             self._let_opened_catch_up()
-        if self.roots is not None and (run := self._next_roots(self.roots, now)) is not None:
+        if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
             self._may_catch_up = False
@@ -129,7 +125,7 @@ class SerialScheduler:
             return draft_step
         return self.target.next(now, may_wait=False)
 
-    def _next_roots(self, roots: RootPlanner, now: float) -> RootRun | None:
+    def _run(self, runs: RootPlanner, now: float) -> RootRun | None:
         """Return a run of roots, if nothing else is to be done first."""
         admission = self.target.admission
         if len(admission.running) != 1 or admission.waiting:
@@ -137,7 +133,7 @@ class SerialScheduler:
         (sequence,) = admission.running
         self.target.plan(sequence, now, self.target.sessions.update, sequence, now)
         self.deliver(now)
-        return self.target.plan(sequence, now, roots.plan, sequence, now)
+        return self.target.plan(sequence, now, runs.plan, sequence, now)
 
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.
@@ -153,9 +149,6 @@ class SerialScheduler:
 
     def run(self, step: SerialStep) -> Any:
         """Run a pass of the role that the step is of."""
-        if isinstance(step, RootRun):
-            assert self.root_runner is not None
-            return self.root_runner.run(step, self.draft.rows)
         if isinstance(step, DraftBatch):
             return self._draft_runner.run(step)
         return self._target_runner.run(step)
@@ -166,8 +159,8 @@ class SerialScheduler:
             self.draft.settle(step, output, now)
             self.target.stats.counters.drafting_seconds += now - step.started
         elif isinstance(step, RootRun):
-            assert self.roots is not None
-            self.roots.book(step, output)
+            assert self.runs is not None
+            self.runs.book(step, output)
             self._may_catch_up = self._stepped = True
         else:
             self.target.settle(step, output, now)
@@ -255,14 +248,12 @@ class SerialSpans:
 
     def __init__(self, stats: Stats) -> None:
         """`stats`: the target's."""
-        self._target = TargetSpans(stats)
+        self._target = RunSpans(stats)
 
     def __call__(
         self, step: SerialStep, output: Any, began: float, ended: float
     ) -> Iterable[TimelineSpan]:
         """Return the spans of a step that is settled, with the role that ran."""
-        if isinstance(step, RootRun):
-            return root_spans(output)
         if isinstance(step, DraftBatch):
             return draft_spans(step, output, began, ended)
         return self._target(step, output, began, ended)

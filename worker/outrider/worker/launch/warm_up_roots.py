@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from outrider.worker.launch.root_run import RootRun
+from outrider.worker.compiled_loop.run import RootRun
 from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.launch.warmup import PROMPT
 from outrider.worker.messages import Cancel, Submit
@@ -36,7 +36,7 @@ def warm_up_roots(serial: SerialScheduler) -> bool:
 
     There is none where passes of either role do not run on the CPU.
     """
-    if serial.roots is None:
+    if serial.runs is None:
         return False
     serial.target.row_selector.wait_policy = WaitPolicyByBatch(UsualWaits)
     now = time.monotonic()

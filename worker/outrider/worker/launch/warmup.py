@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from outrider.kernels.sampling.penalties import forbid
+from outrider.worker.compiled_loop.run import RootOutput
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
@@ -19,7 +20,6 @@ from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.answer_index import NO_ANSWERS, write
 from outrider.worker.speculation.planner import Candidates, Goodput
-from outrider.worker.target.pass_run import RunOutput
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.tree.growth import Growth
 
@@ -77,8 +77,8 @@ def plain_host_seconds(scheduler: TargetScheduler, runner: Runner[Any, Any]) -> 
         scheduler.settle(step, output, ran)
         now = time.monotonic()
         passes, seconds = 1, ran - began
-        if isinstance(output, RunOutput):
-            passes, seconds = len(output.passes), output.pass_seconds
+        if isinstance(output, RootOutput):
+            passes, seconds = len(output.roots), output.pass_seconds
         beside += [(now - before - seconds) / passes] * passes
         before = now
     return statistics.median(beside)

@@ -88,13 +88,20 @@ class Goodput:
             return RowPlan([0] * len(candidates), -self.rate * costs.item(0))
         if len(candidates) == 1:
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
-            self.choice = ROWS_PAY if k else NO_ROW_PAYS
+            self.choice = choice_of(len(candidates[0].reach), k)
             return RowPlan([k], value)
         best = merge_few if len(candidates) < MANY else merge_many
         reach, owner = best(candidates, len(costs) - 1, max_rows)
         k, value = best_count(reach, costs, self.rate)
-        self.choice = ROWS_PAY if k else NO_ROW_PAYS
+        self.choice = choice_of(len(reach), k)
         return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).tolist(), value)
+
+
+def choice_of(candidates: int, rows: int) -> Choice:
+    """Return why a plan takes so many node rows of so many candidates."""
+    if candidates == 0:
+        return Choice.NO_NODES
+    return ROWS_PAY if rows else NO_ROW_PAYS
 
 
 def merge_few(candidates: list[Candidates], most: int, each: int) -> tuple[Floats, Ints]:

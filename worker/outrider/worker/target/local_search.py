@@ -3,15 +3,10 @@
 Leaves whether a source may run to `speculation/local_sources`, what it finds to `tree_pass`.
 """
 
-import numpy as np
-
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import Hunt, search
-
-NO_HUNT = Hunt(0, 0, 0, np.zeros(1), 0.0)
-"""Of a sequence without local sources."""
+from outrider.worker.target.tree_pass import search
 
 
 def depth_of(sequence: Sequence, policy: PolicySettings) -> int:

@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.errors import PlanFailed
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
@@ -29,15 +28,13 @@ from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
-from outrider.worker.target.commit import Booked, Committer
+from outrider.worker.target.commit import Committer
 from outrider.worker.target.finished_answers import FinishedAnswers
-from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
-from outrider.worker.target.selection import NO_NODES, RowSelector
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
-from outrider.worker.target.tree_pass import found_rows_that_pay
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.mirror_table import ANSWERS
 
@@ -55,6 +52,16 @@ class HasParts(Protocol):
 
     @property
     def parts(self) -> SequenceOf[TargetPart]: ...
+
+
+class Runs(Protocol):
+    """Plans and books steps of several passes of one sequence, as `compiled_loop.run` does."""
+
+    def plan(self, sequence: Sequence, now: float) -> HasParts | None:
+        """Return such a step; None if the next pass has to be a step."""
+
+    def book(self, run: Any, output: Any) -> None:
+        """Apply what it did."""
 
 
 class TargetScheduler:
@@ -83,10 +90,10 @@ class TargetScheduler:
         )
         self.answers = FinishedAnswers()
         self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
-        self.passes_a_run = 0
-        """Most passes of a step of one sequence that decodes plainly; 0: every pass is a step."""
+        self.runs: Runs | None = None
+        """Steps of several passes of one sequence; None: every pass is a step."""
         self.host_seconds = 0.0
-        """Between the passes of such steps."""
+        """Time between the passes of such steps."""
         self._round_robin_start = 0
         """Index of the sequence with which the next pass begins when one cannot hold them all."""
 
@@ -115,7 +122,7 @@ class TargetScheduler:
                 return (left, *messages[number + 1 :])
         return ()
 
-    def next(self, now: float, may_wait: bool = True) -> TargetBatch | PassRun | None:
+    def next(self, now: float, may_wait: bool = True) -> HasParts | None:
         """Return the next batch, or a run of passes; None if no request runs, or if waiting for
         growth is worth more.
 
@@ -127,7 +134,7 @@ class TargetScheduler:
         if not self.admission.running:
             self.stats.settled_at = None
             return None
-        if self.passes_a_run and (run := self._run(now)) is not None:
+        if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         decoding = self._decoding()
         prefilling = [s for s in self.admission.running if s.needs_prefill]
@@ -153,15 +160,12 @@ class TargetScheduler:
             return self.row_selector.seconds_left(now)
         return GRAMMAR_POLL_SECONDS if self.admission.waiting else None
 
-    def settle(
-        self, step: TargetBatch | PassRun, outputs: list[SampledTokens] | RunOutput, now: float
-    ) -> None:
+    def settle(self, step: HasParts, outputs: Any, now: float) -> None:
         """Apply the output of a step: commit the tokens of each part (`commit`)."""
-        if isinstance(step, PassRun):
-            assert isinstance(outputs, RunOutput)
-            self._book(step, outputs)
+        if not isinstance(step, TargetBatch):
+            assert self.runs is not None
+            self.runs.book(step, outputs)
             return
-        assert not isinstance(outputs, RunOutput)
         tokens = 0
         for part, output in zip(step.parts, outputs, strict=True):
             tokens += self.committer.settle(part, output, step.plain.step, step.started, now)
@@ -235,32 +239,12 @@ class TargetScheduler:
             self.committer.end(sequence, Finish.FAILED, now, NOT_PLANNED)
             raise PlanFailed(f"request {sequence.submit.request}") from error
 
-    def _run(self, now: float) -> PassRun | None:
-        """Return a run of passes, if one sequence alone runs, which decodes plainly."""
-        running = self.admission.running
-        if len(running) > 1 or self.admission.waiting or self.kv_cache.moves_wait:
+    def _run(self, runs: Runs, now: float) -> HasParts | None:
+        """Return a step of several passes, if one sequence alone runs."""
+        if len(self.admission.running) > 1 or self.admission.waiting:
             return None
-        (sequence,), selector = running, self.row_selector
-        if self.sessions.peers and selector.wants_drafts(sequence.submit):
-            return None
-        hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
-        if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
-            return None
-        most = self.passes_a_run
-        return self.plan(sequence, now, PassRun.of, sequence, hunt, max_rows, now, most)
-
-    def _book(self, run: PassRun, output: RunOutput) -> None:
-        """Apply each pass of a run as a step of its own."""
-        part = run.part
-        for began, ended, token in output.passes:
-            selection = self.row_selector.select([part.sequence], 0, began, False, plainly=True)
-            assert selection is not None
-            step = TargetBatch.of([part], [], selection, began)
-            done = Booked(np.array([token], np.int32) if token >= 0 else NO_NODES)
-            tokens = self.committer.book(part, done, step.plain.step, began, ended)
-            self.committer.stream(ended)
-            self.stats.count_step(step, tokens, ended)
-        self.host_seconds += output.seconds - output.pass_seconds
+        (sequence,) = self.admission.running
+        return self.plan(sequence, now, runs.plan, sequence, now)
 
     def _decoding(self) -> list[Sequence]:
         """Return the sequences that decode next; round-robin if a pass cannot hold them all."""

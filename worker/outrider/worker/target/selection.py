@@ -22,12 +22,13 @@ from outrider.worker.speculation.planner import (
     Goodput,
     RowPlan,
     best_count,
+    choice_of,
 )
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch, switch_for
-from outrider.worker.target.local_search import NO_HUNT, depth_of, search_text
+from outrider.worker.target.local_search import depth_of, search_text
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, candidates
@@ -195,14 +196,6 @@ class RowSelector(DraftSwitch):
         """Let local sources add to a sequence's tree, if they may and have read its text."""
         search_text(sequence, self.local, self.policy)
 
-    def hunt(self, sequence: Sequence) -> Hunt:
-        """Return the terms of a run of a sequence's plain passes."""
-        if not (self.local.on and sequence.submit.speculate):
-            return NO_HUNT
-        costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
-        self.planner.plain_rate = 1 / costs.plain.step
-        return self._hunt(sequence, costs.at(self.slowdown))
-
     def drafts_as_usual(self, sequence: Sequence) -> bool:
         """True if nothing that is learnt soon should change how a draft grows for a sequence."""
         settled = self._return is None and self.behind == 0 and self._rest_lag == 0
@@ -213,17 +206,25 @@ class RowSelector(DraftSwitch):
         """Return what local sources may add to a drafted sequence's tree, and what pays, now."""
         return self._hunt(sequence, self._cost_now(sequence))
 
-    def weigh_again(self, sequence: Sequence, value: float, now: float) -> None:
-        """Learn what a step was worth, in tokens, when a run decided whether to wait for growth."""
+    def weigh_again(self, sequence: Sequence, value: float, now: float, grows: bool = True) -> None:
+        """Learn what a step was worth, in tokens, when a run decided whether to wait for growth.
+
+        `grows`: a draft grows for the sequence.
+        """
         self._cost_now(sequence)
         policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
         policy.saw_value(*root, value)
-        policy.should_wait([root], value, self.planner.rate, now - sequence.committed_at, now)
+        if grows:
+            since = now - sequence.committed_at
+            policy.should_wait([root], value, self.planner.rate, since, now)
 
-    def select_again(self, sequence: Sequence, nodes: Ints, value: float, now: float) -> Selection:
-        """Return the selection of a run, whose step was worth `value`, and end its wait."""
+    def select_again(
+        self, sequence: Sequence, nodes: Ints, live: int, value: float, now: float
+    ) -> Selection:
+        """Return the selection of a run among `live` nodes, whose step was worth `value`, and end
+        its wait."""
         costs = self._cost_now(sequence)
-        self.planner.choice = Choice.ROWS_PAY if len(nodes) else Choice.NO_ROW_PAYS
+        self.planner.choice = choice_of(live if self.speculates(sequence) else 0, len(nodes))
         policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
         policy.cut(*root, value, self.planner.rate, now)
         return Selection([nodes], costs.scaled.item(len(nodes)), costs.plain)
@@ -256,11 +257,10 @@ class RowSelector(DraftSwitch):
         prefill_rows: int,
         now: float,
         may_wait: bool,
-        plainly: bool = False,
     ) -> Selection | None:
         """Select the node rows of the next pass, which decodes `sequences` and runs `prefill_rows`.
 
-        None if growth may be waited for and is worth it. `plainly`: whatever there is, no node.
+        None if growth may be waited for and is worth it.
         """
         if not sequences:
             self.wait_policy.break_off(now)
@@ -273,7 +273,7 @@ class RowSelector(DraftSwitch):
         self.planner.plain_rate = count / costs.plain.step
         if self._rest_lag or not self.wants_any_drafts:
             self._follow_rest(sequences)
-        trees = [None if plainly else self._candidates(sequence) for sequence in sequences]
+        trees = [self._candidates(sequence) for sequence in sequences]
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
         if prefill_rows and len(costs.scaled) <= count:  # prompts leave no room for a node each
             may_wait = False

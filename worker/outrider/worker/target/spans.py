@@ -1,11 +1,10 @@
 """Spans of a target's passes: what a timeline shows of each."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.messages import TimelineSpan
 from outrider.worker.target.batch import TargetBatch
-from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.stats import Stats
 
 LANE = "target"
@@ -19,19 +18,9 @@ class TargetSpans:
         self._accepted_rows = 0
 
     def __call__(
-        self,
-        step: TargetBatch | PassRun,
-        output: list[SampledTokens] | RunOutput,
-        began: float,
-        ended: float,
+        self, step: TargetBatch, output: Any, began: float, ended: float
     ) -> Iterable[TimelineSpan]:
-        """Return a span for each pass."""
-        if isinstance(output, RunOutput):
-            return [
-                TimelineSpan(LANE, 0, one.began, one.began, one.ended, rows=1, committed_rows=1)
-                for one in output.passes
-            ]
-        assert isinstance(step, TargetBatch)
+        """Return the span of a pass."""
         accepted = self._stats.counters.accepted_rows - self._accepted_rows
         self._accepted_rows += accepted
         rows, prompt_rows = step.rows.count, step.prefill_rows

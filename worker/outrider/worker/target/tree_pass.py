@@ -21,7 +21,7 @@ from outrider.worker.speculation.acceptance import (
 )
 from outrider.worker.speculation.answer_index import AnswerIndex
 from outrider.worker.speculation.answer_source import answered
-from outrider.worker.speculation.planner import best_count, sorted_candidates
+from outrider.worker.speculation.planner import sorted_candidates
 from outrider.worker.speculation.suffix_automaton import SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
 from outrider.worker.target.pass_arrays import PassArrays
@@ -59,7 +59,7 @@ TreeHandle = Handle[TreeTables]
 
 
 class Hunt(NamedTuple):
-    """Terms on which what local sources find ends a run of plain passes of one sequence."""
+    """Terms on which local sources look for nodes, and nodes are run."""
 
     nodes: int
     """That local sources add at most;"""
@@ -112,19 +112,6 @@ def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
     count = order.shape[0]
     out.candidate[:count], out.reach[:count], out.candidate_depth[:count] = order, reach, depth
     return int(count)
-
-
-@njit()
-def found_rows_that_pay(tree: TreeHandle, hunt: Hunt, remaining: int) -> bool:
-    """Let local sources add to the tree; True if the planner would run any of its nodes.
-
-    `remaining`: tokens that the request may still get.
-    """
-    if hunt.sources == 0:
-        return False
-    search(tree, hunt.sources, hunt.nodes, min(hunt.depth, remaining - 1))
-    count = min(candidates(tree, remaining, hunt.sources), hunt.nodes)
-    return bool(best_count(tree.value.out.reach[:count], hunt.costs, hunt.rate)[0] > 0)
 
 
 @njit()

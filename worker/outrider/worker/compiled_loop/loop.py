@@ -1,11 +1,13 @@
-"""The compiled loop of a serial draft: one sequence's roots, on and on without the interpreter.
+"""The compiled loop: one sequence's verify passes, one after the other without the interpreter.
 
-For each root the draft runs the passes that its target waits for, then the target verifies what
-pays. The loop is made of the compiled pieces that steps in Python call one by one, with those steps
-as its reference. It writes down each root, for `root_run` to book as steps would. Leaves what may
-run so to `root_run` (docs/decisions/0028).
+At each root local sources look for draft tokens, a draft in the same process runs the passes that
+are waited for, and the target verifies what pays. Without a draft and sources this is plain
+decoding, and the draft's part is not compiled. The loop is made of the compiled pieces that steps
+in Python call one by one, with those steps as its reference. It writes down each pass, for `run` to
+apply. Leaves what may run so to `run` (docs/decisions/0028).
 """
 
+import enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +30,6 @@ from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.draft.session import BRANCH, DraftTerms
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import best_count
-from outrider.worker.target.pass_loop import BLOCK as BLOCK_WANTED
-from outrider.worker.target.pass_loop import BOOKS, DRAFT, END, GO_ON, MESSAGE, NO_TOKENS, STREAM
 from outrider.worker.target.tree_pass import (
     Hunt,
     TreeHandle,
@@ -45,10 +45,32 @@ from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.mirror_table import COUNT, ROOT_POSITION
 from outrider.worker.tree.walk import contains
 
-MOST_ROOTS = 16
-"""Roots of one run."""
+MOST_ROOTS = 32
+"""Roots of one run: so long at most counters and the switch of drafting wait for what it saw."""
 MOST_GROWTHS = 4
 """Passes of the draft at one root of a run."""
+
+
+class Reason(enum.IntEnum):
+    """Reason to return to Python after a pass."""
+
+    END = 1
+    """The answer ends, or the model's logits hold no number."""
+    MESSAGE = 2
+    """There is a message of the server or of a peer."""
+    STREAM = 3
+    """Tokens are due at the client."""
+    BLOCK = 4
+    """A block of KV is full, to be shared, or the next pass may need another."""
+    ROOTS = 5
+    """As many passes as were asked for have run."""
+    DRAFT = 6
+    """The draft cannot go on so."""
+
+
+GO_ON = 0
+END, MESSAGE, STREAM, BLOCK_WANTED, ROOTS, DRAFT = (int(reason) for reason in Reason)
+NO_TOKENS = np.empty(0, np.int32)
 
 
 class RootLog(NamedTuple):
@@ -168,85 +190,80 @@ class Side(NamedTuple):
     moves: Moves
 
 
-class Vocabularies(NamedTuple):
-    """Numbers of tokens."""
-
-    target: int
-    """Logits of the target that are tokens;"""
-    draft: int
-    """those of the draft."""
-    readable: int
-    """Token ids that the draft can read."""
-
-
 class RootFunctions(NamedTuple):
-    """Compiled functions that a run calls by their address."""
+    """Compiled functions of the target that a run calls by their address."""
 
     search: ByAddress
     candidates: ByAddress
-    score_rows: ByAddress
     sample: ByAddress
     settle: ByAddress
 
     @classmethod
-    def of(
-        cls, tree: TreeHandle, rules: Handle[ScoreRules], noise: Handle[NoiseRows]
-    ) -> "RootFunctions":
+    def of(cls, tree: TreeHandle) -> "RootFunctions":
         """Return them for arguments of these types."""
-        logits, logprobs = (np.empty((0, 0), np.float32) for _ in range(2))
-        positions, tokens = NO_TOKENS, NO_TOKENS.reshape(0, 0)
         return cls(
             ByAddress(search, tree, 0, 0, 0),
             ByAddress(candidates, tree, 0, 0),
-            ByAddress(score_rows, logits, positions, rules, noise, tokens, logprobs),
             sample_by_address(),
             ByAddress(settle, tree, NO_TOKENS, NO_TOKENS, 0),
         )
 
 
+def score_by_address(rules: Handle[ScoreRules], noise: Handle[NoiseRows]) -> ByAddress:
+    """Return `score_rows` for arguments of these types."""
+    logits, logprobs = (np.empty((0, 0), np.float32) for _ in range(2))
+    positions, tokens = NO_TOKENS, NO_TOKENS.reshape(0, 0)
+    return ByAddress(score_rows, logits, positions, rules, noise, tokens, logprobs)
+
+
 class RootTables(NamedTuple):
-    """What the roots of one sequence read and write."""
+    """Arrays of one sequence in the target, which its passes read and write."""
 
     tree: TreeHandle
-    draft: Handle[DraftTables]
-    draft_tokens: Ints
-    """Committed tokens as the draft knows them."""
-    rows: Handle[RowArrays]
-    target_side: Side
-    draft_side: Side
+    side: Side
     shared: SharedSums
     sampling: Handle[SamplingTuple]
-    noise: Handle[NoiseRows]
-    allowed: NDArray[np.bool_]
-    """[vocabulary] ids on which both tokenizers agree."""
-    vocabularies: Vocabularies
+    vocabulary: int
+    """Logits that are tokens."""
     arrived: NDArray[np.int64]
     """[1] not 0 while there may be a message."""
     log: Handle[RootLog]
     call: RootFunctions
 
 
+class GrowthTables(NamedTuple):
+    """Arrays of one sequence in the draft, which its passes read and write."""
+
+    tree: Handle[DraftTables]
+    tokens: Ints
+    """Committed tokens as the draft knows them."""
+    rows: Handle[RowArrays]
+    side: Side
+    noise: Handle[NoiseRows]
+    allowed: NDArray[np.bool_]
+    """[the target's vocabulary] ids on which both tokenizers agree."""
+    vocabulary: int
+    """Logits that are tokens."""
+    readable: int
+    """Token ids that the draft can read."""
+    score_rows: ByAddress
+
+
 class RootTerms(NamedTuple):
     """Bounds of one run, and what is taken for known while it goes on."""
 
     hunt: Hunt
-    """What local sources may add, and which node rows pay."""
-    draft: DraftTerms
+    """Terms of local sources, and which node rows pay."""
     most_tokens: int
-    """This and the next three as in `pass_loop.Stops`."""
+    """Committed tokens at which the answer ends."""
     block_tokens: int
+    """Committed tokens at which the block table wants something."""
     sent_at: float
+    """Time at which the client was last sent tokens."""
     stream_seconds: float
+    """Least time from then to the next."""
     roots: int
-    """At most `MOST_ROOTS`."""
-    fresh_growths: int
-    """Growths that a root is waited for that begins without rows;"""
-    supplied_growths: int
-    """one that has some. At most `MOST_GROWTHS` each."""
-    full: int
-    """Nodes from which on a draft's tree is not waited for."""
-    new_nodes: int
-    """Nodes by which the draft's tree may grow at one root."""
+    """Most passes; at most `MOST_ROOTS`."""
     local: bool
     """True if local sources look for nodes: a root is supplied if rows pay after that;"""
     judged: bool
@@ -257,54 +274,78 @@ class RootTerms(NamedTuple):
     """growths that it has had."""
 
 
-class Pages(NamedTuple):
-    """Block tables of the sequence."""
+class GrowthTerms(NamedTuple):
+    """Bounds of the draft's part of one run."""
 
-    target: Ints
-    draft: Ints
+    block_table: Ints
+    """int32[blocks] of the draft's KV."""
+    rules: Handle[ScoreRules]
+    session: DraftTerms
+    fresh: int
+    """Growths that a root is waited for that begins without rows; at most `MOST_GROWTHS`."""
+    supplied: int
+    """Growths that a root is waited for that begins with rows; at most `MOST_GROWTHS`."""
+    full: int
+    """Nodes from which on a draft's tree is not waited for."""
+    new_nodes: int
+    """Nodes by which the draft's tree may grow at one root."""
 
 
 @njit()
 def run_roots(
-    loop: Handle[RootTables], pages: Pages, rules: Handle[ScoreRules], terms: RootTerms
+    loop: Handle[RootTables],
+    block_table: Ints,
+    terms: RootTerms,
+    growth: Handle[GrowthTables] | None,
+    growth_terms: GrowthTerms | None,
 ) -> tuple[int, int]:
-    """Run roots until there is a reason to return; return their number, and that reason."""
+    """Run passes until there is a reason to return; return their number, and that reason.
+
+    `block_table` int32[blocks] of the target's KV. `growth` and `growth_terms`: None without a
+    draft.
+    """
     tables, log, roots, reason = loop.value, loop.value.log.value, 0, GO_ON
     supplied, log.grown[0] = terms.supplied, terms.grown
     while reason == GO_ON:
         log.supplied[roots] = supplied
-        goes_on = _grow(tables, pages, rules, terms, roots)
-        supplied = _verify(tables, pages, terms, roots)
-        reason = GO_ON if goes_on else DRAFT
-        if log.tokens[roots]:
-            log.grown[roots + 1] = _follow(tables, pages, terms, roots)
+        _look(tables, terms, roots)
+        if growth is not None and not _grow(tables, growth.value, terms, growth_terms, roots):
+            reason = DRAFT
+        supplied = _verify(tables, block_table, terms, roots)
+        if growth is not None and log.tokens[roots]:
+            log.grown[roots + 1] = _follow(tables, growth.value, growth_terms, roots)
+            if _needs_a_step(tables, growth.value, growth_terms):
+                reason = DRAFT
         roots += 1
         reason = _reason_to_return(tables, terms, roots, reason)
     return roots, reason
 
 
 @njit(inline="always")
-def _grow(
-    tables: RootTables,
-    pages: Pages,
-    rules: Handle[ScoreRules],
-    terms: RootTerms,
-    root: int,
-) -> bool:
-    """Let local sources look for nodes, then the tree grow by as many passes of the draft as its
-    root is waited for, or until it is full; return False where the draft has nothing to run."""
+def _look(tables: RootTables, terms: RootTerms, root: int) -> None:
+    """Let local sources look for nodes, and weigh the tree with them."""
     log, hunt = tables.log.value, terms.hunt
-    depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
-    tables.call.search(tables.tree, hunt.sources, hunt.nodes, depth)
+    if terms.local:
+        depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
+        tables.call.search(tables.tree, hunt.sources, hunt.nodes, depth)
     log.passes[root] = 0
     _weigh(tables, terms, root)
     if terms.local and (root > 0 or not terms.judged):
         log.supplied[root] = log.nodes[root] > 0
-    for at in range(_wanted(tables, terms, root)):
-        if tables.draft.value.state[NODES] >= terms.full:
+
+
+@njit(inline="always")
+def _grow(
+    tables: RootTables, growth: GrowthTables, terms: RootTerms, own: GrowthTerms, root: int
+) -> bool:
+    """Let the tree grow by as many passes of the draft as its root is waited for, or until it is
+    full; return False where the draft has nothing to run."""
+    log = tables.log.value
+    for at in range(_wanted(tables, terms, own, root)):
+        if growth.tree.value.state[NODES] >= own.full:
             return True
         log.draft_began[root, at] = monotonic()
-        rows, prefill, sent = _draft_pass(tables, pages.draft, rules, terms.draft)
+        rows, prefill, sent = _draft_pass(tables, growth, own)
         if rows == 0:
             return False
         log.draft_rows[root, at], log.draft_prefills[root, at] = rows, prefill
@@ -315,11 +356,11 @@ def _grow(
 
 
 @njit(inline="always")
-def _wanted(tables: RootTables, terms: RootTerms, root: int) -> int:
+def _wanted(tables: RootTables, terms: RootTerms, own: GrowthTerms, root: int) -> int:
     """Return the growths that a root is still waited for."""
     if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
         return 0
-    most = terms.supplied_growths if tables.log.value.supplied[root] else terms.fresh_growths
+    most = own.supplied if tables.log.value.supplied[root] else own.fresh
     return int(max(0, most - tables.log.value.grown[root]))
 
 
@@ -327,8 +368,9 @@ def _wanted(tables: RootTables, terms: RootTerms, root: int) -> int:
 def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
     """Rank the candidates; write down what a step with the best of them is worth, and when."""
     log, hunt = tables.log.value, terms.hunt
-    limit = terms.most_tokens - _length(tables)
-    count = min(tables.call.candidates(tables.tree, limit, hunt.sources), MAX_NODE_ROWS)
+    limit, count = terms.most_tokens - _length(tables), 0
+    if hunt.sources and tables.tree.value.mirror.numbers[COUNT]:
+        count = min(tables.call.candidates(tables.tree, limit, hunt.sources), MAX_NODE_ROWS)
     rows, value = best_count(tables.tree.value.out.reach[:count], hunt.costs, hunt.rate)
     log.nodes[root] = rows
     log.values[root, log.passes[root]] = value + hunt.rate * hunt.costs[0]
@@ -337,46 +379,48 @@ def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
 
 @njit(inline="always")
 def _draft_pass(
-    tables: RootTables, block_table: Ints, rules: Handle[ScoreRules], terms: DraftTerms
+    tables: RootTables, growth: GrowthTables, own: GrowthTerms
 ) -> tuple[int, int, bool]:
     """Run one pass of the draft and add its growth to both trees.
 
     Returns its rows, none where it has nothing to run, those of committed tokens among them, and
     True if there was growth.
     """
-    state, out = tables.draft.value.state, tables.rows.value
+    state, out, terms = growth.tree.value.state, growth.rows.value, own.session
     root, prefill, sent = state[draft_table.ROOT_POSITION], 0, False
     if state[CACHED] <= root:
         prefill = draft_table.prefill_rows(
-            tables.draft,
-            tables.rows,
-            block_table,
+            growth.tree,
+            growth.rows,
+            own.block_table,
             terms.published,
-            tables.draft_tokens,
+            growth.tokens,
             terms.prefill_rows,
         )
     elif state[NODES] < terms.nodes_ahead:
         draft_table.leaf_rows(
-            tables.draft, tables.rows, block_table, terms.published, terms.width, terms.depth
+            growth.tree, growth.rows, own.block_table, terms.published, terms.width, terms.depth
         )
     rows, outputs = out.used[ROWS], out.used[OUTPUTS]
     out.used[ROWS], out.used[OUTPUTS], out.used[TREES] = 0, 0, 0
     if rows == 0:
         return 0, 0, sent
-    _run_draft(tables, block_table, rows, outputs)
+    _run_draft(tables, growth, own.block_table, rows, outputs)
     state[CACHED] += prefill
     if outputs:
-        tokens, logprobs = _children(tables, rules, outputs)
+        tokens, logprobs = _children(growth, own.rules, outputs)
         draft_table.offer(
-            tables.draft, out.leaf[:outputs], out.offset[:outputs], tokens, logprobs, 0.0
+            growth.tree, out.leaf[:outputs], out.offset[:outputs], tokens, logprobs, 0.0
         )
-        sent = _send(tables, terms) > 0
+        sent = _send(tables, growth, terms) > 0
     return rows, prefill, sent
 
 
 @njit(inline="always")
-def _run_draft(tables: RootTables, block_table: Ints, rows: int, outputs: int) -> None:
-    out, side = tables.rows.value, tables.draft_side
+def _run_draft(
+    tables: RootTables, growth: GrowthTables, block_table: Ints, rows: int, outputs: int
+) -> None:
+    out, side = growth.rows.value, growth.side
     sources, destinations = _taken(side.moves)
     batch = Batch(
         out.token[:rows],
@@ -395,46 +439,46 @@ def _run_draft(tables: RootTables, block_table: Ints, rows: int, outputs: int) -
 
 
 @njit(inline="always")
-def _children(tables: RootTables, rules: Handle[ScoreRules], outputs: int) -> tuple[Ints, Floats]:
+def _children(growth: GrowthTables, rules: Handle[ScoreRules], outputs: int) -> tuple[Ints, Floats]:
     """Return the top children of each row with output, [outputs, branch] tokens and estimates."""
     tokens = np.empty((outputs, BRANCH), np.int32)
     logprobs = np.empty((outputs, BRANCH), np.float32)
-    logits = tables.draft_side.model.value.buffers.logits[:outputs]
-    positions = tables.rows.value.sampled_at[:outputs]
-    if logits.shape[1] == tables.vocabularies.draft:
-        tables.call.score_rows(logits, positions, rules, tables.noise, tokens, logprobs)
+    logits = growth.side.model.value.buffers.logits[:outputs]
+    positions = growth.rows.value.sampled_at[:outputs]
+    if logits.shape[1] == growth.vocabulary:
+        growth.score_rows(logits, positions, rules, growth.noise, tokens, logprobs)
     else:
-        own = np.ascontiguousarray(logits[:, : tables.vocabularies.draft])  # the rest is padding
-        tables.call.score_rows(own, positions, rules, tables.noise, tokens, logprobs)
+        own = np.ascontiguousarray(logits[:, : growth.vocabulary])  # the rest is padding
+        growth.score_rows(own, positions, rules, growth.noise, tokens, logprobs)
     return tokens, logprobs
 
 
 @njit(inline="always")
-def _send(tables: RootTables, terms: DraftTerms) -> int:
+def _send(tables: RootTables, growth: GrowthTables, terms: DraftTerms) -> int:
     """Make nodes of the draft's best candidates, and add them to the mirror; return 1 if there are
     any, else 0.
 
     Raises `ValueError` for growth that a link would be closed for.
     """
-    state = tables.draft.value.state
+    state = growth.tree.value.state
     parents, tokens, logprobs = draft_table.send(
-        tables.draft, terms.nodes_ahead, terms.max_new_nodes, terms.depth
+        growth.tree, terms.nodes_ahead, terms.max_new_nodes, terms.depth
     )
     count = parents.shape[0]
     if count == 0:
         return 0
-    growth = Growth(
+    grown = Growth(
         state[draft_table.ROOT_POSITION], state[LAST_ID] + 1 - count, parents, tokens, logprobs
     )
-    fault, _ = mirror_table.fault_of(growth, tables.allowed)
+    fault, _ = mirror_table.fault_of(grown, growth.allowed)
     if fault != mirror_table.FINE:
         raise ValueError("the draft's growth breaks the rules of a mirror")
-    mirror_table.grow(tables.tree.value.mirror, growth)
+    mirror_table.grow(tables.tree.value.mirror, grown)
     return 1
 
 
 @njit(inline="always")
-def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bool:
+def _verify(tables: RootTables, block_table: Ints, terms: RootTerms, root: int) -> bool:
     """Run the target's pass over the best candidates, as many as pay, and commit its tokens; True
     for a fall-in."""
     log, out, mirror = tables.log.value, tables.tree.value.out, tables.tree.value.mirror
@@ -444,9 +488,9 @@ def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bo
     log.selected[root, :count] = selected
     log.live[root] = mirror.numbers[COUNT]
     log.first_token[root] = mirror.nodes.token[selected[0]] if count else -1
-    write_rows(tables.tree, selected, pages.target)
+    write_rows(tables.tree, selected, block_table)
     log.began[root] = monotonic()
-    sampled = _sampled(tables, pages.target, count + 1)
+    sampled = _sampled(tables, block_table, count + 1)
     log.ended[root] = monotonic()
     accepted, tokens, survived, surplus = tables.call.settle(tables.tree, selected, sampled, limit)
     log.accepted[root], log.tokens[root] = accepted, tokens
@@ -458,16 +502,14 @@ def _verify(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> bo
     if accepted and out.accepted[accepted - 1] != accepted - 1:
         for i in range(accepted):
             source, to = length + out.accepted[i], length + i
-            _add_move(
-                tables.target_side.moves, _slot(pages.target, source), _slot(pages.target, to)
-            )
+            _add_move(tables.side.moves, _slot(block_table, source), _slot(block_table, to))
     return bool(survived)
 
 
 @njit(inline="always")
 def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
     """Run a pass of the first `rows` rows that were written; return the token after each."""
-    out, side, vocabulary = tables.tree.value.out, tables.target_side, tables.vocabularies.target
+    out, side, vocabulary = tables.tree.value.out, tables.side, tables.vocabulary
     sources, destinations = _taken(side.moves)
     batch = Batch(
         out.tokens[:rows],
@@ -495,24 +537,36 @@ def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
 
 
 @njit(inline="always")
-def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> int:
+def _follow(tables: RootTables, growth: GrowthTables, own: GrowthTerms, root: int) -> int:
     """Let the draft's tree follow the tokens that were committed; return the growths of the new
     root: 1 where nodes follow at once from what the draft knows."""
-    state, moves = tables.draft.value.state, tables.draft_side.moves
+    state, moves = growth.tree.value.state, growth.side.moves
     tokens = tables.log.value.committed[root, : tables.log.value.tokens[root]]
     first = state[draft_table.ROOT_POSITION] + 1
     for i in range(tokens.shape[0]):
-        tables.draft_tokens[first + i] = min(tokens[i], tables.vocabularies.readable - 1)
-    matched, sources, destinations = reroot.commit(tables.draft, tokens)
+        growth.tokens[first + i] = min(tokens[i], growth.readable - 1)
+    matched, sources, destinations = reroot.commit(growth.tree, tokens)
     tables.log.value.followed[root] = matched == tokens.shape[0]
     before = moves.waiting[0]
     for i in range(sources.shape[0]):
-        origin = _origin(moves, before, _slot(pages.draft, sources[i]))
-        _add_move(moves, origin, _slot(pages.draft, destinations[i]))
+        origin = _origin(moves, before, _slot(own.block_table, sources[i]))
+        _add_move(moves, origin, _slot(own.block_table, destinations[i]))
     _drop_overwritten(moves, before)
     if state[CACHED] <= state[draft_table.ROOT_POSITION]:
         return 0
-    return int(_send(tables, terms.draft))
+    return int(_send(tables, growth, own.session))
+
+
+@njit(inline="always")
+def _needs_a_step(tables: RootTables, growth: GrowthTables, own: GrowthTerms) -> bool:
+    """True if the draft has no room, or too many moves of KV, for another root of a run."""
+    length, moves = _length(tables), growth.side.moves
+    nodes = growth.tree.value.state[NODES] + own.new_nodes
+    return bool(
+        length + MAX_DEPTH + 1 >= own.session.most_tokens
+        or length + nodes > own.session.room
+        or moves.waiting[0] + nodes > moves.sources.shape[0]
+    )
 
 
 @njit(inline="always")
@@ -530,13 +584,9 @@ def _reason_to_return(tables: RootTables, terms: RootTerms, roots: int, so_far: 
         return STREAM
     if length >= terms.block_tokens:
         return BLOCK_WANTED
-    nodes = tables.draft.value.state[NODES] + terms.new_nodes
-    if length + MAX_DEPTH + 1 >= terms.draft.most_tokens or length + nodes > terms.draft.room:
-        return DRAFT
-    moves = tables.draft_side.moves
-    if moves.waiting[0] + nodes > moves.sources.shape[0]:
-        return DRAFT
-    return BOOKS if roots >= terms.roots else so_far
+    if so_far != GO_ON:
+        return so_far
+    return ROOTS if roots >= terms.roots else GO_ON
 
 
 @njit(inline="always")

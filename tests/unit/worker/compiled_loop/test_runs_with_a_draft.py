@@ -21,6 +21,9 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import MAX_DEPTH, PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason
+from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
+from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
 from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -28,16 +31,6 @@ from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.launch.root_loop import (
-    BLOCK_WANTED,
-    BOOKS,
-    DRAFT,
-    MOST_GROWTHS,
-    MOST_ROOTS,
-    Vocabularies,
-)
-from outrider.worker.launch.root_run import RootOutput, RootPlanner, root_spans
-from outrider.worker.launch.root_runner import CompiledRoots
 from outrider.worker.launch.serial import LINK, LoopbackLink, SerialScheduler
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
@@ -49,8 +42,6 @@ from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.switch import Switch, SwitchSettings
 from outrider.worker.speculation.wait import Wait, WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target import sessions
-from outrider.worker.target.pass_loop import END, MESSAGE, STREAM
-from outrider.worker.target.pass_run import RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -181,22 +172,12 @@ class Serial:
         target_runner = TargetRunner(self.model, VOCABULARY)
         draft_runner = DraftRunner(self.draft_model, tuple(range(DRAFT_VOCABULARY)), VOCABULARY)
         allowed = np.ones(VOCABULARY, np.bool_)
-        self.scheduler = SerialScheduler(
-            target,
-            RunRunner(target_runner, self.model, VOCABULARY, self.arrived),
-            draft,
-            draft_runner,
-            link,
-            allowed,
-        )
+        runner = CompiledTarget(target_runner, self.model, VOCABULARY, self.arrived)
+        self.scheduler = SerialScheduler(target, runner, draft, draft_runner, link, allowed)
         if self.runs:
-            self.scheduler.roots = RootPlanner(target, draft, LINK)
-            self.scheduler.root_runner = CompiledRoots(
-                (target_runner, self.model),
-                (draft_runner, self.draft_model),
-                Vocabularies(VOCABULARY, DRAFT_VOCABULARY, VOCABULARY),
-                allowed,
-                self.arrived,
+            self.scheduler.runs = RootPlanner(target, draft, LINK)
+            runner.draft = CompiledDraft(
+                draft_runner, self.draft_model, draft.rows, VOCABULARY, allowed
             )
 
     def submit(self, request: int, prompt: int, count: int, **changes: Any) -> None:
@@ -231,7 +212,8 @@ class Serial:
 
     def run_to_end(self) -> list[RootOutput]:
         """Step until nothing is left to do; return the outputs of runs."""
-        admission, outputs = self.scheduler.target.admission, []
+        admission = self.scheduler.target.admission
+        outputs: list[RootOutput] = []
         for _ in range(MOST_STEPS):
             if not admission.running and not admission.waiting:
                 return outputs
@@ -463,7 +445,7 @@ def test_runs_show_the_tree_of_their_last_root(folder: Path) -> None:
 def test_a_run_returns_when_the_answer_is_long_enough(folder: Path) -> None:
     pair = Serial(folder, True)
     pair.submit(1, prompt=5, count=12)
-    assert pair.run_to_end()[-1].reason == END
+    assert pair.run_to_end()[-1].reason == Reason.END
     assert len(pair.text()) == 12
     assert pair.seen()[-1][1] is Finish.LENGTH
 
@@ -475,7 +457,7 @@ def test_a_run_returns_at_an_end_token(folder: Path) -> None:
     end = known.text()[9]
     pair = Serial(folder, True)
     pair.submit(1, prompt=5, count=20, end_ids=(end,))
-    assert pair.run_to_end()[-1].reason == END
+    assert pair.run_to_end()[-1].reason == Reason.END
     assert pair.text() == known.text()[: known.text().index(end) + 1]
     assert pair.seen()[-1][1] is Finish.STOP
 
@@ -486,7 +468,7 @@ def test_a_run_returns_where_no_logit_is_a_number(folder: Path) -> None:
     pair.first_run()
     pair.model.kv_cache.v[:] = np.nan
     output = pair.first_run()
-    assert (output.reason, len(output.roots)) == (END, 1)
+    assert (output.reason, len(output.roots)) == (Reason.END, 1)
     assert pair.seen()[-1][1] is Finish.FAILED
 
 
@@ -495,7 +477,7 @@ def test_a_run_returns_for_a_message(folder: Path) -> None:
     pair.submit(1, prompt=5, count=60)
     pair.arrived[0] = 1
     output = pair.first_run()
-    assert (output.reason, len(output.roots)) == (MESSAGE, 1)
+    assert (output.reason, len(output.roots)) == (Reason.MESSAGE, 1)
 
 
 def test_a_run_returns_when_tokens_are_due(folder: Path) -> None:
@@ -503,15 +485,17 @@ def test_a_run_returns_when_tokens_are_due(folder: Path) -> None:
     pair.submit(1, prompt=5, count=60, stream_seconds=ALWAYS)
     before = len(pair.seen())
     output = pair.first_run()
-    assert (output.reason, len(output.roots)) == (STREAM, 1)
+    assert (output.reason, len(output.roots)) == (Reason.STREAM, 1)
     assert len(pair.seen()) > before
 
 
 def test_a_run_returns_for_a_block_for_the_draft_and_when_it_has_to_be_booked(folder: Path) -> None:
     pair = Serial(folder, True)
+    assert pair.scheduler.runs is not None
+    pair.scheduler.runs.most = 16
     pair.submit(1, prompt=BLOCK - 20, count=200)
     reasons = [output.reason for output in pair.run_to_end()]
-    assert {BLOCK_WANTED, BOOKS, DRAFT} <= set(reasons)
+    assert {Reason.BLOCK, Reason.ROOTS, Reason.DRAFT} <= set(reasons)
 
 
 def test_a_run_ends_before_the_drafts_context_and_the_answer_goes_on(folder: Path) -> None:
@@ -521,7 +505,7 @@ def test_a_run_ends_before_the_drafts_context_and_the_answer_goes_on(folder: Pat
     admission = pair.scheduler.target.admission
     while admission.running or admission.waiting:
         output = pair.step()
-        if output is not None and output.reason == DRAFT:
+        if output is not None and output.reason == Reason.DRAFT:
             lengths += [sequence.length for sequence in admission.running]
     assert max(lengths) + MAX_DEPTH + 1 < DRAFT_CONTEXT + MAX_DEPTH + 1
     assert max(lengths) + MAX_DEPTH + 1 >= DRAFT_CONTEXT, "it ended for that reason"
@@ -550,7 +534,7 @@ def test_moves_that_no_pass_has_made_wait_for_the_next(
     cache = pair.model.kv_cache
     table = pair.scheduler.target.admission.running[0].kv
     cache.move(table, np.array([9], np.int32), np.array([8], np.int32))
-    monkeypatch.setattr("outrider.worker.launch.root_runner.run_roots", fail)
+    monkeypatch.setattr("outrider.worker.compiled_loop.runner.run_roots", fail)
     with pytest.raises(ValueError, match="no run"):
         pair.first_run()
     assert cache.waiting_moves > 0

@@ -1,6 +1,7 @@
-"""The compiled loop of plain passes: the same as steps in Python, and back for each reason."""
+"""Runs of a target without a draft: the same as steps in Python, and back for each reason."""
 
 import dataclasses
+import itertools
 import math
 import time
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.compiled_loop.loop import MOST_ROOTS, Reason
+from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
+from outrider.worker.compiled_loop.runner import CompiledTarget
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -26,8 +30,6 @@ from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.pass_loop import MOST_PASSES, Reason
-from outrider.worker.target.pass_run import RunOutput, RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -67,7 +69,7 @@ class Target:
         weights = load_file(self.folder / "model.safetensors")
         self.model = Llama(config, weights, NumericPath.FP32, self.kv_cache, 64)
         runner = TargetRunner(self.model, VOCABULARY)
-        self.runner = RunRunner(runner, self.model, VOCABULARY, self.arrived)
+        self.runner = CompiledTarget(runner, self.model, VOCABULARY, self.arrived)
         selector = RowSelector.start(FlatCosts(), POLICY, ROWS, 0.0)  # type: ignore[arg-type]
         self.scheduler = TargetScheduler(
             self.kv_cache,
@@ -77,7 +79,9 @@ class Target:
             self.outbox,
             LogitsProcessors(VOCABULARY),
         )
-        self.scheduler.passes_a_run = self.passes
+        self.planner = RootPlanner(self.scheduler)
+        self.planner.most = self.passes
+        self.scheduler.runs = self.planner
 
     def submit(self, request: int, prompt: int, count: int, **changes: Any) -> None:
         """Ask for `count` tokens after a prompt of so many."""
@@ -93,16 +97,16 @@ class Target:
         }
         self.scheduler.receive(Submit(**(fields | changes)), time.monotonic())
 
-    def step(self) -> RunOutput | None:
+    def step(self) -> RootOutput | None:
         """Run one step; return its output if it was a run."""
         step = self.scheduler.next(time.monotonic(), may_wait=False)
         if step is None:
             return None
         output = self.runner.run(step)
         self.scheduler.settle(step, output, time.monotonic())
-        return output if isinstance(output, RunOutput) else None
+        return output if isinstance(output, RootOutput) else None
 
-    def first_run(self) -> RunOutput:
+    def first_run(self) -> RootOutput:
         """Step until there was a run; return its output."""
         for _ in range(20):
             if (output := self.step()) is not None:
@@ -152,7 +156,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps, self.runs = Target(self.folder, 0), Target(self.folder, MOST_PASSES)
+        self.steps, self.runs = Target(self.folder, 0), Target(self.folder, MOST_ROOTS)
         self.requests = 0
 
     def both(self, message: Any) -> None:
@@ -206,12 +210,12 @@ class Histories(RuleBasedStateMachine):
     def link_up(self, link: int) -> None:
         self.both(LinkUp(link, np.ones(VOCABULARY, np.bool_)))
 
-    @rule(passes=st.integers(1, MOST_PASSES), steps=st.integers(1, 6))
+    @rule(passes=st.integers(1, MOST_ROOTS), steps=st.integers(1, 6))
     def go_on(self, passes: int, steps: int) -> None:
-        self.runs.scheduler.passes_a_run = passes
+        self.runs.planner.most = passes
         for _ in range(steps):
             output = self.runs.step()
-            for _ in range(1 if output is None else len(output.passes)):
+            for _ in range(1 if output is None else len(output.roots)):
                 self.steps.step()
 
     @invariant()
@@ -226,20 +230,20 @@ def test_any_history_of_runs_is_that_of_steps(folder: Path) -> None:
 
 
 def test_a_run_returns_when_the_answer_is_long_enough(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=9)
     output = target.first_run()
-    assert (output.reason, len(output.passes)) == (Reason.END, 8), "the first is prefill's"
+    assert (output.reason, len(output.roots)) == (Reason.END, 8), "the first is prefill's"
     assert target.seen()[-1][1] is Finish.LENGTH
 
 
 def test_a_run_returns_at_an_end_token(folder: Path) -> None:
-    known = Target(folder, MOST_PASSES)
+    known = Target(folder, MOST_ROOTS)
     known.submit(1, prompt=5, count=20)
     known.first_run()
     ((_, ids, _), _) = known.seen()
     end = ids[6]
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=20, end_ids=(end,))
     assert target.first_run().reason is Reason.END
     assert target.seen()[0][1] == ids[: ids.index(end) + 1]
@@ -247,33 +251,33 @@ def test_a_run_returns_at_an_end_token(folder: Path) -> None:
 
 
 def test_a_run_returns_where_no_logit_is_a_number(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=20)
     target.step()
     target.kv_cache.v[:] = np.nan
     output = target.first_run()
-    assert (output.reason, len(output.passes)) == (Reason.END, 1)
+    assert (output.reason, len(output.roots)) == (Reason.END, 1)
     assert target.seen()[-1][1] is Finish.FAILED
 
 
 def test_a_run_returns_for_a_message(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=20)
     target.arrived[0] = 1
     output = target.first_run()
-    assert (output.reason, len(output.passes)) == (Reason.MESSAGE, 1)
+    assert (output.reason, len(output.roots)) == (Reason.MESSAGE, 1)
 
 
 def test_a_run_returns_when_tokens_are_due(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=20, stream_seconds=ALWAYS)
     output = target.first_run()
-    assert (output.reason, len(output.passes)) == (Reason.STREAM, 1)
+    assert (output.reason, len(output.roots)) == (Reason.STREAM, 1)
     assert len(target.seen()) == 2, "the first token, and the run's"
 
 
 def test_a_run_returns_when_a_block_can_be_shared(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=BLOCK - 10, count=40)
     target.step()
     (sequence,) = target.scheduler.admission.running
@@ -284,7 +288,7 @@ def test_a_run_returns_when_a_block_can_be_shared(folder: Path) -> None:
 
 
 def test_a_run_returns_when_the_next_pass_may_need_a_block(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=BLOCK - 20, count=40)
     output = target.first_run()
     (sequence,) = target.scheduler.admission.running
@@ -296,40 +300,48 @@ def test_a_run_returns_when_it_has_to_be_booked(folder: Path) -> None:
     target = Target(folder, 3)
     target.submit(1, prompt=5, count=20)
     output = target.first_run()
-    assert (output.reason, len(output.passes)) == (Reason.BOOKS, 3)
+    assert (output.reason, len(output.roots)) == (Reason.ROOTS, 3)
 
 
 def test_time_between_passes_is_host_time(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=30)
     output = target.first_run()
     assert 0 < target.scheduler.host_seconds < output.seconds
 
 
 def test_what_needs_more_than_tokens_runs_pass_by_pass(folder: Path) -> None:
-    target = Target(folder, MOST_PASSES)
+    target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=6, logprobs=1)
     while not any(isinstance(m, Finished) for m in target.outbox):
         assert target.step() is None
 
 
-def test_a_run_gives_way_when_the_text_repeats_and_the_text_stays(folder: Path) -> None:
-    plainly, target = Target(folder, 0), Target(folder, MOST_PASSES)
+def test_each_pass_of_a_run_is_a_span(folder: Path) -> None:
+    target = Target(folder, MOST_ROOTS)
+    target.submit(1, prompt=5, count=9)
+    spans = list(root_spans(target.first_run()))
+    assert [(one.lane, one.rows, one.committed_rows) for one in spans] == 8 * [("target", 1, 1)]
+    assert all(one.ended <= other.began for one, other in itertools.pairwise(spans))
+
+
+def test_text_that_repeats_is_guessed_within_runs_and_stays(folder: Path) -> None:
+    plainly, target = Target(folder, 0), Target(folder, MOST_ROOTS)
     target.scheduler.receive(
         SetPolicy(dataclasses.replace(POLICY, version=2, sources=(SourceKind.SUFFIX,))), 0.0
     )
-    reasons = []
+    guesses = 0
     for each in (plainly, target):
         each.submit(1, prompt=120, count=150, speculate=each is target)
         while not any(isinstance(message, Finished) for message in each.outbox):
             output = each.step()
-            reasons += [] if output is None else [output.reason]
+            guesses += sum(len(root.selected) for root in output.roots) if output else 0
     texts = [
         [token for m in one.outbox if isinstance(m, Tokens) for token in m.ids]
         for one in (plainly, target)
     ]
     assert texts[0] == texts[1]
-    assert Reason.SOURCE in reasons
+    assert guesses > 0
     counters = target.scheduler.report().counters
     assert counters.source_rows == (0, counters.draft_rows, 0)
     assert counters.draft_rows > 0

@@ -1,0 +1,342 @@
+"""Runs: steps in which one sequence, with its serial draft if it has one, goes on in compiled code.
+
+Leaves the passes to `loop`, and what follows from each root to the schedulers of both roles, which
+book it as the steps that it stands for. What a run decides by, growths that are waited for, costs
+and the rate, is taken for known while it goes on; it is learnt when the run is booked.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason, RootTerms
+from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
+from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, DraftTerms
+from outrider.worker.draft.sessions import MAX_NODES
+from outrider.worker.draft.spans import LANE as DRAFT_LANE
+from outrider.worker.kv.block_pool import BLOCK
+from outrider.worker.messages import TimelineSpan
+from outrider.worker.speculation.wait import WaitPolicy
+from outrider.worker.target.batch import TargetBatch, TargetPart
+from outrider.worker.target.commit import Booked
+from outrider.worker.target.scheduler import HasParts, TargetScheduler
+from outrider.worker.target.selection import FULL_SHARE, NO_NODES
+from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.spans import LANE as TARGET_LANE
+from outrider.worker.target.spans import TargetSpans
+from outrider.worker.target.stats import Stats
+from outrider.worker.tree.growth import Ints
+
+FEWEST_ROOTS = 2
+"""Of a run: one alone is a step."""
+MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
+"""Of KV, before one pass."""
+
+
+class Weighing(NamedTuple):
+    """One look at a tree during a run."""
+
+    value: float
+    """Of a step with the tree as it is then, in tokens."""
+    now: float
+
+
+class DraftPass(NamedTuple):
+    """One pass of the draft at a root."""
+
+    began: float
+    rows: int
+    prefill: int
+    """Of them, those of committed tokens."""
+    sent: bool
+    """True if the tree grew by it."""
+    after: Weighing
+    """When it had ended."""
+
+    @property
+    def seconds(self) -> float:
+        """It took."""
+        return self.after.now - self.began
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One root of a run."""
+
+    grown: int
+    """Growths that its tree had as it began."""
+    first: Weighing
+    supplied: bool
+    """As of `Answer`."""
+    draft_passes: list[DraftPass]
+    began: float
+    """Of the target's pass."""
+    ended: float
+    live: int
+    """Nodes of the mirror as rows were selected."""
+    selected: Ints
+    """int32[rows] nodes."""
+    first_token: int
+    """As of `TargetPart`."""
+    sources: tuple[list[int], list[int]]
+    """Node rows, and those accepted, by what proposed them."""
+    done: Booked
+    followed: bool
+    """True where the new root was in the draft's tree."""
+
+    @property
+    def last(self) -> Weighing:
+        """The tree whose nodes ran."""
+        return self.draft_passes[-1].after if self.draft_passes else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class RootOutput:
+    """What a run did."""
+
+    roots: list[Root]
+    grown: int
+    """Growths that the tree of the next root has."""
+    reason: Reason
+    """For which it returned."""
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first root to the end of the last pass."""
+        return self.roots[-1].ended - self.roots[0].first.now
+
+    @property
+    def pass_seconds(self) -> float:
+        """Of the passes of both roles, without what lies between them."""
+        drafting = sum([one.seconds for root in self.roots for one in root.draft_passes])
+        return drafting + sum([root.ended - root.began for root in self.roots])
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """The draft's part of a run."""
+
+    session: DraftSession
+    terms: DraftTerms
+    fresh: int
+    """Growths that a root is waited for that begins without rows."""
+    supplied: int
+    """Growths that a root is waited for that begins with rows."""
+
+    @property
+    def full(self) -> int:
+        """Nodes from which on the draft's tree is not waited for."""
+        return math.ceil(FULL_SHARE * self.terms.nodes_ahead)
+
+    @property
+    def new_nodes(self) -> int:
+        """Nodes by which the draft's tree may grow at one root."""
+        return max(self.fresh, self.supplied) * MAX_NEW_NODES
+
+
+@dataclass(frozen=True, slots=True)
+class RootRun:
+    """A step of one sequence, and of its draft."""
+
+    part: TargetPart
+    """The row of the first root."""
+    terms: RootTerms
+    started: float
+    """Time at which it was planned."""
+    drafting: Drafting | None
+    """None: no draft grows for the sequence."""
+
+    @property
+    def parts(self) -> tuple[TargetPart]:
+        """The sequence's, as of a batch."""
+        return (self.part,)
+
+
+class RootPlanner:
+    """Plans runs of roots, and books what they did."""
+
+    def __init__(
+        self, target: TargetScheduler, draft: DraftScheduler | None = None, link: int = 0
+    ) -> None:
+        """`draft`: in the same process; `link`: the number of the link to it."""
+        self._target = target
+        self._draft = draft
+        self._link = link
+        self.most = MOST_ROOTS
+        """Most roots of a run; 0: every pass is a step."""
+
+    def plan(self, sequence: Sequence, now: float) -> RootRun | None:
+        """Return a run of a sequence that is alone; None if its next pass has to be a step.
+
+        Its draft, if it has one, grows for it and is waited for as long as usual.
+        """
+        target, selector = self._target, self._target.row_selector
+        if self.most == 0 or not needs_tokens_alone(sequence) or self._many_moves:
+            return None
+        roots, drafting = self.most, None
+        if sequence.session is not None or self._drafts_for(sequence):
+            policy = selector.wait_policy.of(1, now)
+            drafting, roots = self._drafting(sequence, policy), policy.roots_as_usual
+            if drafting is None or roots < FEWEST_ROOTS:
+                return None
+        if not target.admission.make_room(sequence):
+            return None
+        block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
+        if sequence.length >= block_tokens:
+            return None
+        if drafting and self._draft:
+            if not self._draft.sessions.make_room(drafting.session, drafting.new_nodes):
+                return None
+            drafting = replace(drafting, terms=self._draft.terms(drafting.session))
+        terms = RootTerms(
+            hunt=selector.terms(sequence),
+            most_tokens=sequence.most_tokens,
+            block_tokens=block_tokens,
+            sent_at=sequence.sent_at,
+            stream_seconds=sequence.submit.stream_seconds,
+            roots=min(self.most, roots),
+            local=bool(selector.local.on & sequence.sources),
+            judged=not (sequence.needs_search or sequence.unjudged),
+            supplied=sequence.supplied,
+            grown=sequence.growths,
+        )
+        return RootRun(TargetPart.verify(sequence, NO_NODES), terms, now, drafting)
+
+    @property
+    def _many_moves(self) -> bool:
+        """True if a run might have no room for its moves of KV."""
+        caches = [one.kv_cache for one in (self._target, self._draft) if one is not None]
+        return max([cache.waiting_moves for cache in caches]) > MOST_MOVES // 2
+
+    def _drafts_for(self, sequence: Sequence) -> bool:
+        """True if a draft may open a session for a sequence that has none."""
+        peers = self._target.sessions.peers
+        return bool(peers) and self._target.row_selector.wants_drafts(sequence.submit)
+
+    def _drafting(self, sequence: Sequence, policy: WaitPolicy) -> Drafting | None:
+        """Return the draft's part of a run, if its session is at the target's root, and all that
+        it needs is in compiled code."""
+        session = sequence.session
+        if self._draft is None or session is None or session.level_at is not None:
+            return None
+        own = self._draft.sessions.live.get((self._link, session.number))
+        if own is None or own.returns or own.has_long_link or own.rules.adjuster is not None:
+            return None
+        level = own.tree.root_position == sequence.position and own.limits.nodes_ahead > 0
+        level = level and own.uncomputed_tokens <= SHORT_PREFILL
+        fits = own.length + MAX_DEPTH + 1 < self._draft.sessions.context
+        fresh, supplied = policy.usual
+        few = 0 < fresh <= MOST_GROWTHS >= supplied
+        if not (level and fits and few and self._target.row_selector.drafts_as_usual(sequence)):
+            return None
+        return Drafting(own, self._draft.terms(own), fresh, supplied)
+
+    def book(self, run: RootRun, output: RootOutput) -> None:
+        """Apply each root of a run as the steps that it stands for."""
+        sequence = run.part.sequence
+        own = None if run.drafting is None else run.drafting.session
+        selector = self._target.row_selector
+        goes_on = True
+        for number, root in enumerate(output.roots):
+            if own and number and root.grown:
+                self._grew(sequence, own, root.first.now)
+            self._book_waits(sequence, own, root, selector.speculates(sequence))
+            self._book_pass(sequence, own, root, goes_on)
+            goes_on = goes_on and (own is None or selector.wants_any_drafts)
+        last = output.roots[-1]  # its arrays are those of the sequence now
+        if len(last.done.tokens):
+            self._target.committer.show_tree(sequence, len(last.selected), last.done.accepted)
+        if own and self._draft:
+            if sequence.session is not None and output.grown:
+                self._grew(sequence, own, output.roots[-1].ended)
+            self._draft.sessions.publish(own)
+        self._target.host_seconds += output.seconds - output.pass_seconds
+
+    def _book_waits(
+        self, sequence: Sequence, own: DraftSession | None, root: Root, useful: bool
+    ) -> None:
+        """Learn what the draft's passes took and brought; `useful`: its nodes may run."""
+        selector, counters = self._target.row_selector, self._target.stats.counters
+        if useful:
+            sequence.supplied = root.supplied
+            selector.weigh_again(sequence, *root.first, grows=own is not None)
+        for one in root.draft_passes:
+            assert own is not None
+            assert self._draft is not None
+            self._draft.book(own, one.rows, one.prefill, one.seconds)
+            counters.drafting_seconds += one.seconds
+            if one.sent:
+                self._grew(sequence, own, one.after.now)
+            if useful and selector.wait_policy.ongoing is not None:
+                selector.weigh_again(sequence, *one.after)
+
+    def _grew(self, sequence: Sequence, own: DraftSession, now: float) -> None:
+        own.growths += 1
+        self._target.sessions.book_growth(sequence, now)
+
+    def _book_pass(
+        self, sequence: Sequence, own: DraftSession | None, root: Root, goes_on: bool
+    ) -> None:
+        """Commit what the target's pass wrote; `goes_on`: drafting is as when the run began."""
+        target, done, now = self._target, root.done, root.ended
+        nodes = root.selected
+        selection = target.row_selector.select_again(
+            sequence, nodes, root.live, root.last.value, root.began
+        )
+        rows = sequence.views.rows(1 + len(nodes), sequence.kv.table)
+        in_session = own is not None
+        part = TargetPart(sequence, rows, nodes, root.live, root.first_token, in_session)
+        step = TargetBatch.of([part], [], selection, root.began)
+        sequence.views.recall_sources(*root.sources)
+        if own and self._draft:
+            self._draft.sessions.book_commit(own, len(done.tokens), root.followed, now)
+        tokens = target.committer.book(part, done, step.plain.step, root.began, now)
+        target.committer.stream(now)
+        target.stats.count_step(step, tokens, now, learns=goes_on)
+
+
+def tokens_until_block(sequence: Sequence, max_rows: int) -> int:
+    """Return the committed tokens at which a sequence's block table wants something: a block more
+    for a pass of so many node rows, or to publish one."""
+    kv = sequence.kv
+    tokens = kv.room - max_rows
+    return min(tokens, (kv.published + 1) * BLOCK + 1) if kv.findable else tokens
+
+
+def needs_tokens_alone(sequence: Sequence) -> bool:
+    """True if the sequence's passes need nothing but its tokens, whatever nodes its tree has."""
+    return (
+        sequence.generated > 0
+        and not sequence.needs_prefill
+        and sequence.logits_processor is None
+        and sequence.submit.logprobs is None
+    )
+
+
+class RunSpans:
+    """Spans of one target's steps; call it for each, once it is settled."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._batches = TargetSpans(stats)
+
+    def __call__(
+        self, step: HasParts, output: Any, began: float, ended: float
+    ) -> Iterable[TimelineSpan]:
+        """Return a span for each pass."""
+        if isinstance(step, RootRun):
+            return root_spans(output)
+        assert isinstance(step, TargetBatch)
+        return self._batches(step, output, began, ended)
+
+
+def root_spans(output: RootOutput) -> Iterable[TimelineSpan]:
+    """Return a span for each pass of both roles."""
+    for root in output.roots:
+        for one in root.draft_passes:
+            times = one.began, one.began, one.after.now
+            yield TimelineSpan(DRAFT_LANE, 0, *times, one.rows, prompt_rows=one.prefill)
+        rows, committed = 1 + len(root.selected), 1 + root.done.accepted
+        times = root.began, root.began, root.ended
+        yield TimelineSpan(TARGET_LANE, 0, *times, rows, 0, committed, rows - committed)
