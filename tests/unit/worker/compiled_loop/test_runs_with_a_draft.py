@@ -565,7 +565,7 @@ def test_a_timeline_shows_the_passes_of_both(folder: Path) -> None:
     )
     assert all(one.ended <= other.began for one, other in itertools.pairwise(spans))
     root = output.roots[-1]
-    assert spans[-1].rows == 1 + len(root.selected)
+    assert spans[-1].rows == 1 + root.done.nodes
     assert spans[-1].committed_rows == len(root.done.tokens)
 
 

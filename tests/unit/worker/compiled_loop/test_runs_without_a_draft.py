@@ -335,7 +335,7 @@ def test_text_that_repeats_is_guessed_within_runs_and_stays(folder: Path) -> Non
         each.submit(1, prompt=120, count=150, speculate=each is target)
         while not any(isinstance(message, Finished) for message in each.outbox):
             output = each.step()
-            guesses += sum(len(root.selected) for root in output.roots) if output else 0
+            guesses += sum(root.done.nodes for root in output.roots) if output else 0
     texts = [
         [token for m in one.outbox if isinstance(m, Tokens) for token in m.ids]
         for one in (plainly, target)

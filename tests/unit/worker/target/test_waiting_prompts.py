@@ -53,7 +53,7 @@ class Watched(OneProcess):
         self.serial.settle(step, self.serial.run(step), self.now)
         if isinstance(step, TargetBatch):
             if step.decoding_count and step.prefill_rows:
-                self.nodes.append(sum(len(part.nodes) for part in step.decoding))
+                self.nodes.append(sum(len(part.nodes) for part in step.parts))
                 self.waits.append((before - self.last) / (step.plain.step + step.plain.prefill))
             self.last = self.now
 

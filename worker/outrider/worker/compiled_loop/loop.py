@@ -100,9 +100,7 @@ class RootLog(NamedTuple):
     live: Ids
     """Nodes of the mirror as rows were selected."""
     nodes: Ids
-    """Node rows;"""
-    selected: Ints
-    """[roots, most] their nodes."""
+    """Node rows."""
     first_token: Ids
     """Likeliest token after the root, if its node is among the rows; -1: it is not."""
     accepted: Ids
@@ -144,7 +142,6 @@ class RootLog(NamedTuple):
             ended,
             live,
             nodes,
-            np.zeros((MOST_ROOTS, MAX_NODE_ROWS), np.int32),
             first_token,
             accepted,
             tokens,
@@ -485,7 +482,6 @@ def _verify(tables: RootTables, block_table: Ints, terms: RootTerms, root: int) 
     length = _length(tables)
     count, limit = log.nodes[root], terms.most_tokens - length
     selected = out.candidate[:count].copy()
-    log.selected[root, :count] = selected
     log.live[root] = mirror.numbers[COUNT]
     log.first_token[root] = mirror.nodes.token[selected[0]] if count else -1
     write_rows(tables.tree, selected, block_table)

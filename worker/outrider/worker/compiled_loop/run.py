@@ -20,14 +20,13 @@ from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.messages import TimelineSpan
 from outrider.worker.speculation.wait import WaitPolicy
 from outrider.worker.target.batch import TargetBatch, TargetPart
-from outrider.worker.target.commit import Booked
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import HasParts, TargetScheduler
 from outrider.worker.target.selection import FULL_SHARE, NO_NODES
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.spans import LANE as TARGET_LANE
 from outrider.worker.target.spans import TargetSpans
-from outrider.worker.target.stats import Stats
-from outrider.worker.tree.growth import Ints
+from outrider.worker.target.stats import Stats, StepRecord
 
 FEWEST_ROOTS = 2
 """Of a run: one alone is a step."""
@@ -72,19 +71,11 @@ class Root:
     """As of `Answer`."""
     draft_passes: list[DraftPass]
     began: float
-    """Of the target's pass."""
+    """Time at which the target's pass began."""
     ended: float
-    live: int
-    """Nodes of the mirror as rows were selected."""
-    selected: Ints
-    """int32[rows] nodes."""
-    first_token: int
-    """As of `TargetPart`."""
-    sources: tuple[list[int], list[int]]
-    """Node rows, and those accepted, by what proposed them."""
-    done: Booked
     followed: bool
     """True where the new root was in the draft's tree."""
+    done: PassRecord
 
     @property
     def last(self) -> Weighing:
@@ -247,7 +238,7 @@ class RootPlanner:
             goes_on = goes_on and (own is None or selector.wants_any_drafts)
         last = output.roots[-1]  # its arrays are those of the sequence now
         if len(last.done.tokens):
-            self._target.committer.show_tree(sequence, len(last.selected), last.done.accepted)
+            self._target.committer.show_tree(sequence, last.done.nodes, last.done.accepted)
         if own and self._draft:
             if sequence.session is not None and output.grown:
                 self._grew(sequence, own, output.roots[-1].ended)
@@ -265,7 +256,8 @@ class RootPlanner:
         for one in root.draft_passes:
             assert own is not None
             assert self._draft is not None
-            self._draft.book(own, one.rows, one.prefill, one.seconds)
+            self._draft.count_pass(one.rows, one.prefill, one.seconds)
+            own.count_pass(one.rows)
             counters.drafting_seconds += one.seconds
             if one.sent:
                 self._grew(sequence, own, one.after.now)
@@ -281,18 +273,14 @@ class RootPlanner:
     ) -> None:
         """Commit what the target's pass wrote; `goes_on`: drafting is as when the run began."""
         target, done, now = self._target, root.done, root.ended
-        nodes = root.selected
         selection = target.row_selector.select_again(
-            sequence, nodes, root.live, root.last.value, root.began
+            sequence, done.nodes, done.live, root.last.value, root.began
         )
-        rows = sequence.views.rows(1 + len(nodes), sequence.kv.table)
-        in_session = own is not None
-        part = TargetPart(sequence, rows, nodes, root.live, root.first_token, in_session)
-        step = TargetBatch.of([part], [], selection, root.began)
-        sequence.views.recall_sources(*root.sources)
         if own and self._draft:
-            self._draft.sessions.book_commit(own, len(done.tokens), root.followed, now)
-        tokens = target.committer.book(part, done, step.plain.step, root.began, now)
+            self._draft.sessions.advance(own, len(done.tokens), root.followed, now)
+        expected, plain = selection.expected_seconds, selection.plain
+        step = StepRecord((done,), 1 + done.nodes, 0, expected, plain, root.began)
+        tokens = target.committer.apply(done, plain.step, root.began, now)
         target.committer.stream(now)
         target.stats.count_step(step, tokens, now, learns=goes_on)
 
@@ -337,6 +325,6 @@ def root_spans(output: RootOutput) -> Iterable[TimelineSpan]:
         for one in root.draft_passes:
             times = one.began, one.began, one.after.now
             yield TimelineSpan(DRAFT_LANE, 0, *times, one.rows, prompt_rows=one.prefill)
-        rows, committed = 1 + len(root.selected), 1 + root.done.accepted
+        rows, committed = 1 + root.done.nodes, 1 + root.done.accepted
         times = root.began, root.began, root.ended
         yield TimelineSpan(TARGET_LANE, 0, *times, rows, 0, committed, rows - committed)

@@ -37,11 +37,13 @@ from outrider.worker.compiled_loop.run import (
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, SampledTokens, TargetRunner
 from outrider.worker.model.llama import Llama
+from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.target.batch import TargetBatch
-from outrider.worker.target.commit import Booked
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import HasParts
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.draft_rows import DraftRows
+from outrider.worker.tree.mirror_table import DRAFT
 
 
 class CompiledTarget:
@@ -83,17 +85,17 @@ class CompiledTarget:
                     count, reason = run_roots(tables, table, step.terms, growth, terms)
         finally:
             kv_cache.move_slots(*self._moves.take())  # those that no pass has made
-        roots = [self._root(number) for number in range(count)]
+        roots = [self._root(number, step) for number in range(count)]
         return RootOutput(roots, self._log.grown.item(count), Reason(reason))
 
-    def _root(self, number: int) -> Root:
+    def _root(self, number: int, step: RootRun) -> Root:
         """Return one root of the log."""
         log = self._log
         weighed = [
             Weighing(*pair)
             for pair in zip(log.values[number].tolist(), log.times[number].tolist(), strict=True)
         ]
-        count, tokens = log.passes.item(number), log.tokens.item(number)
+        count = log.passes.item(number)
         draft = log.draft_began, log.draft_rows, log.draft_prefills, log.sent
         passes = zip(
             *(column[number, :count].tolist() for column in draft), weighed[1:], strict=False
@@ -105,17 +107,30 @@ class CompiledTarget:
             draft_passes=[DraftPass(*one) for one in passes],
             began=log.began.item(number),
             ended=log.ended.item(number),
-            live=log.live.item(number),
-            selected=log.selected[number, : log.nodes.item(number)],
-            first_token=log.first_token.item(number),
-            sources=(log.source_rows[number].tolist(), log.source_accepted[number].tolist()),
-            done=Booked(
-                log.committed[number, :tokens],
-                log.accepted.item(number),
-                log.survived.item(number),
-                log.surplus.item(number),
-            ),
             followed=log.followed.item(number),
+            done=self._record(number, step),
+        )
+
+    def _record(self, number: int, step: RootRun) -> PassRecord:
+        """Return what the target's pass did at one root."""
+        log, rows = self._log, self._log.source_rows[number]
+        nodes, tokens = log.nodes.item(number), log.tokens.item(number)
+        in_session = step.drafting is not None
+        return PassRecord(
+            step.part.sequence,
+            1,
+            nodes,
+            log.live.item(number),
+            log.first_token.item(number),
+            in_session,
+            None
+            if rows.item(DRAFT) == nodes
+            else SourceRows(rows.tolist(), log.source_accepted[number].tolist()),
+            log.accepted.item(number),
+            log.committed[number, :tokens],
+            log.survived.item(number),
+            log.surplus.item(number),
+            draft_follows=in_session,
         )
 
     def _tables(self, sequence: Sequence) -> Handle[RootTables]:

@@ -110,10 +110,7 @@ class DraftScheduler:
 
     def settle(self, step: DraftBatch, outputs: Sequence[TopChildren], now: float) -> None:
         """Make nodes of the top children and send them, at once or with those to come."""
-        if not step.prefill:
-            self.pass_seconds.add(now - step.started)
-        self.sessions.counters.passes += 1
-        self.sessions.counters.draft_rows += step.rows.count
+        self.count_pass(step.rows.count, step.prefill, now - step.started)
         for part, output in zip(step.parts, outputs, strict=True):
             self._settle(part, output)
             self._grow(part.session, now)
@@ -137,15 +134,12 @@ class DraftScheduler:
         """Room for the rows of a pass."""
         return self._rows
 
-    def book(self, session: DraftSession, rows: int, prefill: int, seconds: float) -> None:
-        """Count a pass of compiled code over so many rows, those of committed tokens among them."""
+    def count_pass(self, rows: int, prefill: int, seconds: float) -> None:
+        """Count a pass over so many rows, `prefill` of committed tokens among them."""
         if not prefill:
             self.pass_seconds.add(seconds)
         self.sessions.counters.passes += 1
         self.sessions.counters.draft_rows += rows
-        if session.trace is not None:
-            session.trace.passes += 1
-            session.trace.rows += rows
 
     def fail(self, step: DraftBatch, detail: str, now: float) -> None:
         """Close the sessions whose pass could not be run."""
@@ -184,9 +178,7 @@ class DraftScheduler:
 
     def _settle(self, part: DraftPart, output: TopChildren) -> None:
         session, tree = part.session, part.session.tree
-        if session.trace is not None:
-            session.trace.passes += 1
-            session.trace.rows += part.count
+        session.count_pass(part.count)
         if session.needs_prefill:
             tree.mark_prefilled(part.count)
             session.returns = session.returns and session.needs_prefill

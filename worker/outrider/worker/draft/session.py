@@ -155,6 +155,12 @@ class DraftSession:
         passes = lag / seconds + LOOKAHEAD_PASSES
         return min(MAX_NEW_NODES, max(MIN_NEW_NODES, int(self.limits.nodes_ahead / passes)))
 
+    def count_pass(self, rows: int) -> None:
+        """Count a pass with so many of its rows in its trace."""
+        if self.trace is not None:
+            self.trace.passes += 1
+            self.trace.rows += rows
+
 
 class DraftTerms(NamedTuple):
     """Bounds within which a session grows in compiled code."""

@@ -125,21 +125,17 @@ class DraftSessions:
             return False
         reroot = session.tree.commit(message.position, message.tokens)
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
-        session.length += count
+        self.advance(session, count, reroot.fall_in, now)
         if session.rules.adjuster is not None:
             session.rules.adjuster.add_answer(message.tokens)
         if len(reroot.sources):
             self.kv_cache.move(session.block_table, reroot.sources, reroot.destinations)
         self.publish(session)
-        self._count(session, count, reroot.fall_in, now)
         return True
 
-    def book_commit(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
-        """Note a commit of so many tokens that compiled code has made."""
+    def advance(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
+        """Count a commit of so many tokens, which the tree has followed."""
         session.length += count
-        self._count(session, count, fall_in, now)
-
-    def _count(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
         if session.limits.nodes_ahead > 0:  # else it brings all that was committed in a rest
             session.step_seconds.add(now - session.last_commit)
         session.last_commit = now

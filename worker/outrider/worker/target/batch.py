@@ -11,6 +11,7 @@ from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.pass_costs import PlainCost
 from outrider.worker.target.selection import NO_NODES, Selection
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.stats import StepRecord
 from outrider.worker.target.tree_pass import write_rows
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import Paths, paths
@@ -131,9 +132,11 @@ class TargetBatch:
         )
 
     @property
-    def decoding(self) -> tuple[TargetPart, ...]:
-        """The parts past prefill."""
-        return self.parts[: self.decoding_count]
+    def record(self) -> StepRecord:
+        """What it runs."""
+        decoding, rows = self.parts[: self.decoding_count], self.rows.count
+        expected = self.expected_seconds
+        return StepRecord(decoding, rows, self.prefill_rows, expected, self.plain, self.started)
 
     @property
     def prefill_rows(self) -> int:

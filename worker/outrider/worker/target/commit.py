@@ -19,6 +19,7 @@ from outrider.worker.speculation.suffix_automaton import MOST_READ
 from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.finished_answers import keep
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -27,20 +28,6 @@ from outrider.worker.target.tree_pass import read_text, settle
 from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """What a pass committed that compiled code has settled."""
-
-    tokens: Ints
-    """int32[n]; none: no logit was a number."""
-    accepted: int = 0
-    """Node rows."""
-    survived: bool = False
-    """True where the new root was in the mirror."""
-    surplus: float = 0.0
-    """`first_child_surplus`."""
 
 
 @dataclass(slots=True)
@@ -55,65 +42,75 @@ class Committer:
     stats: Stats
     outbox: list[Any]
 
-    def settle(
-        self, part: TargetPart, output: SampledTokens, plain: float, started: float, now: float
-    ) -> int:
-        """Apply a pass to one of its sequences; return the tokens that decoding committed.
+    def settled(self, part: TargetPart, output: SampledTokens, now: float) -> PassRecord | None:
+        """Settle the tree of a sequence after its pass, and move the KV of accepted rows.
 
-        `plain`: seconds of a plain step; `started`: when the pass began.
+        None: the pass was a prefill chunk that is not the last, or the request has ended.
         """
         sequence, sampled = part.sequence, output.tokens
-        sequence.computed += part.rows.count - len(part.nodes)
-        if len(sampled) == 0:  # a prefill chunk that is not the last
+        computed = part.rows.count - len(part.nodes)
+        if len(sampled) == 0:
+            sequence.computed += computed
             sequence.committed_at = now  # the wait for growth counts from here
             if sequence.sources & self.row_selector.local.on:
                 read_text(sequence.tree, sequence.computed, max(MOST_READ, part.rows.count))
             self._publish(sequence)
-            return 0
+            return None
         processor = sequence.logits_processor
         if processor is not None and (failure := processor.failure) is not None:
             detail = f"its form cannot be followed: {failure}"
             self.end(sequence, Finish.GRAMMAR_FAILED, now, detail)
-            return 0
-        accepted_count, count, survived, surplus = settle(
-            sequence.tree, part.nodes, sampled, sequence.remaining
+            return None
+        found = settle(sequence.tree, part.nodes, sampled, sequence.remaining)
+        accepted_count, count, survived, surplus = found
+        views, nodes = sequence.views, len(part.nodes)
+        tokens, accepted = views.committed(count), views.accepted(accepted_count)
+        if count:
+            if (most := sequence.submit.logprobs) is not None:
+                sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
+            if accepted_count:
+                self._move_accepted(sequence, accepted)
+            self.show_tree(sequence, nodes, accepted_count)
+        return PassRecord(
+            sequence,
+            computed,
+            nodes,
+            part.live,
+            part.first_token,
+            part.in_session,
+            None if views.rows_of_draft == nodes else views.sources,
+            accepted_count,
+            tokens,
+            survived,
+            surplus,
         )
+
+    def apply(self, record: PassRecord, plain: float, started: float, now: float) -> int:
+        """Apply a pass to its sequence; return the tokens that decoding committed.
+
+        `plain`: seconds of a plain step; `started`: when the pass began.
+        """
+        sequence, tokens, count = record.sequence, record.tokens, len(record.tokens)
+        sequence.computed += record.computed + record.accepted
         if count == 0:
             self.end(sequence, Finish.FAILED, now, NO_NUMBER)
             return 0
-        tokens = sequence.views.committed(count)
-        self.row_selector.scale.learn(surplus)
-        if (most := sequence.submit.logprobs) is not None:
-            accepted = sequence.views.accepted(accepted_count)
-            sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
-        if accepted_count:
-            self._move_accepted(sequence, sequence.views.accepted(accepted_count))
-        self.show_tree(sequence, len(part.nodes), accepted_count)
+        self.row_selector.scale.learn(record.surplus)
         ids = tokens.tolist()
         decoded = count if sequence.generated > 0 else 0  # the first token is prefill's
         if decoded:
-            self.stats.count_pass(part, accepted_count, hit=part.first_token == ids[0])
+            self.stats.count_pass(record, hit=record.first_token == ids[0])
             self.stats.count_time(sequence, count * plain, started)
-        self._commit(sequence, tokens, ids, survived, now)
+        self.sessions.commit(sequence, sequence.position, tokens, now, record.draft_follows)
+        sequence.take(ids, sequence.generated == 0, now)
+        self.stats.counters.generation_tokens += count
+        sequence.append(tokens, record.survived, now)
+        self._publish(sequence)
+        if ids[-1] in sequence.submit.end_ids:
+            self.end(sequence, Finish.STOP, now)
+        elif sequence.remaining <= 0:
+            self.end(sequence, Finish.LENGTH, now)
         return decoded
-
-    def book(self, part: TargetPart, done: Booked, plain: float, started: float, now: float) -> int:
-        """Do what `settle` does for a pass that compiled code has settled: what is left of it.
-
-        Its draft, if there is one, has the tokens already.
-        """
-        sequence, count = part.sequence, len(done.tokens)
-        sequence.computed += 1 + done.accepted
-        if count == 0:
-            self.end(sequence, Finish.FAILED, now, NO_NUMBER)
-            return 0
-        self.row_selector.scale.learn(done.surplus)
-        ids = done.tokens.tolist()
-        self.stats.count_pass(part, done.accepted, hit=part.first_token == ids[0])
-        self.stats.count_time(sequence, count * plain, started)
-        self.sessions.book_commit(sequence, count, now)
-        self._take(sequence, done.tokens, ids, done.survived, now)
-        return count
 
     def show_tree(self, sequence: Sequence, nodes: int, accepted: int) -> None:
         """Have the client sent the tree of the last pass, if it wants it and there was one."""
@@ -148,31 +145,10 @@ class Committer:
             self.kv_cache.move(
                 sequence.kv, sources, np.arange(first, first + count, dtype=np.int32)
             )
-        sequence.computed += count
 
     def _publish(self, sequence: Sequence) -> None:
         """Let later requests find the KV of full blocks."""
         self.kv_cache.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
-
-    def _commit(
-        self, sequence: Sequence, tokens: Ints, ids: list[int], survived: bool, now: float
-    ) -> None:
-        """Send tokens to draft and client, and end the sequence if it is done; `ids` are those."""
-        self.sessions.commit(sequence, sequence.position, tokens, now)
-        self._take(sequence, tokens, ids, survived, now)
-
-    def _take(
-        self, sequence: Sequence, tokens: Ints, ids: list[int], survived: bool, now: float
-    ) -> None:
-        """Send tokens to the client, and end the sequence if it is done."""
-        sequence.take(ids, sequence.generated == 0, now)
-        self.stats.counters.generation_tokens += len(ids)
-        sequence.append(tokens, survived, now)
-        self._publish(sequence)
-        if ids[-1] in sequence.submit.end_ids:
-            self.end(sequence, Finish.STOP, now)
-        elif sequence.remaining <= 0:
-            self.end(sequence, Finish.LENGTH, now)
 
 
 def token_logprobs(

@@ -13,6 +13,7 @@ from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import PassTree
 from outrider.worker.model.rows import Rows
+from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.planner import Candidates
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror_table import DRAFT
@@ -130,20 +131,9 @@ class PassViews:
         return int(self._source_rows[DRAFT])
 
     @property
-    def source_rows(self) -> list[int]:
-        """Node rows of the last pass by what proposed them, in the order of `SOURCES`."""
-        rows: list[int] = self._source_rows.tolist()
-        return rows
-
-    @property
-    def source_accepted(self) -> list[int]:
-        """Of them, those accepted."""
-        accepted: list[int] = self._arrays.source_accepted.tolist()
-        return accepted
-
-    def recall_sources(self, rows: list[int], accepted: list[int]) -> None:
-        """Put back those of a pass that others of the same sequence have followed."""
-        self._arrays.source_rows[:], self._arrays.source_accepted[:] = rows, accepted
+    def sources(self) -> SourceRows:
+        """Node rows of the last pass by what proposed them."""
+        return SourceRows(self._source_rows.tolist(), self._arrays.source_accepted.tolist())
 
     def _view(self, count: int, table: Ints) -> Rows:
         a = self._arrays

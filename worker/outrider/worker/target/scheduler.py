@@ -168,9 +168,11 @@ class TargetScheduler:
             return
         tokens = 0
         for part, output in zip(step.parts, outputs, strict=True):
-            tokens += self.committer.settle(part, output, step.plain.step, step.started, now)
+            record = self.committer.settled(part, output, now)
+            if record is not None:
+                tokens += self.committer.apply(record, step.plain.step, step.started, now)
         self.committer.stream(now)
-        self.stats.count_step(step, tokens, now)
+        self.stats.count_step(step.record, tokens, now)
 
     def fail(self, step: HasParts, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""

@@ -219,15 +219,15 @@ class RowSelector(DraftSwitch):
             policy.should_wait([root], value, self.planner.rate, since, now)
 
     def select_again(
-        self, sequence: Sequence, nodes: Ints, live: int, value: float, now: float
+        self, sequence: Sequence, rows: int, live: int, value: float, now: float
     ) -> Selection:
-        """Return the selection of a run among `live` nodes, whose step was worth `value`, and end
-        its wait."""
+        """Return the times of a step of a run that took so many of `live` nodes and was worth
+        `value`, and end its wait."""
         costs = self._cost_now(sequence)
-        self.planner.choice = choice_of(live if self.speculates(sequence) else 0, len(nodes))
+        self.planner.choice = choice_of(live if self.speculates(sequence) else 0, rows)
         policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
         policy.cut(*root, value, self.planner.rate, now)
-        return Selection([nodes], costs.scaled.item(len(nodes)), costs.plain)
+        return Selection([], costs.scaled.item(rows), costs.plain)
 
     def _hunt(self, sequence: Sequence, costs: PassCosts) -> Hunt:
         """Return what local sources may add to a sequence's tree, and what pays at these costs."""

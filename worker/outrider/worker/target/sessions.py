@@ -127,24 +127,22 @@ class TargetSessions(Generic[Control]):
             self._limit(sequence, sequence.session, now)
 
     def commit(
-        self, sequence: DraftedSequence, position: int, tokens: NDArray[np.int32], now: float
+        self,
+        sequence: DraftedSequence,
+        position: int,
+        tokens: NDArray[np.int32],
+        now: float,
+        follows: bool = False,
     ) -> None:
-        """Send the draft the tokens that follow the root at `position`, a copy of them.
+        """Send the draft the tokens after the root at `position`, unless it `follows` by itself.
 
         A draft that rests is sent nothing: it gets all of them once it is to grow again.
         """
         session = sequence.session
         if session is not None and session.nodes_ahead > 0:
             session.told = position + len(tokens)
-            self.send(session.link, Commit(session.number, position, tokens.copy()))
-            if session.asked is None:
-                session.asked = (session.told, now)
-
-    def book_commit(self, sequence: DraftedSequence, count: int, now: float) -> None:
-        """Note a commit of so many tokens that the draft knows already."""
-        session = sequence.session
-        if session is not None:
-            session.told = sequence.position + count
+            if not follows:
+                self.send(session.link, Commit(session.number, position, tokens.copy()))
             if session.asked is None:
                 session.asked = (session.told, now)
 

@@ -6,8 +6,9 @@ at the same number of sequences, divided by the seconds spent.
 
 import bisect
 import logging
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from outrider.contract.counters import (
     GROWTH_LATENCY_BOUNDS,
@@ -20,7 +21,8 @@ from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish
 from outrider.worker.speculation.local_sources import NO_ROWS, NOTHING_LENT, Lent, SourceRows
-from outrider.worker.target.batch import TargetBatch, TargetPart
+from outrider.worker.target.pass_costs import PlainCost
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.mirror import DRAFT
@@ -62,6 +64,30 @@ class GrowthLatencies:
         """Count one."""
         self.counts[bisect.bisect_left(GROWTH_LATENCY_BOUNDS, seconds)] += 1
         self.seconds += seconds
+
+
+class Decoding(Protocol):
+    """One sequence that decodes in a step."""
+
+    @property
+    def sequence(self) -> Sequence: ...
+    @property
+    def in_session(self) -> bool: ...
+
+
+class StepRecord(NamedTuple):
+    """What one step ran over all its sequences."""
+
+    decoding: SequenceOf[Decoding]
+    rows: int
+    """Rows of its pass."""
+    prefill_rows: int
+    """Rows of prefill chunks among them."""
+    expected_seconds: float
+    """Seconds of its pass by the step costs."""
+    plain: PlainCost
+    """Cost of the step without nodes."""
+    started: float
 
 
 class StepTimes(NamedTuple):
@@ -106,17 +132,15 @@ class Stats:
         self.counters.prompt_tokens += tokens
         self.counters.cached_prompt_tokens += cached
 
-    def count_pass(self, part: TargetPart, accepted: int, hit: bool) -> None:
-        """Count one sequence's verify pass, which accepted so many of its rows.
-
-        `hit`: the likeliest token after the root was sampled there.
-        """
-        submit, usage, counters = part.sequence.submit, part.sequence.usage, self.counters
-        rows, guessed, selector = len(part.nodes), part.first_token >= 0, self.row_selector
+    def count_pass(self, record: PassRecord, hit: bool) -> None:
+        """Count a pass; `hit`: the likeliest token after the root was sampled there."""
+        sequence, counters, selector = record.sequence, self.counters, self.row_selector
+        submit, usage = sequence.submit, sequence.usage
+        rows, accepted, guessed = record.nodes, record.accepted, record.first_token >= 0
         usage.passes += 1
         usage.draft_rows += rows
         usage.accepted_rows += accepted
-        usage.passes_with_nodes += part.live > 0
+        usage.passes_with_nodes += record.live > 0
         usage.first_guesses += guessed
         usage.first_hits += hit
         counters.passes += 1
@@ -125,9 +149,9 @@ class Stats:
         counters.accepted_rows += accepted
         self.passes_by_accepted[accepted] += 1
         if rows:
-            self._count_sources(part.sequence, rows, accepted)
+            self._count_sources(record)
         counters.drafted_passes += rows > 0
-        counters.blind_passes += part.live == 0 and selector.wants_drafts(submit)
+        counters.blind_passes += record.live == 0 and selector.wants_drafts(submit)
         counters.resting_passes += selector.rests(submit)
         counters.first_guesses += guessed
         counters.first_hits += hit
@@ -141,22 +165,25 @@ class Stats:
         timing.draft_wait_seconds += started - sequence.committed_at
         timing.plain_seconds += plain_seconds * self.row_selector.switch.scale
 
-    def count_step(self, step: TargetBatch, tokens: int, now: float, learns: bool = True) -> None:
+    def count_step(self, step: StepRecord, tokens: int, now: float, learns: bool = True) -> None:
         """Count a step in which decoding committed `tokens` over all sequences.
 
         `learns`: false where it says nothing of the present state of drafting.
         """
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
-        self._count_rows(step)
+        decoding = len(step.decoding)
+        self.last_rows, self.last_node_rows = step.rows, step.rows - step.prefill_rows - decoding
+        self.counters.steps += 1
+        self.counters.step_rows += step.rows
         sources, self._step = self._step, NO_ROWS
         if sources is not NO_ROWS:
             sources = sources._replace(total=self.last_node_rows)
-        if step.decoding_count == 0:
+        if decoding == 0:
             return
         selector, spent = self.row_selector, now - began
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
-        each = step.plain.step / step.decoding_count
+        each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
         if selector.local.wanted:
             selector.observe_sources(sources, each, spent, now)
@@ -172,7 +199,7 @@ class Stats:
             self.counters.local_plain_seconds += lent.plain * self.row_selector.switch.scale
             self.counters.local_spent_seconds += lent.spent
 
-    def _learn(self, step: TargetBatch, times: StepTimes) -> None:
+    def _learn(self, step: StepRecord, times: StepTimes) -> None:
         """Let the selector learn what a step brought and took."""
         selector, (tokens, plain, spent, now) = self.row_selector, times
         expected, forward = step.expected_seconds, now - step.started
@@ -188,26 +215,18 @@ class Stats:
         """Note that a step has failed: no `count_step` follows its `count_pass`."""
         self._step = NO_ROWS
 
-    def _count_sources(self, sequence: Sequence, rows: int, accepted: int) -> None:
+    def _count_sources(self, record: PassRecord) -> None:
         """Count the node rows of a pass by what proposed them."""
-        views = sequence.views
-        if not self.row_selector.local.wanted or views.rows_of_draft == rows:
-            self.source_rows[DRAFT] += rows
-            self.source_accepted[DRAFT] += accepted
+        if (found := record.sources) is None:
+            self.source_rows[DRAFT] += record.nodes
+            self.source_accepted[DRAFT] += record.accepted
             return
-        found = SourceRows(views.source_rows, views.source_accepted)
         self.source_rows = sums(self.source_rows, found.rows)
         self.source_accepted = sums(self.source_accepted, found.accepted)
         before = self._step
         self._step = SourceRows(
             sums(before.rows, found.rows), sums(before.accepted, found.accepted)
         )
-
-    def _count_rows(self, step: TargetBatch) -> None:
-        rows = self.last_rows = step.rows.count
-        self.last_node_rows = rows - step.prefill_rows - step.decoding_count
-        self.counters.steps += 1
-        self.counters.step_rows += rows
 
     def count_end(self, sequence: Sequence, finish: Finish) -> None:
         """Count a request that ended, and log it."""
@@ -256,6 +275,6 @@ def sums(one: list[int], other: list[int]) -> list[int]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
-def _measures_drafting(part: TargetPart, drafting: bool) -> bool:
+def _measures_drafting(part: Decoding, drafting: bool) -> bool:
     """True if its pass measures the gain of drafting, or of a rest from it."""
     return part.in_session or (part.sequence.submit.speculate and not drafting)
