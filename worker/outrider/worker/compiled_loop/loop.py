@@ -396,7 +396,13 @@ def _draft_pass(
         )
     elif state[NODES] < terms.nodes_ahead:
         draft_table.leaf_rows(
-            growth.tree, growth.rows, own.block_table, terms.published, terms.width, terms.depth
+            growth.tree,
+            growth.rows,
+            own.block_table,
+            terms.published,
+            terms.width,
+            terms.depth,
+            terms.least,
         )
     rows, outputs = out.used[ROWS], out.used[OUTPUTS]
     out.used[ROWS], out.used[OUTPUTS], out.used[TREES] = 0, 0, 0

@@ -108,7 +108,7 @@ def _write(
         elif leaves:
             width = min(session.limits.width, MAX_WIDTH, leaves)
             count = outputs = session.tree.expand(
-                rows, session.block_table, width, session.depth_limit
+                rows, session.block_table, width, session.depth_limit, session.least_score
             )
             leaves -= count
         else:

@@ -122,6 +122,7 @@ class DraftScheduler:
             nodes_ahead=session.limits.nodes_ahead,
             width=min(session.limits.width, MAX_WIDTH, self._most.leaves),
             depth=session.depth_limit,
+            least=session.least_score,
             max_new_nodes=session.max_new_nodes(self.pass_seconds.value),
             prefill_rows=self._most.prefill,
             room=block_table.room,

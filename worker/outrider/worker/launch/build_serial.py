@@ -27,6 +27,7 @@ from outrider.worker.launch.serial import (
     SerialScheduler,
     SerialSpans,
     chunk_rows,
+    row_seconds,
 )
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.link.handshake import agreed_between
@@ -70,6 +71,7 @@ def build_serial(
             link,
             allowed,
             chunk_rows(draft.costs, loaded.costs),
+            row_seconds(draft.costs),
         )
         let_roots_run(serial, target_runner, draft_runner, draft)
         return serial

@@ -7,6 +7,7 @@ one whose link is down. `draft.placement: Colocated` means this. Leaves loading 
 lending to `memory_lender`.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -68,6 +69,7 @@ class SerialScheduler:
         link: LoopbackLink,
         allowed: NDArray[np.bool_],
         chunk_rows: int = MIN_CHUNK_ROWS,
+        row_seconds: float = 0.0,
     ) -> None:
         """`allowed` [the target's vocabulary]: ids on which both tokenizers agree; `chunk_rows`:
         most rows of a chunk of catching up."""
@@ -78,6 +80,7 @@ class SerialScheduler:
         self._link = link
         self.outbox = target.outbox
         self._chunk_rows = chunk_rows
+        self._row_seconds = row_seconds
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False
@@ -111,6 +114,9 @@ class SerialScheduler:
         self.deliver(now)
         if self.target.row_selector.behind:
             self._let_opened_catch_up()
+        least = self._least_score()
+        for own in self.draft.sessions.live.values():
+            own.least_score = least
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
@@ -124,6 +130,12 @@ class SerialScheduler:
         if draft_step is not None:
             return draft_step
         return self.target.next(now, may_wait=False)
+
+    def _least_score(self) -> float:
+        """Return the log-probability from which on a leaf is worth a row of both models."""
+        selector = self.target.row_selector
+        price = selector.planner.rate * (self._row_seconds + selector.row_seconds)
+        return math.log(min(1.0, max(price, 1e-6)))
 
     def _run(self, runs: RootPlanner, now: float) -> RootRun | None:
         """Return a run of roots, if nothing else is to be done first."""
@@ -257,6 +269,11 @@ class SerialSpans:
         if isinstance(step, DraftBatch):
             return draft_spans(step, output, began, ended)
         return self._target(step, output, began, ended)
+
+
+def row_seconds(draft: StepCosts) -> float:
+    """Return what a further row adds to a short pass of the draft."""
+    return (draft.seconds(8, 128) - draft.seconds(1, 128)) / 7
 
 
 def chunk_rows(draft: StepCosts, target: StepCosts, most: int = PREFILL_ROWS) -> int:

@@ -115,6 +115,13 @@ class RowSelector(DraftSwitch):
         )
 
     @property
+    def row_seconds(self) -> float:
+        """Seconds that a node row adds to a pass like the last, on average over the first few."""
+        scaled = self._costs.scaled
+        few = min(8, len(scaled) - 1)
+        return float(scaled[few] - scaled[0]) / few if few > 0 else 0.0
+
+    @property
     def costs(self) -> StepCosts:
         """Step costs of the target."""
         return self.pass_costs.costs

@@ -6,6 +6,7 @@ behind the root.
 """
 
 from dataclasses import dataclass
+import math
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,21 @@ class DraftTree:
         """
         return bool(draft_table.has_leaves(self._tree, depth_limit))
 
-    def expand(self, rows: DraftRows, block_table: BlockTable, width: int, depth_limit: int) -> int:
-        """Write rows of up to `width` best leaves, best first; return their number."""
+    def expand(
+        self,
+        rows: DraftRows,
+        block_table: BlockTable,
+        width: int,
+        depth_limit: int,
+        least: float = -math.inf,
+    ) -> int:
+        """Write rows of up to `width` best leaves, best first; return their number.
+
+        After the best one, those with a score below `least` are left out.
+        """
         table, published = block_table.table, block_table.published
         found: int = draft_table.leaf_rows(
-            self._tree, rows.handle, table, published, width, depth_limit
+            self._tree, rows.handle, table, published, width, depth_limit, least
         )
         return found
 

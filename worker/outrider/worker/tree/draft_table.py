@@ -117,10 +117,11 @@ def leaf_rows(
     published: int,
     width: int,
     depth_limit: int,
+    least: float,
 ) -> int:
     """Write rows of up to `width` best leaves, best first; return their number.
 
-    Their KV goes behind that of the root and of the nodes that have KV already.
+    After the best one, those with a score below `least` are left out. Their KV goes behind that of the root and of the nodes that have KV already.
     """
     nodes, _, state, end_tokens = tree.value
     out = rows.value
@@ -133,6 +134,8 @@ def leaf_rows(
             free += 1
         elif nodes.depth[node] < depth_limit and not contains(end_tokens, nodes.token[node]):
             found = _insert(leaves, found, node, nodes.score)
+    while found > 1 and nodes.score[leaves[found - 1]] < least:
+        found -= 1
     for i in range(found):
         leaf, row, output = leaves[i], used[ROWS] + i, used[OUTPUTS] + i
         depth = nodes.depth[leaf]
