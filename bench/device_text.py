@@ -57,7 +57,7 @@ from outrider.worker.launch.build_target import target_scheduler
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.run import run_engine
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Failed, Finished, Submit, Tokens
 from outrider.worker.model.step_timing import measured_costs
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -249,7 +249,7 @@ class Pair:
             self.runners[1],
             link,
             np.ones(vocabulary, np.bool_),
-            chunk_rows(draft.costs, loaded.costs),
+            draft.costs,
         )
 
     def answer(

@@ -23,7 +23,7 @@ from outrider.worker.draft.batch import PassRows
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows, row_seconds
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
 from outrider.worker.model.step_costs import StepCosts
@@ -177,13 +177,8 @@ class Blueprint:
         draft = self._draft_scheduler(SendBuffer(link.send_to_target, coalesce=False))
         draft_runner = SimulatedDraftRunner(_kv_of(draft), self.pair)
         assert self.draft_times is not None
-        assert self.draft is not None
-        most = self.draft.prefill_rows
-        rows = chunk_rows(self.draft_times.costs, self.target_times.costs, most)
-        more = row_seconds(self.draft_times.costs)
-        return SerialScheduler(
-            scheduler, runner, draft, draft_runner, link, self.all_tokens, rows, more
-        )
+        costs = self.draft_times.costs
+        return SerialScheduler(scheduler, runner, draft, draft_runner, link, self.all_tokens, costs)
 
     def _serial_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
         """Return the seconds of passes of both roles, and those beside them."""

@@ -235,6 +235,37 @@ def test_a_draft_inside_its_target_catches_up_in_chunks_as_the_product_does(
     assert asked == {rows}
 
 
+@pytest.mark.parametrize(("streams", "least"), [(1, 1.3), (2, 1.15), (4, 1.0)])
+def test_a_draft_inside_its_target_that_is_seldom_wrong_pays_for_some_streams_at_once(
+    streams: int, least: float
+) -> None:
+    """Costs of two small models on two processors: a pass of the draft takes a third of the
+    target's, and a further row of either takes time."""
+    target = """
+target:
+  maxRunning: 8
+  costs: {rows: [1, 2, 4, 8, 16, 32], milliseconds: [46, 47, 52, 58, 95, 165]}
+"""
+    draft = """
+draft:
+  placement: Colocated
+  costs: {rows: [1, 2, 4, 8, 16, 32, 64], milliseconds: [17, 17.6, 18.4, 20.5, 30, 52, 98]}
+"""
+    traffic = f"""
+pair: {{hitRate: 0.9}}
+traffic: {{concurrency: {streams}, promptTokens: {{mean: 60}}, answerTokens: {{mean: 200}}}}
+"""
+    written = []
+    for mode in ("Disabled", "Static"):
+        described = simulation(
+            target, draft, traffic, f"speculation: {{mode: {mode}}}\n", seconds=60
+        )
+        (worker,) = run(described).cell.targets
+        written.append(worker.scheduler.stats.counters.generation_tokens)
+    plain, drafted = written
+    assert drafted > least * plain
+
+
 def test_the_way_through_the_server_takes_its_time_and_the_engine_no_more() -> None:
     far = TARGET + "  serverMicroseconds: 50000\n"
     (near_answer,), (answer,) = (

@@ -123,6 +123,31 @@ def test_a_smaller_batch_does_not_start_with_the_times_of_a_larger_one() -> None
     assert (alone.latency, alone.period) == (fresh.latency, fresh.period)
 
 
+def test_a_larger_batch_begins_with_what_growth_has_brought_and_without_trials() -> None:
+    by_batch = WaitPolicyByBatch(WaitPolicy.serial)
+    alone = by_batch.of(1, 1.0)
+    for _ in range(50):
+        alone.saw_value(False, 1, 0.25)
+    alone.timed = True
+    more = by_batch.of(8, 2.0)
+    assert more.fresh.value.tolist() == alone.fresh.value.tolist()
+    assert alone.fresh.seen[1] == 50 > more.fresh.seen[1] > 0
+    assert more.trials == 0 < alone.trials
+
+
+def test_known_step_costs_are_the_first_times_and_bound_later_ones() -> None:
+    by_batch = WaitPolicyByBatch(WaitPolicy.serial, growth_seconds=lambda count: 0.01 * count)
+    policy = by_batch.of(4, 1.0)
+    policy.trials = 0
+    assert (policy.latency, policy.period) == (0.04, 0.04)
+    for _ in range(50):
+        policy.saw_latency(1.0)  # prompts were computed in these passes
+    roots, value = [(False, 0)] * 4, 0.0
+    assert policy.should_wait(roots, value, rate=15.0, since_commit=0.0, now=2.0)
+    policy.stop(0.0, 15.0, 3.0)
+    assert policy.realised_gain > -1.0, "and what they took is no loss by the wait"
+
+
 class Slow(OneProcess):
     """A draft that is worth a wait for one sequence, and not for eight."""
 

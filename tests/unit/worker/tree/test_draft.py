@@ -111,6 +111,17 @@ def test_nothing_grows_below_an_end_token() -> None:
     assert leaves(tree, 8, 8) == [1]
 
 
+@pytest.mark.parametrize(("least", "found"), [(-0.4, [0]), (-1.0, [0]), (-1.5, [0, 1])])
+def test_the_best_leaf_is_expanded_and_others_from_a_score_on(
+    least: float, found: list[int]
+) -> None:
+    tree, rows = DraftTree(1), DraftRows(64, 16)
+    expand(tree, ints(ROOT), (5, -0.5), (6, -1.5))
+    tree.send(64, 8, 8)
+    assert tree.expand(rows, TABLE, 8, 8, least) == len(found)
+    assert rows.take().leaf.tolist() == found
+
+
 def test_rows_see_their_ancestors_slots() -> None:
     rows = leaf_rows(grown(), 2, 8)
     assert rows.slot.tolist() == rows.offset.tolist() == [11, 12]

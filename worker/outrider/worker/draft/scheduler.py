@@ -131,6 +131,11 @@ class DraftScheduler:
         )
 
     @property
+    def most_rows(self) -> PassRows:
+        """Most rows of a pass."""
+        return self._most
+
+    @property
     def rows(self) -> DraftRows:
         """Room for the rows of a pass."""
         return self._rows

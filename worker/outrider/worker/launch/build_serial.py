@@ -26,8 +26,6 @@ from outrider.worker.launch.serial import (
     LoopbackLink,
     SerialScheduler,
     SerialSpans,
-    chunk_rows,
-    row_seconds,
 )
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.link.handshake import agreed_between
@@ -70,8 +68,7 @@ def build_serial(
             draft_runner,
             link,
             allowed,
-            chunk_rows(draft.costs, loaded.costs),
-            row_seconds(draft.costs),
+            draft.costs,
         )
         let_roots_run(serial, target_runner, draft_runner, draft)
         return serial

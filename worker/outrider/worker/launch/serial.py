@@ -68,19 +68,22 @@ class SerialScheduler:
         draft_runner: Runner[DraftBatch, list[TopChildren]],
         link: LoopbackLink,
         allowed: NDArray[np.bool_],
-        chunk_rows: int = MIN_CHUNK_ROWS,
-        row_seconds: float = 0.0,
+        costs: StepCosts | None = None,
     ) -> None:
-        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree; `chunk_rows`:
-        most rows of a chunk of catching up."""
+        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree; `costs`: the
+        draft's step costs, None: not known."""
         self.target = target
         self.draft = draft
         self._target_runner = target_runner
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        self._chunk_rows = chunk_rows
-        self._row_seconds = row_seconds
+        selector = target.row_selector
+        self._chunk_rows, self._row_seconds = MIN_CHUNK_ROWS, 0.0
+        if costs is not None:
+            self._chunk_rows = chunk_rows(costs, selector.costs, draft.most_rows.prefill)
+            self._row_seconds = row_seconds(costs)
+            selector.wait_policy.growth_seconds = lambda count: costs.seconds(2 * count, 128, count)
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False

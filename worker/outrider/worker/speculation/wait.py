@@ -53,6 +53,11 @@ FURTHER_EVERY = 16
 """With a serial draft one root of so many is waited at for one growth more than expectation says:
 what a second growth brings is seen only then. Where it is not worth it, a pass of the draft in 16
 of the target's is lost, under 1 % of the time for the demo's pair."""
+TRUSTED = 1.5
+"""Factor by which times may differ from step costs: those of passes that had prompts beside them do
+by more, and would let no wait happen that corrects them."""
+INHERITED = 8.0
+"""Observations at another batch size that a new one begins with."""
 MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
@@ -72,6 +77,8 @@ class Wait:
     """λ, in tokens per second."""
     predicted: float
     """Gain, in tokens."""
+    growths: int = 0
+    """Growths so far."""
 
 
 @dataclass(slots=True)
@@ -102,6 +109,8 @@ class WaitPolicy:
     """From a commit to the first growth that knows it, in seconds."""
     period: float = 0.001
     """Between two growths, in seconds."""
+    growth_seconds: float = 0.0
+    """Seconds of a growth by the draft's step costs; 0: not known."""
     timed: bool = False
     """True once a latency was seen."""
     seconds: float = 0.0
@@ -144,6 +153,13 @@ class WaitPolicy:
         self.spare *= count
         self.trial_share *= count
         return self
+
+    def begin_as(self, other: "WaitPolicy") -> None:
+        """Take over what growth has brought and taken at another batch size, instead of trials."""
+        self.latency, self.period = other.latency, other.period
+        for own, known in ((self.fresh, other.fresh), (self.supplied, other.supplied)):
+            own.value[:], own.seen[:] = known.value, np.minimum(known.seen, INHERITED)
+        self.trials = 0
 
     @property
     def ongoing(self) -> Wait | None:
@@ -198,6 +214,8 @@ class WaitPolicy:
         if growths == 0:
             least = self.period if self.looks_further else 0.5 * self.period
             seconds = max(self.latency - since_commit, least)
+        if self.growth_seconds:
+            seconds = min(seconds, TRUSTED * self.growth_seconds)
         gain = sum(self._next(*root) for root in roots) - rate * seconds
         if not self._begins_or_goes_on(gain, growths):
             if self._wanted == 0:
@@ -208,6 +226,7 @@ class WaitPolicy:
             until = now + min(MAX_SECONDS, MAX_OVERTIME * seconds)
             self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
         self._wait.latest = value
+        self._wait.growths += 1
         return True
 
     @property
@@ -236,6 +255,9 @@ class WaitPolicy:
         if self._wait is None:
             return
         waited = now - self._wait.since
+        if self.growth_seconds:  # prompts that the draft had to compute are no loss by the wait
+            most = TRUSTED * self.growth_seconds * max(1, self._wait.growths)
+            waited = min(waited, most)
         brought = value - self._wait.value - rate * waited
         self.seconds += waited
         self.predicted_gain += self._wait.predicted
@@ -305,6 +327,8 @@ class WaitPolicyByBatch:
 
     start: Callable[[], WaitPolicy] = WaitPolicy
     """Makes the policy of a batch size that is new."""
+    growth_seconds: Callable[[int], float] | None = None
+    """Seconds of a growth of so many sequences by the draft's step costs; None: not known."""
     present: WaitPolicy = field(init=False)
     """Of the last step that was planned; before the first one: a policy that has seen nothing."""
     _sequences: int = 0
@@ -352,17 +376,22 @@ class WaitPolicyByBatch:
     def _at(self, size: int) -> WaitPolicy:
         """Return the policy of one batch size, made the first time.
 
-        Its times start from the nearest smaller size: growth takes as long at least. Not from a
-        larger one: a serial draft's times that are too long let no wait happen that would correct
-        them.
+        It begins with what the nearest smaller size has learnt. Its times begin as the draft's step
+        costs say, if these are known: growth takes as long at least as at a smaller size. It takes
+        over nothing of a larger size: values that are too low, or times that are too long, let no
+        wait happen that would correct them.
         """
-        if size not in self._by_batch:
-            made = self._by_batch[size] = self.start().for_sequences(1 << size)
-            smaller = [at for at, known in self._by_batch.items() if known.timed and at < size]
-            if smaller:
-                nearest = self._by_batch[max(smaller)]
-                made.latency, made.period = nearest.latency, nearest.period
-        return self._by_batch[size]
+        if size in self._by_batch:
+            return self._by_batch[size]
+        made = self.start().for_sequences(1 << size)
+        smaller = [at for at, known in self._by_batch.items() if known.timed and at < size]
+        if smaller:
+            made.begin_as(self._by_batch[max(smaller)])
+        if self.growth_seconds is not None:
+            made.growth_seconds = self.growth_seconds(1 << size)
+            made.latency = made.period = made.growth_seconds
+        self._by_batch[size] = made
+        return made
 
 
 def _mean_time(mean: float, seconds: float) -> float:

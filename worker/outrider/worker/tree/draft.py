@@ -5,8 +5,8 @@ offsets in the session's block table: committed position p lives at slot p, expa
 behind the root.
 """
 
-from dataclasses import dataclass
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np

@@ -121,7 +121,8 @@ def leaf_rows(
 ) -> int:
     """Write rows of up to `width` best leaves, best first; return their number.
 
-    After the best one, those with a score below `least` are left out. Their KV goes behind that of the root and of the nodes that have KV already.
+    After the best one, those with a score below `least` are left out. Their KV goes behind that of
+    the root and of the nodes that have KV already.
     """
     nodes, _, state, end_tokens = tree.value
     out = rows.value
