@@ -401,7 +401,7 @@ class DirectLinkUp:
 
     up: LinkUp
     direct: Any
-    """A `link.direct.DirectLink`; the transport's from now on."""
+    """A `link.shared_memory.SharedMemoryLink`; the transport's from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ starts a fresh one.
 import abc
 import asyncio
 import logging
+import math
+import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.worker.engine.heartbeat import Heartbeat
-from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Alive,
@@ -37,6 +38,7 @@ from outrider.worker.messages import (
     StageGroupState,
     Submit,
     Timeline,
+    Timing,
     Tokens,
     ToPeer,
 )
@@ -45,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 Event = Tokens | Finished
 GONE = "the engine is gone; this worker is stopping"
+MIN_SECONDS, MAX_SECONDS = 1, 60
+WINDOW = 32
+"""Requests that the mean is taken over: enough to even out lengths, few enough to follow a load."""
 
 
 def _ignore(message: object) -> None:
@@ -68,6 +73,29 @@ class Listeners:
     on_peer: Callable[[Sequence[ToPeer | DirectLinkLost]], None] = _ignore
     """Called with the engine's messages for peers and the links that it has lost, where the server
     has the streams."""
+
+
+@dataclass(slots=True)
+class RetryAfter:
+    """Run times of the latest requests of an engine, by which a refused one is told to return."""
+
+    _seconds: "deque[float]" = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Seconds from the first step to the end of each; pauses between requests do not count."""
+
+    def add(self, timing: Timing) -> None:
+        """Note the end of a request; one that never ran does not count."""
+        if timing.queued_seconds:
+            self._seconds.append(timing.total_seconds - timing.queued_seconds)
+
+    def seconds_until_room(self, waiting: int, running: int) -> int:
+        """Estimate the whole seconds, 1 to 60, until as many requests as wait now have begun.
+
+        Little's law: `running` at once, of `each` seconds, end at the rate of `running / each`.
+        Where none waits, one of those that run has to end. 1 if none has ended yet.
+        """
+        each = statistics.fmean(self._seconds) if self._seconds else 0.0
+        seconds = max(1, waiting) * each / max(1, running)
+        return min(MAX_SECONDS, max(MIN_SECONDS, math.ceil(seconds)))
 
 
 class EngineHandle(abc.ABC):

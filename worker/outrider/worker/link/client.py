@@ -34,7 +34,6 @@ from outrider.worker.link.distributed import LEFT_SECONDS, Carrier
 from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
-from outrider.worker.link.retries import Retries
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
@@ -55,6 +54,12 @@ PAIR = "/outrider.protos.v1.Drafter/Pair"
 HELLO_SECONDS = 10.0
 FALLBACK_SECONDS = 60.0
 """Time for which a direct link that broke goes over gRPC at least."""
+FIRST_SECONDS = 0.1
+LAST_SECONDS = 0.5
+"""A draft that returns is used again within a second, however long it was away. A try costs a
+connection that nobody takes."""
+REFUSED_SECONDS = 10.0
+"""After a refusal, which another try soon would meet again."""
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
@@ -149,7 +154,7 @@ class DraftLinks:
 
     async def _keep(self, link: _Link) -> None:
         """Connect again and again, with back-off, until cancelled; log each reason once."""
-        retries, logged = Retries(), ""
+        pause, logged = 0.0, ""
         while True:
             try:
                 await self._serve(link)
@@ -159,13 +164,14 @@ class DraftLinks:
                 if _broke(error):
                     link.fall_back(error)
             if link.status.state is LinkState.UP:
-                retries, logged = Retries(), ""
+                pause, logged = 0.0, ""
             link.set_state(LinkState.REFUSED if is_refused else LinkState.CONNECTING, why)
             self._report()
             if why != logged:
                 logger.warning("no link to the draft at %s: %s", link.status.address, why)
                 logged = why
-            await asyncio.sleep(retries.pause(is_refused))
+            pause = next_pause(pause, is_refused)
+            await asyncio.sleep(pause)
 
     async def _serve(self, link: _Link) -> None:
         """Run one stream until it ends."""
@@ -350,6 +356,16 @@ async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
         joined.result()
     finally:
         joined.cancel()
+
+
+def next_pause(last: float, refused: bool) -> float:
+    """Return the seconds until the next try; `last`: those before this one, 0 if a link was up.
+
+    A refusal does not lengthen the pauses after it: what refused may be gone.
+    """
+    if refused:
+        return REFUSED_SECONDS
+    return min(2 * last, LAST_SECONDS) if 0 < last < REFUSED_SECONDS else FIRST_SECONDS
 
 
 def reason(error: Exception) -> str:

@@ -38,7 +38,11 @@ BELL_BYTES = 4096
 
 @dataclass(slots=True)
 class SharedMemoryLink:
-    """One end of a link, a `DirectLink`; for the engine's thread alone."""
+    """One end of a link, for the engine's thread alone; a method that raises has ended it.
+
+    Raises `LinkBroken` if its bytes cannot be trusted, `ProtocolViolation` if the peer broke the
+    rules, and `PeerLeft` if it has left; nothing but `close` may be called then.
+    """
 
     link: int
     ring: Ring
@@ -53,7 +57,7 @@ class SharedMemoryLink:
     _looked_at: float = 0.0
 
     def send(self, messages: Sequence[Any]) -> None:
-        """Write messages; keep what has no room, up to `max_unread` bytes."""
+        """Write messages; keep what has no room, up to `max_unread` bytes; never wait."""
         records = written(messages, self.writer, time.monotonic())
         count = 0 if self._unsent else self.ring.write(records)
         if count < len(records):

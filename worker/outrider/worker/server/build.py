@@ -25,8 +25,7 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
-from outrider.worker.api.http import page
-from outrider.worker.api.http.app import draft_application, target_application
+from outrider.worker.api.http.app import draft_application, page_routes, target_application
 from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference, RequestLimits
@@ -311,7 +310,7 @@ def build_http(
     if inference is None:
         app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
-        open_routes = (*more, *page.routes(os.environ))
+        open_routes = (*more, *page_routes(os.environ))
         app = target_application(inference, ports.keys, open_routes, own_names(settings))
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)

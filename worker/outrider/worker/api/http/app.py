@@ -3,17 +3,20 @@
 Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai, health
 from outrider.worker.api.http.disconnect import ClientGone
@@ -34,6 +37,20 @@ from outrider.worker.errors import UnknownModel, WorkerError
 NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
 """Status of a response that no client reads; logs of other servers use it too."""
+FILES = Path(__file__).with_name("page_files")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy: nothing from elsewhere, and nothing inline."""
+HEADERS = MappingProxyType(
+    {
+        "Content-Security-Policy": POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+)
 
 
 def target_application(
@@ -125,3 +142,19 @@ class Api:
 async def handle_client_gone(request: Request, error: Exception) -> Response:
     """Return a response that no client reads."""
     return Response(status_code=CLIENT_GONE)
+
+
+def page_routes(environment: Mapping[str, str]) -> tuple[Route, ...]:
+    """Return the routes of the page at `/`, a chat and live figures in files that need no key; none
+    where the environment asks for no page."""
+    if environment.get(ENV_PAGE) != "1":
+        return ()
+    files = (Route(f"/page/{file.name}", _sender(file)) for file in sorted(FILES.iterdir()))
+    return (Route("/", _sender(FILES / "index.html")), *files)
+
+
+def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    async def send(request: Request) -> Response:
+        return FileResponse(file, headers=HEADERS)
+
+    return send

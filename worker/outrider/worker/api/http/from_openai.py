@@ -6,13 +6,12 @@ The one place that knows OpenAI's defaults, which are not those of the gRPC API.
 import dataclasses
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
-from outrider.worker.api.http.forced_calls import schema_of_calls
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat, Prompt
@@ -176,3 +175,37 @@ def _turn(message: schemas.ChatMessage) -> HttpTurn:
         tool_call_id=message.tool_call_id or "",
         name=message.name or "",
     )
+
+
+def schema_of_calls(functions: Sequence[tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:
+    """Return the schema of a call of one of the functions, of which there is at least one.
+
+    Each is its name, which no other has, and the schema of its parameters; None: any object. Where
+    these have references they get an `$id` of their own, so that what they name stays what it was.
+    """
+    shared: dict[str, Any] = {}
+    calls = []
+    for number, (name, parameters) in enumerate(functions):
+        arguments: Mapping[str, Any] = parameters or {"type": "object"}
+        if '"$ref"' in json.dumps(arguments):
+            named = _named(arguments, f"https://tools.invalid/{number}/")
+            shared[name], arguments = named, {"$ref": named["$id"]}
+        calls.append(_call(name, arguments))
+    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return schema | ({"$defs": shared} if shared else {})
+
+
+def _named(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a schema with an `$id`: its own, where that is more than an anchor."""
+    own = schema.get("$id")
+    is_name = isinstance(own, str) and own.partition("#")[0]
+    return {**schema, "$id": own if is_name else name}
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
