@@ -22,6 +22,7 @@ from outrider.worker.gpu.input_layout import Field, InputLayout, layout
 from outrider.worker.gpu.transfers import Transfers, copies_for
 from outrider.worker.kv.block_pool import Int32
 from outrider.worker.model.rows import Rows
+from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
 
 NO_MOVE = -1
 NO_SLOT = -1
@@ -37,19 +38,6 @@ class InputShape:
     """0: no logits are wanted."""
     moves: int
     """0: none."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingColumns:
-    """Sampling settings by row with output; fields as `InputLayout` has them."""
-
-    temperature: NDArray[np.float32]
-    top_k: Int32
-    top_p: NDArray[np.float64]
-    log_min_p: NDArray[np.float32]
-    seed: NDArray[np.int64]
-    choice: Int32
-    sampled_at: Int32
 
 
 class InputBuffers:
@@ -72,9 +60,12 @@ class InputBuffers:
         self._group_rows = group_rows
 
     def stage(
-        self, rows: Rows, moves: tuple[Int32, Int32], columns: SamplingColumns | None
+        self, rows: Rows, moves: tuple[Int32, Int32], settings: NDArray[np.void] | None
     ) -> InputShape:
-        """Send a pass to the device; at most 512 moves."""
+        """Send a pass to the device, with at most 512 moves.
+
+        `settings`: [outputs] of `DEVICE_SAMPLE_FIELDS`.
+        """
         index = self.copies.next_host()
         host = self._hosts[index]
         shape = InputShape(
@@ -86,9 +77,9 @@ class InputBuffers:
         self._put_rows(host, rows, shape)
         put(host.sources[: shape.moves], moves[0], NO_MOVE)
         put(host.destinations[: shape.moves], moves[1], 0)
-        if columns is not None:
-            for name in SamplingColumns.__slots__:
-                put(getattr(host, name)[: shape.outputs], getattr(columns, name), 0)
+        if settings is not None:
+            for name in DEVICE_SAMPLE_FIELDS.fields or ():
+                put(getattr(host, name)[: shape.outputs], settings[name], 0)
         sequences, blocks = rows.tables.shape
         host.tables[:sequences, :blocks] = rows.tables
         self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])

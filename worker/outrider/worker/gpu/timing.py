@@ -13,8 +13,7 @@ from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.parallel_target_runner import runner_of
-from outrider.worker.gpu.target_runner import GREEDY
+from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_costs import StepCosts
@@ -60,7 +59,7 @@ class GreedyPasses:
 
     def __init__(self, model: GpuModel | LeadingGpuModel) -> None:
         self._model = model
-        self._runner = runner_of(model, model.config.outputs)
+        self._runner = GpuTargetRunner(model, model.config.outputs)
 
     @property
     def config(self) -> ModelConfig:

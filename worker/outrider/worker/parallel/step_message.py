@@ -91,7 +91,7 @@ class ChildSpec:
 DEVICE_SAMPLE_FIELDS = np.dtype(
     [
         *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
-        *(("log_min_p", np.float32), ("seed", np.int64), ("choice", np.int32)),
+        *(("log_min_p", np.float32), ("seed", np.uint64), ("choice", np.uint32)),
         ("sampled_at", np.int32),
     ]
 )
