@@ -69,7 +69,7 @@ def test_a_response_format_says_which_field_is_set(message: pb.Format, kind: str
 
 def test_a_request_without_prompt_or_input_has_none() -> None:
     assert convert.generate_request(pb.GenerateRequest()).prompt is None
-    assert convert.tokenize_input(pb.TokenizeRequest()) is None
+    assert convert.prompt_of(pb.TokenizeRequest(), "input") is None
 
 
 def test_a_response_keeps_tokens_logprobs_and_summary() -> None:

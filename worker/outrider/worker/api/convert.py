@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.api.prompt import Chat, Prompt
+from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely
 from outrider.worker.api.response_format import ResponseFormat
@@ -26,7 +26,7 @@ FINISH_REASONS = {
 def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
     """Convert a request; fields that are not set take their defaults, the seed a random one."""
     return GenerateRequest(
-        prompt=_prompt(message),
+        prompt=prompt_of(message, "prompt"),
         sampling=sampling_params(message.sampling, seed=secrets.randbits(64)),
         model=message.model,
         max_tokens=_optional(message, "max_tokens"),
@@ -38,17 +38,6 @@ def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
         response_format=_format(message.format) if message.HasField("format") else None,
         stream_interval_ms=_optional(message, "stream_interval_ms"),
     )
-
-
-def tokenize_input(message: pb.TokenizeRequest) -> str | Chat | None:
-    """Convert the input of a request for token ids; None: it has none."""
-    match message.WhichOneof("input"):
-        case "text":
-            return message.text
-        case "chat":
-            return Chat(message.chat.messages, message.chat.tools_json)
-        case _:
-            return None
 
 
 def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
@@ -67,8 +56,9 @@ def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
     return message
 
 
-def _prompt(message: pb.GenerateRequest) -> Prompt | None:
-    match message.WhichOneof("prompt"):
+def prompt_of(message: Any, oneof: str) -> Any:
+    """Return the `Prompt` of a request, in its field of that name; None: it has none."""
+    match message.WhichOneof(oneof):
         case "text":
             return message.text
         case "chat":

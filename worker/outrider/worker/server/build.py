@@ -26,7 +26,7 @@ from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import draft_application, page_routes, target_application
-from outrider.worker.api.http.middleware import StatusCounter
+from outrider.worker.api.http.middleware import counted
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference, RequestLimits
 from outrider.worker.api.request import ServedModel
@@ -314,7 +314,7 @@ def build_http(
         app = target_application(inference, ports.keys, open_routes, own_names(settings))
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)
-    return HttpServer(StatusCounter(app, statuses), ports.http, settings)
+    return HttpServer(counted(app, statuses), ports.http, settings)
 
 
 def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:

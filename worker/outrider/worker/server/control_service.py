@@ -1,6 +1,7 @@
 """The `Control` service of both roles over gRPC, and its messages of policy and state.
 
-Leaves the policy in force and the drain to `control`.
+Leaves the policy in force and the drain to `control`, and statuses of the errors that its methods
+raise to the server.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.errors import InvalidField, PolicySuperseded, Stopping, status
+from outrider.worker.errors import InvalidField
 from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
 from outrider.worker.messages import (
     EngineReport,
@@ -72,11 +73,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
         """Take a newer policy, or once more the one in force; refuse any other."""
         await self._admission.check(context)
-        try:
-            self._control.set_policy(parse_policy(request.policy))
-        except (InvalidField, PolicySuperseded) as error:
-            await context.abort(status(error), str(error))
-            raise
+        self._control.set_policy(parse_policy(request.policy))
         return state_message(self._control.state())
 
     async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
@@ -97,11 +94,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Measure(self, request: pb.MeasureRequest, context: Context) -> pb.MeasureResponse:
         """Measure on an engine that is not told yet how to run."""
         control = await self._undecided(context)
-        try:
-            measured = await control.engine.measured(parse_measure(request, control.text))
-        except (InvalidField, Stopping) as error:
-            await context.abort(status(error), str(error))
-            raise
+        measured = await control.engine.measured(parse_measure(request, control.text))
         return pb.MeasureResponse(**dataclasses.asdict(measured))
 
     async def Arrange(self, request: pb.ArrangeRequest, context: Context) -> pb.ArrangeResponse:

@@ -21,7 +21,7 @@ from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.link.rate_limit import max_bytes_of_target
 from outrider.worker.server.build import Ports, build_worker
-from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     )
     keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()
-    server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
+    server = grpc.aio.server(interceptors=(*guards, CallErrors()), options=options)
     try:
         port = add_port(server, settings)
         control = control_server(settings)
@@ -100,7 +100,7 @@ def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:
     if not settings.control_listen:
         return None
     options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
+    server = grpc.aio.server(interceptors=(CallErrors(),), options=options)
     peers = beyond_loopback(settings.peers, settings.control_listen)
     add_peer_port(server, settings.control_listen, peers)
     return server

@@ -22,7 +22,7 @@ from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
-from outrider.worker.api.http.middleware import StatusCounter
+from outrider.worker.api.http.middleware import counted
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import GroupLost
 from outrider.worker.host.peers import add_port, beyond_loopback
@@ -38,8 +38,8 @@ from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.pipeline.wire.stream import MAX_BYTES
 from outrider.worker.server import control_service, daemon_work, readiness
+from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.control_service import ControlService, control_admission
-from outrider.worker.server.decode_errors import RefuseUnreadable
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.shutdown import Shutdown
@@ -207,7 +207,7 @@ async def serve_stage(
     `parent` is as for `server.serve`. Raises `ModelError` and `SettingsError`.
     """
     options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
+    server = grpc.aio.server(interceptors=(CallErrors(),), options=options)
     try:
         address = settings.control_listen or settings.listen  # it has no clients
         add_port(server, address, beyond_loopback(settings.peers, address))
@@ -240,6 +240,6 @@ def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socke
     statuses: Counter[str] = Counter()
     exposition.count(metrics.HTTP_REQUESTS, statuses)
     app = draft_application(lambda: node.control.ready, (exposition.route(),))
-    http = HttpServer(StatusCounter(app, statuses), listener, settings)
+    http = HttpServer(counted(app, statuses), listener, settings)
     http.start()
     return http

@@ -24,9 +24,11 @@ from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
 from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.middleware import (
-    DrainMiddleware,
-    KeyMiddleware,
-    NameMiddleware,
+    RefusalMiddleware,
+    StartMiddleware,
+    by_other_names,
+    closing,
+    without_key,
 )
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
@@ -77,12 +79,12 @@ def target_application(
         HTTPException: errors.handle_http_error,
         Exception: errors.handle_bug,
     }
-    draining = Middleware(DrainMiddleware, is_draining=lambda: inference.availability.draining)
-    middleware = [draining]
+    begin = closing(lambda: inference.availability.draining)
+    middleware = [Middleware(StartMiddleware, begin=begin)]
     if names is not None:
-        middleware.append(Middleware(NameMiddleware, allowed=names))
+        middleware.append(Middleware(RefusalMiddleware, refuse=by_other_names(names)))
     if keys is not None:
-        middleware.append(Middleware(KeyMiddleware, keys=keys))
+        middleware.append(Middleware(RefusalMiddleware, refuse=without_key(keys)))
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
     return application
