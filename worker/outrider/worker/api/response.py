@@ -118,7 +118,7 @@ class Responses:
                 case Finished() as finished:
                     if stopped:  # it may have ended in another way before the engine heard of it
                         finished = replace(finished, finish=Finish.STOP)
-                    rest = "" if stopped else stops.finish(detokenizer.finish())
+                    rest = "" if stopped else stops.finish()
                     yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
                     return
                 case None:

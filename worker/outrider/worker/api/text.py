@@ -177,7 +177,10 @@ class Text:
 
 @dataclass(slots=True)
 class Detokenizer:
-    """Turns ids into text as they come; gives whole characters only, and skips special tokens."""
+    """Turns ids into text as they come; gives whole characters only, and skips special tokens.
+
+    What is buffered at the end is dropped: it is never a whole character.
+    """
 
     text: Text
     _utf8: codecs.IncrementalDecoder = field(
@@ -192,11 +195,6 @@ class Detokenizer:
             self._begun = True
             data = data.removeprefix(b" ") if self.text.strips_space else data
         return self._utf8.decode(data)
-
-    def finish(self) -> str:
-        """Return the text still buffered: none, for that is never a whole character."""
-        self._utf8.reset()
-        return ""
 
 
 @dataclass(slots=True)
@@ -225,10 +223,9 @@ class StopStrings:
                 return self._take(start), False
         return self._take(len(self._buffer)), False
 
-    def finish(self, text: str = "") -> str:
-        """Take the last text and return all that is left to show."""
-        shown, stopped = self.push(text)
-        return shown if stopped else shown + self._buffer
+    def finish(self) -> str:
+        """Return all that is left to show at the end of the text."""
+        return self._buffer
 
     def _take(self, count: int) -> str:
         taken, self._buffer = self._buffer[:count], self._buffer[count:]

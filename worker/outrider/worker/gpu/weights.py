@@ -59,21 +59,6 @@ class DeviceWeights:
     """Outputs padded as the embedding's tokens are."""
     rotary: Tensor  # float32 [positions, 2, head_dim / 2]
 
-    @classmethod
-    def of(
-        cls,
-        config: ModelConfig,
-        tensors: Mapping[str, Floats],
-        precision: Precision,
-        positions: int,
-        device: str,
-    ) -> "DeviceWeights":
-        """Load arrays by their Hugging Face names; raises `ModelError` for a missing one."""
-        loading = Loading(config, precision, positions, device)
-        for name, tensor in tensors.items():
-            loading.take(name, tensor)
-        return loading.finished()
-
 
 class Loading:
     """Weights that are being filled; rotary positions are 0 … positions - 1."""

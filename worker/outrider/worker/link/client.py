@@ -9,7 +9,6 @@ own; its stream is here, for liveness. The loss of a draft costs only its nodes:
 import asyncio
 import dataclasses
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.distributed import LEFT_SECONDS, Carrier
 from outrider.worker.link.handshake import DraftHello
-from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import FromTarget
@@ -180,7 +178,7 @@ class DraftLinks:
         async with self._channel(link.status.address, options) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
-            call = pair(_Queued(outgoing))
+            call = pair(outgoing)
             outgoing.put(handshake.hello_to_draft(self.identity))
             answers: AsyncIterator[bytes] = aiter(call)
             try:
@@ -231,7 +229,10 @@ class DraftLinks:
             up = LinkUp(number, draft.allowed, draft.room)
             news: LinkUp | DirectLinkUp = up
             if chosen.memory is not None:
-                news = self._through_memory(up, chosen.memory)
+                from outrider.worker.link import shared_memory  # loads numba
+
+                end_of = shared_memory.target_end
+                news = shared_memory.direct_link(up, chosen.memory, self.identity, end_of)
             elif carrier is not None:
                 await _joined(carrier, reading)
                 self._outgoing[number] = carrier.send
@@ -288,19 +289,6 @@ class DraftLinks:
             max_unread_bytes(own.context, own.sessions),
         )
 
-    def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
-        """Return the news of a link through shared memory; raise `LinkBroken`, with it closed."""
-        from outrider.worker.link.shared_memory import target_end  # loads numba
-
-        try:
-            end = target_end(up.link, memory.descriptor, memory.bell, self.identity)
-        except LinkBroken:
-            memory.bell.close()
-            raise
-        finally:
-            os.close(memory.descriptor)
-        return DirectLinkUp(up, end)
-
     async def _read(self, number: int, answers: AsyncIterator[bytes], direct: bool) -> None:
         """Hand messages to the engine until the stream ends; raise `ProtocolViolation`."""
         token_bucket = TokenBucket.of_draft(time.monotonic(), self.identity.sessions)
@@ -316,19 +304,6 @@ class DraftLinks:
         """End every link and wait for that."""
         self.set_addresses(())
         await asyncio.gather(*self._ending, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """Iterator over a queue; no generator, for those cannot be closed while they wait."""
-
-    queue: SendQueue
-
-    def __aiter__(self) -> "_Queued":
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await self.queue.get()
 
 
 async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:

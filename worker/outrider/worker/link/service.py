@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -231,16 +230,9 @@ class DrafterService:
         """Return the news of a link; raise `LinkBroken`, with memory closed."""
         if memory is None:
             return up
-        from outrider.worker.link.shared_memory import draft_end  # loads numba
+        from outrider.worker.link import shared_memory  # loads numba
 
-        try:
-            end = draft_end(up.link, memory.descriptor, memory.bell, self.identity)
-        except LinkBroken:
-            memory.bell.close()
-            raise
-        finally:
-            os.close(memory.descriptor)
-        return DirectLinkUp(up, end)
+        return shared_memory.direct_link(up, memory, self.identity, shared_memory.draft_end)
 
     async def _read(self, link: int, incoming: AsyncIterator[bytes], stream: Stream) -> None:
         """Hand messages to the engine until the stream ends, then end it here."""

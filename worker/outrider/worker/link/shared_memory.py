@@ -6,13 +6,15 @@ messages to `records`, and the way there to `meeting`.
 """
 
 import contextlib
+import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.worker.errors import PeerLeft, ProtocolViolation
+from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
+from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import (
     UNREAD_BYTES,
     TokenBucket,
@@ -30,7 +32,7 @@ from outrider.worker.link.records import (
     written,
 )
 from outrider.worker.link.ring import End, Ring
-from outrider.worker.messages import FromPeer, Identity
+from outrider.worker.messages import DirectLinkUp, FromPeer, Identity, LinkUp
 
 WAKE = b"!"
 BELL_BYTES = 4096
@@ -123,6 +125,22 @@ class SharedMemoryLink:
             self.ring.must_wake = False
             with contextlib.suppress(OSError):
                 self.bell.send(WAKE)
+
+
+def direct_link(
+    up: LinkUp,
+    memory: Memory,
+    own: Identity,
+    end_of: Callable[[int, int, socket.socket, Identity], SharedMemoryLink],
+) -> DirectLinkUp:
+    """Return the news of a link; raise `LinkBroken`, with its memory closed."""
+    try:
+        return DirectLinkUp(up, end_of(up.link, memory.descriptor, memory.bell, own))
+    except LinkBroken:
+        memory.bell.close()
+        raise
+    finally:
+        os.close(memory.descriptor)
 
 
 def target_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -> SharedMemoryLink:

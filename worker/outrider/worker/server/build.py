@@ -46,7 +46,7 @@ from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service, readiness
-from outrider.worker.server.control import About, Control
+from outrider.worker.server.control import Control
 from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.measured_cut import with_cut
@@ -119,7 +119,10 @@ async def build_worker(
         peers=settings.peers,
     )
     control = Control(
-        about=About(settings.role, settings.name, settings.threads, identity),
+        role=settings.role,
+        model=settings.name,
+        threads=settings.threads,
+        identity=identity,
         engine=engine,
         availability=Availability(awaits_link(settings), settings.lame_duck_seconds),
         policy=settings.policy,

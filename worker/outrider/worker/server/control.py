@@ -4,7 +4,6 @@ Leaves messages to `control_service`; the engine gets a copy of each newer polic
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -89,21 +88,14 @@ class WorkerState:
         return loaded.dtype if loaded else ""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """Facts that never change in one life of a worker."""
+@dataclass(slots=True)
+class Control:
+    """One worker's policy and state."""
 
     role: Role
     model: str
     threads: int
     identity: Identity
-
-
-@dataclass(slots=True)
-class Control:
-    """One worker's policy and state."""
-
-    about: About
     engine: EngineHandle
     availability: Availability
     policy: PolicySettings
@@ -117,7 +109,7 @@ class Control:
     def arrange(self, settings: WorkerSettings) -> None:
         """Tell an engine that does not know it yet how to run."""
         self.undecided = False
-        self.about = dataclasses.replace(self.about, threads=settings.threads)
+        self.threads = settings.threads
         self.policy = settings.policy
         keep_process_to(settings.other_processors)
         self.engine.send(Arrange(settings))
@@ -135,8 +127,8 @@ class Control:
 
     def send_drafts(self) -> None:
         """Tell a target's engine which drafts to keep links to."""
-        if self.about.role is Role.TARGET:
-            self.engine.send(SetDrafts(self.about.identity, self.policy.drafts))
+        if self.role is Role.TARGET:
+            self.engine.send(SetDrafts(self.identity, self.policy.drafts))
 
     def drain(self, grace: float) -> int:
         """Begin to stop, soon; return the count of running requests."""
@@ -160,13 +152,12 @@ class Control:
 
     def state(self) -> WorkerState:
         """Return the state now."""
-        about = self.about
         return WorkerState(
-            role=about.role,
-            model=about.model,
-            revision=about.identity.revision,
-            incarnation=about.identity.incarnation,
-            threads=about.threads,
+            role=self.role,
+            model=self.model,
+            revision=self.identity.revision,
+            incarnation=self.identity.incarnation,
+            threads=self.threads,
             ready=self.ready,
             draining=self.availability.draining,
             policy=self.policy,

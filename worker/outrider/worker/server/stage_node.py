@@ -24,7 +24,7 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.middleware import counted
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.errors import GroupLost
+from outrider.worker.errors import GroupLost, Stopping
 from outrider.worker.host.peers import add_port, beyond_loopback
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
@@ -37,9 +37,10 @@ from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.pipeline.wire.stream import MAX_BYTES
-from outrider.worker.server import control_service, daemon_work, readiness
+from outrider.worker.server import control_service, readiness
 from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.control_service import ControlService, control_admission
+from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.shutdown import Shutdown
@@ -95,17 +96,17 @@ class StageNode:
         except RuntimeError as error:
             logger.error("cannot take records at %s: %s", self._place.address, error)
             return EXIT_ADDRESS_IN_USE
-        stopping = asyncio.create_task(self._stop.requested.wait())
-        loading = asyncio.wrap_future(daemon_work.begin(self._load, "loading"))
         late = asyncio.create_task(self._tell_while_late())
-        await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
-        late.cancel()
-        if not loading.done():
-            loading.cancel()
+        try:
+            loaded = await unless_stopped(self._load, "loading", self._stop.requested)
+        except Stopping:
             return 0
-        self._take_groups(loading.result())
+        finally:
+            late.cancel()
+        self._take_groups(loaded)
         await self.health.set_serving(True)
         logger.info("ready: stage %d takes records at %s", self._place.index, self._place.address)
+        stopping = asyncio.create_task(self._stop.requested.wait())
         failed = asyncio.create_task(self._failed.wait())
         await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
         failed.cancel()

@@ -25,8 +25,6 @@ TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
 """Of a random seed: any reader of JSON has such a number exactly."""
-ROLES = {"developer": "system"}
-"""OpenAI's newer name, and the one that chat templates know."""
 SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
 
@@ -48,17 +46,6 @@ class OpenAIRequest:
     """Where the body names none; None: all that the context has room for."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTurn:
-    """One turn of a chat, as `prompt.ChatTurn` wants it."""
-
-    role: str
-    content: str
-    tool_calls_json: str
-    tool_call_id: str
-    name: str
-
-
 def completion(body: CompletionBody) -> OpenAIRequest:
     """Convert a body of /v1/completions; raise `InvalidField`."""
     parsed = _parse(body, tuple(body.prompt), Calling.NONE, COMPLETION_TOKENS)
@@ -68,7 +55,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
 
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
-    prompt = Chat(tuple(map(_turn, body.messages)), body.tools_json)
+    prompt = Chat(body.messages, body.tools_json)
     parsed = _parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
     if body.max_completion_tokens is not None:
@@ -164,17 +151,6 @@ def _schema_of_calls(body: ChatBody) -> Mapping[str, Any]:
         name = body.tool_choice.function.name
         functions = [function for function in functions if function.name == name]
     return schema_of_calls([(function.name, function.parameters) for function in functions])
-
-
-def _turn(message: schemas.ChatMessage) -> HttpTurn:
-    calls = message.tool_calls
-    return HttpTurn(
-        role=ROLES.get(message.role, message.role),
-        content=message.content,
-        tool_calls_json=json.dumps(calls) if calls else "",
-        tool_call_id=message.tool_call_id or "",
-        name=message.name or "",
-    )
 
 
 def schema_of_calls(functions: Sequence[tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from outrider.worker.api.http.choice import ChatChoice, Choice, CompletionChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
-from outrider.worker.messages import Timing, Usage
+from outrider.worker.messages import Usage
 
 ID_BYTES = 12
 
@@ -104,7 +104,7 @@ class OpenAIResponse:
 
     def _extension(self, ended: Mapping[int, AnswerEnd]) -> dict[str, Any]:
         figures = [
-            {"index": index, **_figures(end.usage), **_figures(end.timing)}
+            {"index": index, **dataclasses.asdict(end.usage), **dataclasses.asdict(end.timing)}
             for index, end in sorted(ended.items())
         ]
         return {"seed": self.request.seed, "choices": figures}
@@ -127,7 +127,3 @@ def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:
             "rejected_prediction_tokens": sum(one.draft_rows for one in answers) - accepted,
         },
     }
-
-
-def _figures(value: Usage | Timing) -> dict[str, Any]:
-    return dataclasses.asdict(value)
