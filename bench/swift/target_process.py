@@ -29,6 +29,7 @@ from bench.swift.process import (
 )
 from bench.swift.target_sides import CountingCommitter, TargetSides, Use
 from outrider.contract.settings import WorkerSettings
+from outrider.contract.state import LinkState
 from outrider.worker.api.text import Message, Text
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
@@ -47,7 +48,6 @@ from outrider.worker.messages import (
     Finish,
     Finished,
     Identity,
-    LinkState,
     LinkStates,
     SetDrafts,
     Submit,

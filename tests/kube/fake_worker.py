@@ -30,13 +30,14 @@ from starlette.routing import Route
 from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.host.peers import add_port
-from outrider.worker.messages import EngineReport, LinkState, LinkStatus, Ready
+from outrider.worker.messages import EngineReport, Ready
 from outrider.worker.server.control import WorkerState, is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
@@ -63,7 +64,7 @@ class Links(Protocol):
     def want(self, addresses: Sequence[str]) -> None:
         """Links to these drafts and to no others."""
 
-    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
+    def statuses(self, refuses: str) -> tuple[Link, ...]:
         """One for each wanted draft."""
 
 
@@ -133,7 +134,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             threads=self.settings.threads,
         )
 
-    def _links(self) -> tuple[LinkStatus, ...]:
+    def _links(self) -> tuple[Link, ...]:
         return self.links.statuses(self.behaviour.refuses)
 
     async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.State:

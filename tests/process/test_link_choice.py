@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import LinkTransport
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
 from outrider.worker.link import distributed, payloads
@@ -27,9 +28,7 @@ from outrider.worker.messages import (
     DirectLinkUp,
     Identity,
     LinkDown,
-    LinkState,
     LinkStates,
-    LinkStatus,
     LinkUp,
 )
 from tests.process.test_unread import SECONDS, Engine, served
@@ -231,7 +230,7 @@ def test_a_draft_that_loses_its_memory_says_so_on_the_stream(
 Draft = Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]
 
 
-async def states(engine: Engine, holds: Callable[[LinkStatus], bool]) -> LinkStatus:
+async def states(engine: Engine, holds: Callable[[Link], bool]) -> Link:
     """Wait for a state of the one link."""
     async with asyncio.timeout(SECONDS):
         while True:

@@ -11,32 +11,23 @@ from typing import Any, TypeVar, cast
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import (
-    Chunk,
-    FinishReason,
-    Likely,
-    Result,
-    Timing,
-    TokenLogprobs,
-    Usage,
-)
+from outrider.client.answer import Chunk, FinishReason, Result
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import (
-    Engine,
-    Link,
-    LinkState,
-    Memory,
-    Model,
-    StageGroup,
-    StageState,
-    StageView,
-    State,
-    TimelineSpan,
-)
+from outrider.client.state import Engine, Model, State
+from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
+from outrider.contract.state import (
+    Link,
+    LinkState,
+    Memory,
+    StageGroup,
+    StageState,
+    StageView,
+    TimelineSpan,
+)
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
 
@@ -156,7 +147,8 @@ def state(message: control_pb2.State) -> State:
 
 def timeline(message: control_pb2.Timeline) -> tuple[TimelineSpan, ...]:
     """Convert what a worker computed lately."""
-    return tuple(_plain(TimelineSpan, span) for span in message.spans)
+    names = TimelineSpan._fields
+    return tuple(TimelineSpan(*(getattr(one, name) for name in names)) for one in message.spans)
 
 
 def _stages(message: control_pb2.StageGroup) -> StageGroup:

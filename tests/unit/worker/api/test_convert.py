@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
+from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api import convert
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely, TokenLogprobs
+from outrider.worker.api.response import AnswerEnd, GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
-from outrider.worker.messages import Finish, Timing, Usage
+from outrider.worker.messages import Finish
 from outrider.worker.sampling.params import SamplingParams
 
 SAMPLED = {"temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125, "seed": 11, "choice": 2}

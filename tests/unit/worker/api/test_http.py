@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.auth import ApiKeys
@@ -24,18 +25,11 @@ from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import CHAT, COMPLETION, OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.prompt import Chat
-from outrider.worker.api.response import (
-    AnswerEnd,
-    GenerateResponse,
-    Likely,
-    ShownTree,
-    TokenLogprobs,
-    float32,
-)
+from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
-from outrider.worker.messages import NO_KEY, Finish, Timing, Usage
+from outrider.worker.messages import NO_KEY, Finish
 from outrider.worker.sampling.params import SamplingParams
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}

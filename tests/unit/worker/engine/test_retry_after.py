@@ -2,8 +2,8 @@
 
 import pytest
 
+from outrider.contract.answers import Timing
 from outrider.worker.engine.handle import WINDOW, RetryAfter
-from outrider.worker.messages import Timing
 
 
 @pytest.mark.parametrize(

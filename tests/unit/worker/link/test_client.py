@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outrider.contract.state import LinkState
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link.client import DraftLinks, _Link
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.shared_memory import direct_link, target_end
-from outrider.worker.messages import Identity, LinkState, LinkStates, LinkUp
+from outrider.worker.messages import Identity, LinkStates, LinkUp
 
 IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
 LONG_SECONDS = 20.0

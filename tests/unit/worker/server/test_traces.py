@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
+from outrider.contract.answers import Timing, Usage
 from outrider.contract.extras import missing_extra
 from outrider.contract.settings import Role
 from outrider.worker.messages import (
@@ -20,8 +21,6 @@ from outrider.worker.messages import (
     SessionEnded,
     StageVisit,
     Submit,
-    Timing,
-    Usage,
 )
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.server.tracing.environment import asks_for_traces, start_traces

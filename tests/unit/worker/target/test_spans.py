@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from outrider.contract.state import TimelineSpan
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
-from outrider.worker.messages import MAX_TIMELINE_SPANS, AskTimeline, FromPeer, TimelineSpan
+from outrider.worker.messages import MAX_TIMELINE_SPANS, AskTimeline, FromPeer
 from outrider.worker.target.pass_loop import Reason
 from outrider.worker.target.pass_run import Pass, RunOutput
 from outrider.worker.target.spans import TargetSpans

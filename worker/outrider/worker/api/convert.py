@@ -9,10 +9,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from outrider.contract.answers import Likely
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely
+from outrider.worker.api.response import AnswerEnd, GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.message import sampling_params
@@ -82,7 +83,7 @@ def _put_end(message: pb.GenerateResponse, end: AnswerEnd) -> None:
 
 
 def _likely(likely: Likely) -> pb.Likely:
-    return pb.Likely(id=likely.id, logprob=likely.logprob, text=likely.text)
+    return pb.Likely(id=likely.token_id, logprob=likely.logprob, text=likely.text)
 
 
 def _optional(message: Message, name: str) -> Any:

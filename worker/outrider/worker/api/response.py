@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
+from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
 from outrider.worker.errors import (
@@ -18,26 +19,7 @@ from outrider.worker.errors import (
     Stopping,
     WaitedTooLong,
 )
-from outrider.worker.messages import Finish, Finished, Submit, Timing, Tokens, Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """One token as a likely one at its position."""
-
-    id: int
-    logprob: float
-    text: bytes
-    """Its bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Log-probability of one committed token, and of the top tokens at its position."""
-
-    token: Likely
-    top: tuple[Likely, ...]
-    """Best first."""
+from outrider.worker.messages import Finish, Finished, Submit, Tokens
 
 
 @dataclass(frozen=True, slots=True)

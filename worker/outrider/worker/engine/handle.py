@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.answers import Timing
+from outrider.contract.state import Link
 from outrider.worker.engine.heartbeat import Heartbeat
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
@@ -28,7 +30,6 @@ from outrider.worker.messages import (
     Finish,
     Finished,
     LinkStates,
-    LinkStatus,
     Measure,
     Measured,
     Progress,
@@ -38,7 +39,6 @@ from outrider.worker.messages import (
     StageGroupState,
     Submit,
     Timeline,
-    Timing,
     Tokens,
     ToPeer,
 )
@@ -109,7 +109,7 @@ class EngineHandle(abc.ABC):
         self.heartbeat = Heartbeat(lambda: self.send(AskAlive()))
         self.report = EngineReport()
         self.retry_after = RetryAfter()
-        self.links: tuple[LinkStatus, ...] = ()
+        self.links: tuple[Link, ...] = ()
         """The state of each of a target's links."""
         self.stages: StageGroupState | None = None
         """Of a pipelined target, once it has begun."""

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from outrider.worker.messages import MAX_TIMELINE_SPANS, Timeline, TimelineSpan
+from outrider.contract.state import TimelineSpan
+from outrider.worker.messages import MAX_TIMELINE_SPANS, Timeline
 
 Step = TypeVar("Step")
 Output = TypeVar("Output")

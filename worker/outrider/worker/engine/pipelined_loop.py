@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from outrider.contract.state import StageLayers
 from outrider.worker.engine.loop import REPORT_SECONDS, Transport
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.engine.stage_group import Facts, StageGroup
@@ -21,7 +22,6 @@ from outrider.worker.messages import (
     AskTimeline,
     EngineReport,
     StageGroupState,
-    StageLayers,
     Timeline,
 )
 from outrider.worker.pipeline.records import Record, Results

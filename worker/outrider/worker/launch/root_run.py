@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.contract.state import TimelineSpan
 from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
 from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession
 from outrider.worker.draft.sessions import MAX_NODES
@@ -20,7 +21,6 @@ from outrider.worker.launch.root_loop import (
     MOST_ROOTS,
     RootTerms,
 )
-from outrider.worker.messages import TimelineSpan
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Booked
 from outrider.worker.target.pass_loop import Reason

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from outrider.contract.settings import LinkTransport
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import (
     LinkBroken,
@@ -39,9 +40,7 @@ from outrider.worker.messages import (
     FromPeer,
     Identity,
     LinkDown,
-    LinkState,
     LinkStates,
-    LinkStatus,
     LinkUp,
     ToPeer,
 )
@@ -76,7 +75,7 @@ OPTIONS = (
 class _Link:
     """One address, for as long as the policy names it."""
 
-    status: LinkStatus
+    status: Link
     task: asyncio.Task[None] | None = None
     broke: str = ""
     """Why the link broke last, when it was direct or was to be."""
@@ -125,7 +124,7 @@ class DraftLinks:
                 self._ending.add(link.task)
                 link.task.add_done_callback(self._ending.discard)
         for address in wanted - set(self._links):
-            link = self._links[address] = _Link(LinkStatus(address))
+            link = self._links[address] = _Link(Link(address))
             link.task = asyncio.create_task(self._keep(link), name=f"link to {address}")
         self._report()
 
@@ -260,7 +259,7 @@ class DraftLinks:
         self, link: _Link, news: LinkUp | DirectLinkUp, draft: DraftHello, chosen: Chosen
     ) -> None:
         """Say that a link is up."""
-        link.status = LinkStatus(
+        link.status = Link(
             link.status.address,
             LinkState.UP,
             chosen.detail,

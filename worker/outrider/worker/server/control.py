@@ -16,6 +16,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
+from outrider.contract.state import Link, StageState
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle
@@ -25,12 +26,10 @@ from outrider.worker.messages import (
     Arrange,
     EngineReport,
     Identity,
-    LinkStatus,
     Ready,
     SetDrafts,
     SetPolicy,
     StageGroupState,
-    StageStatus,
     Timeline,
 )
 
@@ -67,12 +66,12 @@ class WorkerState:
     draining: bool = False
     policy: PolicySettings = field(default_factory=PolicySettings)
     """The policy in force."""
-    links: tuple[LinkStatus, ...] = ()
+    links: tuple[Link, ...] = ()
     """Targets only: one for each draft of the policy."""
     report: EngineReport = field(default_factory=EngineReport)
     engine: Ready | None = None
     """None until the model is loaded."""
-    stage: StageStatus | None = None
+    stage: StageState | None = None
     """Stages of a pipelined target only: None until its layers are loaded."""
     stages: StageGroupState | None = None
     """Pipelined targets only."""
@@ -145,10 +144,10 @@ class Control:
         return self._engine_ready() is not None and up
 
     @property
-    def links(self) -> tuple[LinkStatus, ...]:
+    def links(self) -> tuple[Link, ...]:
         """One for each draft of the policy in force, as the engine last reported it."""
         known = {link.address: link for link in self.engine.links}
-        return tuple(known.get(address, LinkStatus(address)) for address in self.policy.drafts)
+        return tuple(known.get(address, Link(address)) for address in self.policy.drafts)
 
     def state(self) -> WorkerState:
         """Return the state now."""

@@ -20,31 +20,17 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
+from outrider.contract.state import Link, SegmentTotals, StageTotals
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
 from outrider.worker.errors import InvalidField
 from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
-from outrider.worker.messages import (
-    EngineReport,
-    LinkState,
-    LinkStatus,
-    Measure,
-    Ready,
-    SegmentTotals,
-    StageGroupState,
-    StageTotals,
-    Timeline,
-)
+from outrider.worker.messages import EngineReport, Measure, Ready, StageGroupState, Timeline
 from outrider.worker.sampling.params import require
 from outrider.worker.server.control import Control, WorkerState
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
-LINK_STATES = {
-    LinkState.CONNECTING: pb.LINK_STATE_CONNECTING,
-    LinkState.UP: pb.LINK_STATE_UP,
-    LinkState.REFUSED: pb.LINK_STATE_REFUSED,
-}
 MOST_ROWS = 32
 """Rows of a pass that is timed: those of a model with the shortest context."""
 Context = Any
@@ -225,8 +211,8 @@ def _stages(group: StageGroupState, report: EngineReport) -> pb.StageGroup:
     )
 
 
-def _link(link: LinkStatus) -> pb.Link:
-    return pb.Link(**dataclasses.asdict(link) | {"state": LINK_STATES[link.state]})
+def _link(link: Link) -> pb.Link:
+    return pb.Link(**dataclasses.asdict(link) | {"state": f"LINK_STATE_{link.state.name}"})
 
 
 def _engine(engine: Ready, threads: int) -> pb.Engine:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from outrider.worker.messages import LinkState, LinkStatus
+from outrider.contract.state import Link, LinkState
 
 SERVICE = health.SERVICE_NAME
 POLL_SECONDS = 0.02
@@ -49,7 +49,7 @@ class HealthService(health.aio.HealthServicer):
         await self.set("", statuses.SERVING if serving else statuses.NOT_SERVING)
 
 
-async def wait_for_first_link(links: Callable[[], Sequence[LinkStatus]], seconds: float) -> None:
+async def wait_for_first_link(links: Callable[[], Sequence[Link]], seconds: float) -> None:
     """Wait until a link is up or refused, or none is wanted any more; at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -59,5 +59,5 @@ async def wait_for_first_link(links: Callable[[], Sequence[LinkStatus]], seconds
     logger.warning("no draft was found within %.0f s; decoding plainly meanwhile", seconds)
 
 
-def _is_known(links: Sequence[LinkStatus]) -> bool:
+def _is_known(links: Sequence[Link]) -> bool:
     return not links or any(link.state in KNOWN for link in links)

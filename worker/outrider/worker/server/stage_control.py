@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.contract.settings import MAX_GRACE_SECONDS, PolicySettings, Role, WorkerSettings
+from outrider.contract.state import StageState
 from outrider.worker.launch.load_stage import LoadedStage
-from outrider.worker.messages import StageStatus, Timeline
+from outrider.worker.messages import Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.server.control import WorkerState, is_newer
 
@@ -63,11 +64,11 @@ class StageControl:
         """Return nothing: the leader has the times of all stages."""
         return Timeline()
 
-    def _status(self) -> StageStatus | None:
+    def _status(self) -> StageState | None:
         if self.loaded is None or self.loop is None:
             return None
         own, counters, traffic = self.loaded.identity, self.loop.counters, self.loop.traffic
-        return StageStatus(
+        return StageState(
             index=own.facts.stage,
             stages=own.stages,
             first_layer=own.facts.layers.first,

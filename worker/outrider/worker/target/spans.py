@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from outrider.contract.state import TimelineSpan
 from outrider.worker.engine.runner import SampledTokens
-from outrider.worker.messages import TimelineSpan
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.stats import Stats

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.answers import Usage
 from outrider.worker.api.http.choice import ChatChoice, Choice, CompletionChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
-from outrider.worker.messages import Usage
 
 ID_BYTES = 12
 

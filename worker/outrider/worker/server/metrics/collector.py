@@ -19,18 +19,12 @@ from prometheus_client.utils import floatToGoString
 
 from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
-from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.planning import CHOICES
 from outrider.contract.sources import SOURCES
+from outrider.contract.state import DraftMemoryState, Memory, SegmentTotals, StageState, StageTotals
 from outrider.contract.version import version
-from outrider.worker.messages import (
-    MemoryReport,
-    SegmentTotals,
-    StageGroupState,
-    StageStatus,
-    StageTotals,
-)
+from outrider.worker.messages import StageGroupState
 from outrider.worker.server.control import WorkerState
 
 Labels = tuple[str, ...]
@@ -92,7 +86,7 @@ def counter(name: str) -> Callable[[WorkerState], Values]:
     return one(lambda state: getattr(state.counters, name))
 
 
-def of_stage(value: Callable[[StageStatus], float]) -> Callable[[WorkerState], Values]:
+def of_stage(value: Callable[[StageState], float]) -> Callable[[WorkerState], Values]:
     """Return the reader of a stage's metric, whose label is the stage's number."""
     return lambda state: [((str(s.index),), value(s))] if (s := state.stage) else []
 
@@ -144,7 +138,7 @@ def _drafting(state: WorkerState) -> Values:
     return [((name,), name == state.report.drafting) for name in names.DRAFTING_STATES]
 
 
-def of_memory(value: Callable[[MemoryReport], float]) -> Callable[[WorkerState], Values]:
+def of_memory(value: Callable[[Memory], float]) -> Callable[[WorkerState], Values]:
     """Return the reader of a metric of memory that a target and its draft share."""
     return lambda state: [((), value(m))] if (m := state.report.memory) else []
 

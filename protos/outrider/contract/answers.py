@@ -1,0 +1,53 @@
+"""Parts of an answer, as a worker makes them and a client reads them.
+
+Fields are those of the messages of inference.proto.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """One token as a likely one at its place."""
+
+    token_id: int
+    logprob: float
+    """Natural log of its probability under the model's own distribution."""
+    text: bytes
+    """Its bytes; a character may need several tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability of one token of an answer, and of the likeliest others."""
+
+    token: Likely
+    top: tuple[Likely, ...]
+    """The likeliest tokens at its place, best first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """The cost of one answer in tokens, rows and passes."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    passes: int = 0
+    draft_rows: int = 0
+    accepted_rows: int = 0
+    passes_with_nodes: int = 0
+    first_guesses: int = 0
+    first_hits: int = 0
+    cached_prompt_tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Timing:
+    """Where the time of one answer went, in seconds."""
+
+    queued_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    total_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    plain_seconds: float = 0.0
+    draft_wait_seconds: float = 0.0
