@@ -30,15 +30,14 @@ from starlette.routing import Route
 from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.contract.state import Link, LinkState
+from outrider.contract.state import Engine, Link, LinkState, State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.host.peers import add_port
-from outrider.worker.messages import EngineReport, Ready
-from outrider.worker.server.control import WorkerState, is_newer
+from outrider.worker.server.control import is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
@@ -55,7 +54,9 @@ GROUP_LOST = 1
 """Exit status of a stage that has lost another."""
 CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
-ENGINE = Ready("fp32", {}, sessions=0, context=0, kv_bytes=0, prefix_cache=False)
+ENGINE = Engine(
+    max_context=0, dtype="fp32", threads=0, max_running=0, kv_bytes=0, prefix_cache=False
+)
 
 
 class Links(Protocol):
@@ -110,12 +111,12 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         up = any(link.state is LinkState.UP for link in self._links())
         return up and self.policy.drafts_allowed and self.behaviour.drafting in CAN_DRAFT
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """As the real worker reports it."""
         self.look()
         target = self.settings.role is Role.TARGET
         drafting = self.behaviour.drafting if self.policy.drafts_allowed else "disabled"
-        return WorkerState(
+        return State(
             role=self.settings.role,
             model=self.settings.name,
             revision=hashlib.sha256(self.settings.model.uri.encode()).hexdigest()[:12],
@@ -124,12 +125,11 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             draining=self.draining,
             policy=self.policy,
             links=self._links(),
-            report=EngineReport(
-                self._tally.counters(),
-                self.behaviour.running,
-                self.behaviour.waiting,
-                drafting=drafting if target else "",
-            ),
+            running=self.behaviour.running,
+            waiting=self.behaviour.waiting,
+            counters=self._tally.counters(),
+            drafting=drafting if target else "",
+            dtype=ENGINE.dtype,
             engine=ENGINE,
             threads=self.settings.threads,
         )

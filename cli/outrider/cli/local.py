@@ -23,9 +23,8 @@ from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import Launch, Supervisor, cancel
 from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
-from outrider.client.state import Engine, State
 from outrider.contract.settings import Role
-from outrider.contract.state import LinkState
+from outrider.contract.state import Engine, LinkState, State
 from outrider.operator.plan import Plan, PlanOptions
 
 Done = TypeVar("Done")

@@ -9,7 +9,7 @@ Given several addresses, or a name of several, it balances over them; see `Clien
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream
-from outrider.client.answer import Chunk, FinishReason, Result
+from outrider.client.answer import Chunk, FinishReason, Model, Result
 from outrider.client.errors import (
     Cancelled,
     ClientError,
@@ -22,18 +22,19 @@ from outrider.client.errors import (
     Unavailable,
 )
 from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Model, State
 from outrider.client.sync import Client, Stream
 from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import (
+    Engine,
     Link,
     LinkState,
     Memory,
     StageGroup,
     StageState,
     StageView,
+    State,
     TimelineSpan,
 )
 

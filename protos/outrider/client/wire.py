@@ -11,21 +11,22 @@ from typing import Any, TypeVar, cast
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import Chunk, FinishReason, Result
+from outrider.client.answer import Chunk, FinishReason, Model, Result
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Model, State
 from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.contract.state import (
+    Engine,
     Link,
     LinkState,
     Memory,
     StageGroup,
     StageState,
     StageView,
+    State,
     TimelineSpan,
 )
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS

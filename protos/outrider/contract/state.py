@@ -1,11 +1,14 @@
-"""Parts of a worker's state, as its engine reports them and a client reads them.
+"""The state of a worker, as it reports it and a client reads it: its links, counters and stages.
 
 Fields are those of the messages of control.proto.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from outrider.contract.counters import Counters, new_counters
+from outrider.contract.settings import PolicySettings, Role
 
 
 class LinkState(enum.StrEnum):
@@ -190,3 +193,62 @@ class Memory:
     contractions: int
     moved_blocks: int
     """Blocks of KV that were moved for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How an engine computes: what its settings came to."""
+
+    max_context: int
+    """Most tokens of one sequence."""
+    dtype: str
+    threads: int
+    max_running: int
+    """Sequences (target) or sessions (draft) that are worked on at once."""
+    kv_bytes: int
+    """Memory for keys and values."""
+    prefix_cache: bool
+    path_seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a worker is and does now."""
+
+    role: Role
+    model: str
+    revision: str = ""
+    incarnation: int = 0
+    ready: bool = False
+    draining: bool = False
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """The policy in force; without `sources` where the worker is too old to know them."""
+    links: tuple[Link, ...] = ()
+    """Targets only: one for each draft of the policy."""
+    running: int = 0
+    waiting: int = 0
+    counters: Counters = field(default_factory=new_counters)
+    dtype: str = ""
+    """Numeric path in use: `fp32`, `bf16`, `int8` or `int4`; empty until the model is loaded."""
+    threads: int = 0
+    step_seconds: dict[int, float] = field(default_factory=dict)
+    """Measured seconds of one pass, by rows."""
+    engine: Engine | None = None
+    """How it computes; None until the model is loaded."""
+    drafting: str = ""
+    """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""
+    last_rows: int = 0
+    """Targets: rows of the last pass."""
+    last_node_rows: int = 0
+    """Targets: node rows among them."""
+    planner_choice: str = ""
+    """Targets: why the last step that decoded ran the node rows that it did."""
+    draft_lag: int = 0
+    """Targets: most tokens by which the draft of a running request is behind."""
+    stage: StageState | None = None
+    """Stages of a pipelined target: None until its layers are loaded."""
+    stages: StageGroup | None = None
+    """Pipelined targets only."""
+    memory: Memory | None = None
+    """Targets with a draft in their process on a CPU only."""

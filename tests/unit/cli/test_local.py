@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.cli.local import numeric_path
-from outrider.client.state import Engine
+from outrider.contract.state import Engine
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
+from outrider.contract.state import State
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.protos.v1 import control_pb2, control_pb2_grpc
 from outrider.worker.host.peers import open_channel
 from outrider.worker.messages import Timeline
 from outrider.worker.server.build import Ports, register_common
-from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.control import Control
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.serve import control_server
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
@@ -42,8 +43,8 @@ class Idle:
     def set_policy(self, policy: PolicySettings) -> None:
         self.policies.append(policy)
 
-    def state(self) -> WorkerState:
-        return WorkerState(role=Role.TARGET, model="tiny")
+    def state(self) -> State:
+        return State(role=Role.TARGET, model="tiny")
 
     def drain(self, grace: float) -> int:
         return 0

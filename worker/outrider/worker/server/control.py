@@ -6,9 +6,8 @@ Leaves messages to `control_service`; the engine gets a copy of each newer polic
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 
-from outrider.contract.counters import Counters
 from outrider.contract.settings import (
     MAX_GRACE_SECONDS,
     MAX_VERSION_STEP,
@@ -16,7 +15,15 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
-from outrider.contract.state import Link, StageState
+from outrider.contract.state import (
+    Engine,
+    Link,
+    SegmentTotals,
+    StageGroup,
+    StageTotals,
+    StageView,
+    State,
+)
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle
@@ -51,40 +58,6 @@ def is_newer(policy: PolicySettings, known: PolicySettings) -> bool:
         limit = f"it must be at most {most}: the newest is {known.version}"
         raise InvalidField("policy.version", policy.version, limit)
     return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerState:
-    """State of a worker, as `GetState` and `/metrics` show it."""
-
-    role: Role
-    model: str
-    revision: str = ""
-    incarnation: int = 0
-    threads: int = 0
-    ready: bool = False
-    draining: bool = False
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """The policy in force."""
-    links: tuple[Link, ...] = ()
-    """Targets only: one for each draft of the policy."""
-    report: EngineReport = field(default_factory=EngineReport)
-    engine: Ready | None = None
-    """None until the model is loaded."""
-    stage: StageState | None = None
-    """Stages of a pipelined target only: None until its layers are loaded."""
-    stages: StageGroupState | None = None
-    """Pipelined targets only."""
-
-    @property
-    def counters(self) -> Counters:
-        return self.report.counters
-
-    @property
-    def dtype(self) -> str:
-        """Numeric path of the weights; empty until the model is loaded."""
-        loaded = self.engine or self.stage
-        return loaded.dtype if loaded else ""
 
 
 @dataclass(slots=True)
@@ -149,21 +122,32 @@ class Control:
         known = {link.address: link for link in self.engine.links}
         return tuple(known.get(address, Link(address)) for address in self.policy.drafts)
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """Return the state now."""
-        return WorkerState(
+        report, engine, group = self.engine.report, self._engine_ready(), self.engine.stages
+        return State(
             role=self.role,
             model=self.model,
             revision=self.identity.revision,
             incarnation=self.identity.incarnation,
-            threads=self.threads,
             ready=self.ready,
             draining=self.availability.draining,
             policy=self.policy,
             links=self.links,
-            report=self.engine.report,
-            engine=self._engine_ready(),
-            stages=self.engine.stages,
+            running=report.running,
+            waiting=report.waiting,
+            counters=report.counters,
+            dtype=engine.dtype if engine else "",
+            threads=self.threads,
+            step_seconds=engine.step_seconds if engine else {},
+            engine=_engine(engine, self.threads) if engine else None,
+            drafting=report.drafting,
+            last_rows=report.last_rows,
+            last_node_rows=report.last_node_rows,
+            planner_choice=report.planner_choice,
+            draft_lag=report.draft_lag,
+            stages=_stages(group, report) if group else None,
+            memory=report.memory,
         )
 
     async def timeline(self) -> Timeline:
@@ -173,3 +157,31 @@ class Control:
     def _engine_ready(self) -> Ready | None:
         future = self.engine.ready
         return future.result() if future.done() and not future.exception() else None
+
+
+def _engine(engine: Ready, threads: int) -> Engine:
+    return Engine(
+        max_context=engine.context,
+        dtype=engine.dtype,
+        threads=threads,
+        max_running=engine.sessions,
+        kv_bytes=engine.kv_bytes,
+        prefix_cache=engine.prefix_cache,
+        path_seconds=engine.path_seconds,
+    )
+
+
+def _stages(group: StageGroupState, report: EngineReport) -> StageGroup:
+    """Return what is known of a target's stages; those that did nothing yet have empty totals."""
+    totals = report.stages or (StageTotals(),) * len(group.stages)
+    return StageGroup(
+        up=group.up,
+        detail=group.detail,
+        losses=group.losses,
+        link=group.link,
+        each=tuple(
+            StageView(**asdict(layers), **asdict(total))
+            for layers, total in zip(group.stages, totals, strict=True)
+        ),
+        **asdict(report.segments or SegmentTotals()),
+    )

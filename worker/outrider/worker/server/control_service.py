@@ -20,15 +20,15 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
-from outrider.contract.state import Link, SegmentTotals, StageTotals
+from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
 from outrider.worker.errors import InvalidField
 from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
-from outrider.worker.messages import EngineReport, Measure, Ready, StageGroupState, Timeline
+from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
-from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.control import Control
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
 MOST_ROWS = 32
@@ -40,7 +40,7 @@ class Controlled(Protocol):
     """What is controlled: a worker, or one stage of a pipelined target."""
 
     def set_policy(self, policy: PolicySettings) -> None: ...
-    def state(self) -> WorkerState: ...
+    def state(self) -> State: ...
     def drain(self, grace: float) -> int: ...
     async def timeline(self) -> Timeline: ...
 
@@ -151,34 +151,12 @@ def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
     )
 
 
-def state_message(state: WorkerState) -> pb.State:
+def state_message(state: State) -> pb.State:
     """Convert a worker's state."""
-    report, engine = state.report, state.engine
-    return pb.State(
-        role=state.role,
-        model=state.model,
-        revision=state.revision,
-        incarnation=state.incarnation,
-        ready=state.ready,
-        draining=state.draining,
-        policy=pb.Policy(**dataclasses.asdict(state.policy)),
-        links=map(_link, state.links),
-        running=report.running,
-        waiting=report.waiting,
-        counters=pb.Counters(**dataclasses.asdict(report.counters)),
-        dtype=state.dtype,
-        threads=state.threads,
-        step_seconds=engine.step_seconds if engine else {},
-        engine=_engine(engine, state.threads) if engine else None,
-        drafting=report.drafting,
-        last_rows=report.last_rows,
-        last_node_rows=report.last_node_rows,
-        planner_choice=report.planner_choice,
-        draft_lag=report.draft_lag,
-        stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
-        stages=_stages(state.stages, report) if state.stages else None,
-        memory=pb.Memory(**dataclasses.asdict(report.memory)) if report.memory else None,
-    )
+    fields = dataclasses.asdict(state)
+    for link in fields["links"]:
+        link["state"] = f"LINK_STATE_{link['state'].name}"
+    return pb.State(**fields)
 
 
 def timeline_message(timeline: Timeline) -> pb.Timeline:
@@ -192,36 +170,4 @@ def timeline_message(timeline: Timeline) -> pb.Timeline:
             )
             for span in timeline.spans
         ]
-    )
-
-
-def _stages(group: StageGroupState, report: EngineReport) -> pb.StageGroup:
-    """Convert what is known of a target's stages; those that did nothing yet have no totals."""
-    totals = report.stages or (StageTotals(),) * len(group.stages)
-    return pb.StageGroup(
-        up=group.up,
-        detail=group.detail,
-        losses=group.losses,
-        link=group.link,
-        **dataclasses.asdict(report.segments or SegmentTotals()),
-        each=[
-            pb.StageView(**dataclasses.asdict(layers), **dataclasses.asdict(total))
-            for layers, total in zip(group.stages, totals, strict=True)
-        ],
-    )
-
-
-def _link(link: Link) -> pb.Link:
-    return pb.Link(**dataclasses.asdict(link) | {"state": f"LINK_STATE_{link.state.name}"})
-
-
-def _engine(engine: Ready, threads: int) -> pb.Engine:
-    return pb.Engine(
-        max_context=engine.context,
-        dtype=engine.dtype,
-        threads=threads,
-        max_running=engine.sessions,
-        kv_bytes=engine.kv_bytes,
-        prefix_cache=engine.prefix_cache,
-        path_seconds=engine.path_seconds,
     )

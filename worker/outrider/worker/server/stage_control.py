@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.contract.settings import MAX_GRACE_SECONDS, PolicySettings, Role, WorkerSettings
-from outrider.contract.state import StageState
+from outrider.contract.state import StageState, State
 from outrider.worker.launch.load_stage import LoadedStage
 from outrider.worker.messages import Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.server.control import WorkerState, is_newer
+from outrider.worker.server.control import is_newer
 
 
 @dataclass(slots=True)
@@ -46,9 +46,10 @@ class StageControl:
         asyncio.get_running_loop().call_soon(self.on_drain, seconds)
         return 0
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """Return the state now."""
-        return WorkerState(
+        stage = self._status()
+        return State(
             role=Role.TARGET,
             model=self.settings.name,
             revision="" if self.loaded is None else self.loaded.identity.revision,
@@ -57,7 +58,8 @@ class StageControl:
             ready=self.ready,
             draining=self.draining,
             policy=self.policy,
-            stage=self._status(),
+            dtype=stage.dtype if stage else "",
+            stage=stage,
         )
 
     async def timeline(self) -> Timeline:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
-from outrider.worker.server.control import WorkerState
+from outrider.contract.state import State
 from outrider.worker.server.metrics.collector import StateCollector, family
 
 
@@ -46,7 +46,7 @@ class Exposition:
         """Values of the labels that every metric has."""
         return (self.model, names.ENGINE, self.role)
 
-    def show(self, state: Callable[[], WorkerState]) -> None:
+    def show(self, state: Callable[[], State]) -> None:
         """Add the metrics that follow from the worker's state at each scrape."""
         shown = names.of_role(self.role) if self.metrics is None else self.metrics
         self.registry.register(StateCollector(shown, state))
