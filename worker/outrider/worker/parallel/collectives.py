@@ -52,14 +52,10 @@ class ProcessGroup:
         """
         self.rank = rank
         self.size = size
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=host)]
-        options._timeout = FOR_EVER
-        options._threads = 1
         self._memory = memory
         self._parts = np.empty(0, np.float32)
         try:
-            self._gloo = gloo(store, rank, size, options)
+            self._gloo = gloo_group(store, rank, size, host)
         except RuntimeError as error:
             raise GroupLost(f"rank {rank} of {size} met no other: {error}") from error
 
@@ -126,6 +122,15 @@ class ProcessGroup:
         if len(self._parts) < size:
             self._parts = aligned((size,), np.float32)
         return self._parts[:size].reshape(shape)
+
+
+def gloo_group(store: Any, rank: int, size: int, host: str) -> Any:
+    """Return torch's gloo group; raises `RuntimeError` if the others do not come."""
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=host)]
+    options._timeout = FOR_EVER
+    options._threads = 1
+    return gloo(store, rank, size, options)
 
 
 def join_store(host: str, port: int, size: int) -> Any:
