@@ -35,8 +35,8 @@ from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.host.peers import add_port
+from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.control import is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
@@ -144,13 +144,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.State:
         """Takes a newer policy; refuses an older or a wrong one."""
         self.look()
-        try:
-            policy = parse_policy(request.policy)
-            newer = is_newer(policy, self.policy)
-        except (InvalidField, PolicySuperseded) as error:
-            await context.abort(status(error), str(error))
-            raise
-        if newer:
+        policy = parse_policy(request.policy)
+        if is_newer(policy, self.policy):
             logging.info("policy %s", json.dumps(dataclasses.asdict(policy)))
             self.policy = policy
             self.links.want(policy.drafts)
@@ -206,7 +201,7 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
     worker, health = FakeWorker(settings, behaviour, links, stages), HealthService()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    server = aio.server(options=[("grpc.so_reuseport", 0)])
+    server = aio.server(interceptors=(CallErrors(),), options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServicer_to_server(worker, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_insecure_port(settings.listen)

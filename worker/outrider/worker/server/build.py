@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 from grpc_reflection.v1alpha import reflection
+from llguidance import LLTokenizer
 
 from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
@@ -118,13 +119,15 @@ async def build_worker(
         link_dir=settings.link_dir,
         peers=settings.peers,
     )
+    starts_with_drafts = bool(settings.policy.drafts) and settings.role is Role.TARGET
+    awaits_link = starts_with_drafts and settings.link_seconds > 0  # and is to be ready with one
     control = Control(
         role=settings.role,
         model=settings.name,
         threads=settings.threads,
         identity=identity,
         engine=engine,
-        availability=Availability(awaits_link(settings), settings.lame_duck_seconds),
+        availability=Availability(awaits_link, settings.lame_duck_seconds),
         policy=settings.policy,
         on_drain=stop.request,
         undecided=settings.await_arrangement,
@@ -139,7 +142,9 @@ async def build_worker(
         InferenceService(inference).register(ports.grpc)
     else:
         meeting = open_meeting(settings)
-        drafter = DrafterService(identity, engine.send, queues, meeting, link_admission(settings))
+        peers = beyond_loopback(settings.peers, settings.listen)
+        admission = Admission(None if peers is None else peers.target)
+        drafter = DrafterService(identity, engine.send, queues, meeting, admission)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
     register_common(ports, settings, control, health)
@@ -236,12 +241,6 @@ def open_meeting(settings: WorkerSettings) -> Meeting | None:
         return None
 
 
-def awaits_link(settings: WorkerSettings) -> bool:
-    """True for a target that starts with drafts and is to be ready with them."""
-    named = bool(settings.policy.drafts) and settings.role is Role.TARGET
-    return named and settings.link_seconds > 0
-
-
 def build_inference(
     settings: WorkerSettings,
     models: Models,
@@ -251,6 +250,10 @@ def build_inference(
     keys: ApiKeys | None,
 ) -> Inference:
     """Return the requests of a target."""
+
+    def build() -> LLTokenizer:
+        return tokenizer_of(models.own, facts.vocabulary, facts.end_ids)
+
     served = ServedModel(
         name=settings.name,
         revision=models.own.revision,
@@ -265,18 +268,11 @@ def build_inference(
         limits=RequestLimits(
             settings.max_waiting, settings.queue_seconds, settings.request_seconds
         ),
-        formats=response_formats(models, facts),
+        formats=ResponseFormats(build if facts.end_ids else None),
         availability=control.availability,
         trace=traces.begin if traces else None,
         keys=keys,
     )
-
-
-def response_formats(models: Models, facts: ModelFacts) -> ResponseFormats:
-    """Return the compiler of a target's response formats."""
-    if not facts.end_ids:
-        return ResponseFormats(None)
-    return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
 def register_common(
@@ -292,12 +288,6 @@ def register_common(
         health.register(server)
         listed = (*names, readiness.SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(listed, server)
-
-
-def link_admission(settings: WorkerSettings) -> Admission:
-    """Return who may open links to a draft."""
-    peers = beyond_loopback(settings.peers, settings.listen)
-    return Admission(None if peers is None else peers.target)
 
 
 def build_http(

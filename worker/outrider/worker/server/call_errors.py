@@ -1,7 +1,8 @@
 """Answers to gRPC calls that fail, for every method that takes one request.
 
-A `WorkerError` gets its status. So do bytes that are no message: gRPC itself answers UNKNOWN, as if
-the server had failed. Streams of messages carry raw bytes, which their service decodes.
+A `WorkerError` gets its status; settings that are none, and bytes that are no message, are an
+argument that is not allowed: gRPC itself would answer UNKNOWN, as if the server had failed. Streams
+of messages carry raw bytes, which their service decodes.
 """
 
 import inspect
@@ -11,6 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from outrider.contract.settings import SettingsError
 from outrider.worker.errors import WorkerError, status, trailers
 
 Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
@@ -55,8 +57,8 @@ def answered(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any,
         await refuse_unreadable(request, context)
         try:
             return await method(request, context)
-        except WorkerError as error:
-            await context.abort(status(error), str(error), trailers(error))
+        except (WorkerError, SettingsError) as error:
+            await refuse(error, context)
 
     return call
 
@@ -73,10 +75,18 @@ def answered_stream(
         try:
             async for response in method(request, context):
                 yield response
-        except WorkerError as error:
-            await context.abort(status(error), str(error), trailers(error))
+        except (WorkerError, SettingsError) as error:
+            await refuse(error, context)
 
     return call
+
+
+async def refuse(error: WorkerError | SettingsError, context: Context) -> None:
+    """End the call with the status of an error."""
+    if isinstance(error, SettingsError):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    else:
+        await context.abort(status(error), str(error), trailers(error))
 
 
 async def refuse_unreadable(request: Any, context: Context) -> None:

@@ -4,27 +4,24 @@ Leaves the policy in force and the drain to `control`, and statuses of the error
 raise to the server.
 """
 
-import dataclasses
+import json
 import time
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 import grpc
 
-from outrider.contract.addresses import address_problem
 from outrider.contract.settings import (
     MAX_THREADS,
-    POLICY_RANGES,
     PolicySettings,
     Role,
-    SettingsError,
     WorkerSettings,
 )
-from outrider.contract.sources import SOURCES, SourceKind, source_problem
+from outrider.contract.sources import SourceKind
 from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.errors import InvalidField
 from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
 from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
@@ -81,15 +78,12 @@ class ControlService(control_pb2_grpc.ControlServicer):
         """Measure on an engine that is not told yet how to run."""
         control = await self._undecided(context)
         measured = await control.engine.measured(parse_measure(request, control.text))
-        return pb.MeasureResponse(**dataclasses.asdict(measured))
+        return pb.MeasureResponse(**asdict(measured))
 
     async def Arrange(self, request: pb.ArrangeRequest, context: Context) -> pb.ArrangeResponse:
         """Tell an engine how to run that does not know it yet."""
         control = await self._undecided(context)
-        try:
-            control.arrange(WorkerSettings.from_json(request.settings))
-        except SettingsError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        control.arrange(WorkerSettings.from_json(request.settings))
         return pb.ArrangeResponse()
 
     async def _undecided(self, context: Context) -> Control:
@@ -109,26 +103,12 @@ def control_admission(settings: WorkerSettings) -> Admission:
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
-    """Convert a policy; raise `InvalidField`."""
-    values: dict[str, Any] = {
-        field.name: getattr(policy, field.name) for field in dataclasses.fields(PolicySettings)
-    }
-    kinds = {kind.value: kind for kind in SOURCES}
-    for name in policy.sources:
-        require(name in kinds, "policy.sources", name, f"it must be one of {', '.join(SOURCES)}")
-    values |= {
-        "drafts": tuple(policy.drafts),
-        "sources": tuple(kinds[name] for name in policy.sources) or (SourceKind.DRAFT,),
-    }
-    parsed = PolicySettings(**values)
-    for name, (least, most) in POLICY_RANGES.items():
-        value = getattr(parsed, name)
-        require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
-    if problem := source_problem(parsed.sources):
-        raise InvalidField("policy.sources", list(policy.sources), problem)
-    if wrong := address_problem(parsed.drafts):
-        raise InvalidField("policy.drafts", f"{len(parsed.drafts)} addresses", wrong)
-    return parsed
+    """Convert a policy; raise `SettingsError`."""
+    values = {field.name: getattr(policy, field.name) for field in fields(PolicySettings)}
+    sources = list(policy.sources) or [SourceKind.DRAFT]
+    return PolicySettings.from_json(
+        json.dumps(values | {"drafts": list(policy.drafts), "sources": sources})
+    )
 
 
 def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
@@ -153,10 +133,10 @@ def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
 
 def state_message(state: State) -> pb.State:
     """Convert a worker's state."""
-    fields = dataclasses.asdict(state)
-    for link in fields["links"]:
+    values = asdict(state)
+    for link in values["links"]:
         link["state"] = f"LINK_STATE_{link['state'].name}"
-    return pb.State(**fields)
+    return pb.State(**values)
 
 
 def timeline_message(timeline: Timeline) -> pb.Timeline:
