@@ -30,7 +30,7 @@ from starlette.routing import Route
 from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.contract.state import Engine, Link, LinkState, State
+from outrider.contract.state import EngineState, Link, LinkState, State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
@@ -54,7 +54,7 @@ GROUP_LOST = 1
 """Exit status of a stage that has lost another."""
 CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
-ENGINE = Engine(
+ENGINE = EngineState(
     max_context=0, dtype="fp32", threads=0, max_running=0, kv_bytes=0, prefix_cache=False
 )
 

@@ -20,7 +20,7 @@ from outrider.worker.errors import LinkBroken, PeerLeft
 from outrider.worker.link import distributed, payloads
 from outrider.worker.link.client import PAIR, DraftLinks
 from outrider.worker.link.handshake import hello_to_draft, hello_to_target
-from outrider.worker.link.meeting import Meeting, hand_over
+from outrider.worker.link.meeting import MeetingPlace, hand_over
 from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
 from outrider.worker.link.wire import Limits
 from outrider.worker.messages import (
@@ -89,7 +89,9 @@ def run_draft(
 
     async def run() -> None:
         engine, queues = Engine(), SendQueues()
-        meeting = Meeting.open(Path(own.link_dir)) if own.shares_memory and own.link_dir else None
+        meeting = (
+            MeetingPlace.open(Path(own.link_dir)) if own.shares_memory and own.link_dir else None
+        )
         try:
             await case(DrafterService(own, engine.hear, queues, meeting), engine, queues)
         finally:
@@ -342,7 +344,7 @@ def test_after_a_break_the_next_stream_carries_the_messages(tmp_path: Path, who:
     theirs = Engine()
 
     async def run() -> None:
-        engine, meeting = Engine(), Meeting.open(tmp_path)
+        engine, meeting = Engine(), MeetingPlace.open(tmp_path)
         drafter = DrafterService(near, theirs.hear, queues, meeting)
         links = DraftLinks(near, engine.hear)
         async with served(drafter.handler()) as address:

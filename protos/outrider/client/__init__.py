@@ -27,7 +27,7 @@ from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import (
-    Engine,
+    EngineState,
     Link,
     LinkState,
     Memory,
@@ -47,7 +47,7 @@ __all__ = [
     "ClientError",
     "Counters",
     "DeadlineExceeded",
-    "Engine",
+    "EngineState",
     "FinishReason",
     "Format",
     "Incomplete",

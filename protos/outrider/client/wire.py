@@ -19,7 +19,7 @@ from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.contract.state import (
-    Engine,
+    EngineState,
     Link,
     LinkState,
     Memory,
@@ -166,8 +166,8 @@ def _policy(message: control_pb2.Policy) -> PolicySettings:
     )
 
 
-def _engine(message: control_pb2.Engine) -> Engine:
-    return _plain(Engine, message, path_seconds=dict(message.path_seconds))
+def _engine(message: control_pb2.Engine) -> EngineState:
+    return _plain(EngineState, message, path_seconds=dict(message.path_seconds))
 
 
 class Transcript:

@@ -196,7 +196,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineState:
     """How an engine computes: what its settings came to."""
 
     max_context: int
@@ -234,7 +234,7 @@ class State:
     threads: int = 0
     step_seconds: dict[int, float] = field(default_factory=dict)
     """Measured seconds of one pass, by rows."""
-    engine: Engine | None = None
+    engine: EngineState | None = None
     """How it computes; None until the model is loaded."""
     drafting: str = ""
     """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""

@@ -13,7 +13,7 @@ import pytest
 from outrider.contract.state import LinkState
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link.client import DraftLinks, _Link
-from outrider.worker.link.meeting import Memory
+from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.shared_memory import direct_link, target_end
 from outrider.worker.messages import Identity, LinkStates, LinkUp
@@ -77,7 +77,7 @@ def test_memory_that_cannot_be_mapped_is_closed_and_breaks_the_link(tmp_path: Pa
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     bell, theirs = socket.socketpair()
     with pytest.raises(LinkBroken, match="cannot be mapped: Permission denied"):
-        direct_link(UP, Memory(descriptor, bell), IDENTITY, target_end)
+        direct_link(UP, LinkMemory(descriptor, bell), IDENTITY, target_end)
     assert bell.fileno() == -1
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)

@@ -25,7 +25,7 @@ SHRINKING = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Turn:
     """One turn of a chat."""
 
     role: str
@@ -112,7 +112,7 @@ class Text:
         return data.decode(errors="replace")
 
     def encode_chat(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
         """Return the ids of a chat, laid out by the template, up to the assistant's answer.
 
@@ -124,13 +124,11 @@ class Text:
     def encode_question(self, text: str) -> list[int]:
         """Return the ids of a chat's first turn, or of plain text where there is no template."""
         return (
-            self.encode_chat([Message("user", text)])
-            if self.has_chat_template
-            else self.encode(text)
+            self.encode_chat([Turn("user", text)]) if self.has_chat_template else self.encode(text)
         )
 
     def apply_chat_template(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """Return the text that the template makes of a chat and of the functions it may call.
 
@@ -162,7 +160,7 @@ class Text:
         found = self._backend.encode_batch_fast(list(pieces), add_special_tokens=special)
         return [token for encoding in found for token in encoding.ids]
 
-    def _check(self, messages: Sequence[Message]) -> None:
+    def _check(self, messages: Sequence[Turn]) -> None:
         if not self.has_chat_template:
             raise InvalidField("chat", "a chat", "this model has no chat template: send text")
         if not messages:

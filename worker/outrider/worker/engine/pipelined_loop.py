@@ -2,7 +2,7 @@
 
 Driven by events: messages of the server, growth of drafts, results of the last stage, a group of
 stages that is lost or up again. Nobody waits for anybody. Leaves requests to a `SegmentScheduler`,
-the stages to a `StageGroup`, bytes to a `Transport`.
+the stages to a `StageGroupLinks`, bytes to a `Transport`.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from outrider.contract.state import StageLayers
 from outrider.worker.engine.loop import EngineLoop, LoopScheduler, News, Transport
-from outrider.worker.engine.stage_group import Facts, StageGroup
+from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.messages import (
@@ -62,7 +62,7 @@ class PipelinedEngine(EngineLoop):
     def __init__(
         self,
         scheduler: SegmentScheduler,
-        group: StageGroup,
+        group: StageGroupLinks,
         transport: Transport,
         pool_of: Callable[[Facts], BlockPool],
         early: Sequence[Any] = (),

@@ -47,7 +47,7 @@ class Addresses:
     """Has the results."""
 
 
-class StageGroup:
+class StageGroupLinks:
     """The leader's links to its stages; for one thread."""
 
     def __init__(

@@ -18,14 +18,14 @@ from outrider.worker.gpu.model import GpuModel
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.collectives import ProcessGroup
-from outrider.worker.parallel.leader import Leader
+from outrider.worker.parallel.leader import RankLeader
 from outrider.worker.parallel.step_message import DeviceSampleSpec, decode
 from outrider.worker.parallel.watchdog import Watchdog
 
 Floats = NDArray[np.float32]
 
 
-class LeadingGpuModel(Leader):
+class LeadingGpuModel(RankLeader):
     """A whole model, of which this process's device computes the first share."""
 
     def __init__(

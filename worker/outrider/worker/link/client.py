@@ -30,7 +30,7 @@ from outrider.worker.errors import (
 from outrider.worker.host.peers import Options, beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
-from outrider.worker.link.distributed import LEFT_SECONDS, Carrier
+from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier
 from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.send_queue import SendQueue
@@ -274,12 +274,12 @@ class DraftLinks:
             *(link.status.address, chosen.transport, chosen.detail and f"({chosen.detail})"),
         )
 
-    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> Carrier | None:
+    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> PairCarrier | None:
         """Begin to join the draft of a link through torch.distributed; None: of another."""
         if chosen.rendezvous is None:
             return None
         own = self.identity
-        return Carrier(
+        return PairCarrier(
             chosen.rendezvous.join,
             pb.TargetMessage,
             outgoing.put,
@@ -318,7 +318,7 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     raise error
 
 
-async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
+async def _joined(carrier: PairCarrier, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
     joined = asyncio.wrap_future(carrier.joined)
     ends: tuple[asyncio.Future[Any], ...] = (joined, reading)

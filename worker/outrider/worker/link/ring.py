@@ -20,28 +20,28 @@ FOR_BYTES, FOR_ROOM = 1, 2
 """Words of an end that sleeps until bytes come, and of one that also has some to write; else 0."""
 
 
-class End(enum.IntEnum):
+class RingEnd(enum.IntEnum):
     """End of shared memory; its number is that of the ring that it writes."""
 
     TARGET = 0
     DRAFT = 1
 
     @property
-    def other(self) -> "End":
-        return End(1 - self)
+    def other(self) -> "RingEnd":
+        return RingEnd(1 - self)
 
 
-def _written_word(end: End) -> int:
+def _written_word(end: RingEnd) -> int:
     """Return the index of the word with all bytes that an end has written."""
     return LINE * (1 + 3 * end)
 
 
-def _read_word(end: End) -> int:
+def _read_word(end: RingEnd) -> int:
     """Return the index of the word with all bytes that an end has read."""
     return LINE * (2 + 3 * end)
 
 
-def _asleep_word(end: End) -> int:
+def _asleep_word(end: RingEnd) -> int:
     """Return the index of the word that says how an end sleeps."""
     return LINE * (3 + 3 * end)
 
@@ -49,7 +49,7 @@ def _asleep_word(end: End) -> int:
 class Ring:
     """One end's view of both rings."""
 
-    def __init__(self, descriptor: int, end: End) -> None:
+    def __init__(self, descriptor: int, end: RingEnd) -> None:
         """Map a file that `memory_file.check` let pass; the descriptor may then be closed.
 
         Raises `LinkBroken` where it cannot be mapped.

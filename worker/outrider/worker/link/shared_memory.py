@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
-from outrider.worker.link.meeting import Memory
+from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.rate_limit import (
     UNREAD_BYTES,
     TokenBucket,
@@ -31,7 +31,7 @@ from outrider.worker.link.records import (
     message_from_target,
     written,
 )
-from outrider.worker.link.ring import End, Ring
+from outrider.worker.link.ring import Ring, RingEnd
 from outrider.worker.messages import DirectLinkUp, FromPeer, Identity, LinkUp
 
 WAKE = b"!"
@@ -129,7 +129,7 @@ class SharedMemoryLink:
 
 def direct_link(
     up: LinkUp,
-    memory: Memory,
+    memory: LinkMemory,
     own: Identity,
     end_of: Callable[[int, int, socket.socket, Identity], SharedMemoryLink],
 ) -> DirectLinkUp:
@@ -147,7 +147,7 @@ def target_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -
     """Return a target's end of a link, by its own limits."""
     return SharedMemoryLink(
         link,
-        Ring(descriptor, End.TARGET),
+        Ring(descriptor, RingEnd.TARGET),
         bell,
         RecordWriter(body_for_draft),
         RecordReader(message_from_draft, max_bytes_of_draft(own.sessions)),
@@ -160,7 +160,7 @@ def draft_end(link: int, descriptor: int, bell: socket.socket, own: Identity) ->
     """Return a draft's end of a link, by its own limits."""
     return SharedMemoryLink(
         link,
-        Ring(descriptor, End.DRAFT),
+        Ring(descriptor, RingEnd.DRAFT),
         bell,
         RecordWriter(body_for_target),
         RecordReader(message_from_target, max_bytes_of_target(own.context)),

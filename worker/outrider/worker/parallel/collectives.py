@@ -24,7 +24,7 @@ from outrider.worker.host.rendezvous import gloo
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.placement import LEADER
-from outrider.worker.parallel.shared_memory import SharedMemory
+from outrider.worker.parallel.shared_memory import RankMemory
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -43,7 +43,7 @@ class ProcessGroup:
     """This process among the ranks of a model."""
 
     def __init__(
-        self, store: Any, rank: int, size: int, host: str, memory: SharedMemory | None = None
+        self, store: Any, rank: int, size: int, host: str, memory: RankMemory | None = None
     ) -> None:
         """Meet the others in `store`, one of torch's; raises `GroupLost` if they do not come.
 

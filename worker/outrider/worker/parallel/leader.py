@@ -36,7 +36,7 @@ Int32 = NDArray[np.int32]
 T = TypeVar("T")
 
 
-class Share(Protocol):
+class RankPart(Protocol):
     """This rank's part of a model."""
 
     @property
@@ -49,13 +49,13 @@ class Share(Protocol):
 NO_TOKENS = np.empty(0, np.int32)
 
 
-class Leader:
+class RankLeader:
     """Sends each step to the other ranks, and runs this rank's share of it."""
 
     def __init__(
         self,
         config: ModelConfig,
-        own: Share,
+        own: RankPart,
         group: "ProcessGroup",
         watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
@@ -102,7 +102,7 @@ class Leader:
         self._ended()
 
 
-class LeadingModel(Leader):
+class LeadingModel(RankLeader):
     """A whole model, of which this process computes the first share."""
 
     def __init__(

@@ -36,13 +36,13 @@ from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
-from outrider.worker.host.peers import Admission, beyond_loopback
+from outrider.worker.host.peers import PeerAdmission, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
 from outrider.worker.link import distributed, memory_file
 from outrider.worker.link import service as drafter_service
-from outrider.worker.link.meeting import Meeting
+from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
@@ -134,7 +134,7 @@ async def build_worker(
     )
     exposition.show(control.state)
     inference: Inference | None = None
-    meeting: Meeting | None = None
+    meeting: MeetingPlace | None = None
     if settings.role is Role.TARGET:
         inference = build_inference(settings, models, facts, control, traces, ports.keys)
         control.text = inference.text
@@ -143,7 +143,7 @@ async def build_worker(
     else:
         meeting = open_meeting(settings)
         peers = beyond_loopback(settings.peers, settings.listen)
-        admission = Admission(None if peers is None else peers.target)
+        admission = PeerAdmission(None if peers is None else peers.target)
         drafter = DrafterService(identity, engine.send, queues, meeting, admission)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
@@ -223,7 +223,7 @@ def _require_memory(folder: str | None) -> None:
         raise LinkBroken(f"settings.link_dir, {folder}, is no folder to write to")
 
 
-def open_meeting(settings: WorkerSettings) -> Meeting | None:
+def open_meeting(settings: WorkerSettings) -> MeetingPlace | None:
     """Open the place at which targets hand memory to a draft; None: gRPC carries all links.
 
     Raises `SettingsError` if the settings name shared memory and targets cannot be met.
@@ -231,7 +231,7 @@ def open_meeting(settings: WorkerSettings) -> Meeting | None:
     if settings.link_dir is None or settings.link in DISTANT:
         return None
     try:
-        return Meeting.open(Path(settings.link_dir))
+        return MeetingPlace.open(Path(settings.link_dir))
     except LinkBroken as error:
         if settings.link is LinkTransport.SHARED_MEMORY:
             raise SettingsError(

@@ -16,7 +16,7 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.contract.state import (
-    Engine,
+    EngineState,
     Link,
     SegmentTotals,
     StageGroup,
@@ -159,8 +159,8 @@ class Control:
         return future.result() if future.done() and not future.exception() else None
 
 
-def _engine(engine: Ready, threads: int) -> Engine:
-    return Engine(
+def _engine(engine: Ready, threads: int) -> EngineState:
+    return EngineState(
         max_context=engine.context,
         dtype=engine.dtype,
         threads=threads,

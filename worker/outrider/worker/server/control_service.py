@@ -22,7 +22,7 @@ from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
+from outrider.worker.host.peers import EVERYBODY, PeerAdmission, beyond_loopback
 from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
 from outrider.worker.server.control import Control
@@ -45,7 +45,7 @@ class Controlled(Protocol):
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Controlled, admission: Admission = EVERYBODY) -> None:
+    def __init__(self, control: Controlled, admission: PeerAdmission = EVERYBODY) -> None:
         self._control = control
         self._admission = admission
 
@@ -96,10 +96,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return self._control
 
 
-def control_admission(settings: WorkerSettings) -> Admission:
+def control_admission(settings: WorkerSettings) -> PeerAdmission:
     """Return who may call Control."""
     peers = beyond_loopback(settings.peers, settings.control_listen or settings.listen)
-    return Admission(None if peers is None else peers.operator)
+    return PeerAdmission(None if peers is None else peers.operator)
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:

@@ -13,7 +13,7 @@ from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
 
-class Choice(Protocol):
+class AnswerChoice(Protocol):
     """One choice, while its responses come."""
 
     def begin(self) -> list[dict[str, Any]]:

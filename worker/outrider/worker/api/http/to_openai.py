@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.answers import Usage
-from outrider.worker.api.http.choice import ChatChoice, Choice, CompletionChoice
+from outrider.worker.api.http.choice import AnswerChoice, ChatChoice, CompletionChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
@@ -41,7 +41,7 @@ class OpenAIResponse:
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
-    choices: list[Choice] = field(init=False)
+    choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
     _id: str = field(default_factory=lambda: secrets.token_hex(ID_BYTES))
