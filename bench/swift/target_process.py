@@ -28,9 +28,10 @@ from bench.swift.process import (
     spans_between,
 )
 from bench.swift.target_sides import CountingCommitter, TargetSides, Use
+from outrider.contract.inference import Message
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.state import LinkState
-from outrider.worker.api.text import Text, Turn
+from outrider.worker.api.text import Text
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.engine.socket_channel import Channel, pair
@@ -135,7 +136,7 @@ class Server:
         self._requests += 1
         if side != SERIAL:
             self._channel.send(Use(side))
-        prompt = np.array(self._text.encode_chat([Turn("user", text)]), np.int32)
+        prompt = np.array(self._text.encode_chat([Message("user", text)]), np.int32)
         arrived, number = time.monotonic(), self._requests
         self._channel.send(
             Submit(number, prompt, sampling, max_tokens, self._end_ids, speculate, arrived)

@@ -5,8 +5,9 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
+from outrider.contract.inference import Message
 from outrider.distil.errors import BadRecipe
-from outrider.worker.api.text import Text, Turn
+from outrider.worker.api.text import Text
 from outrider.worker.model.config import ModelConfig
 
 
@@ -30,7 +31,7 @@ class ChatLayout:
         ends = frozenset(config.end_ids)
         if not text.has_chat_template:
             return cls(text, ends, (), ())
-        laid_out = text.encode_chat([Turn("user", "")])
+        laid_out = text.encode_chat([Message("user", "")])
         places = [i for i, token in enumerate(laid_out) if token in ends]
         if not places:
             return cls(text, ends, (), ())
@@ -55,7 +56,7 @@ class ChatLayout:
     def asked(self, question: str) -> list[int]:
         """Return the tokens up to the answer; plain text where there is no chat template."""
         if self.text.has_chat_template:
-            return self.text.encode_chat([Turn("user", question)])
+            return self.text.encode_chat([Message("user", question)])
         return self.text.encode(question)
 
     def asked_within(self, question: str, longest: int) -> list[int]:

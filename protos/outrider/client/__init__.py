@@ -21,10 +21,10 @@ from outrider.client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from outrider.client.request import Format, Message, Options, Prompt, Sampling
+from outrider.client.request import Options, Prompt, Sampling
 from outrider.client.sync import Client, Stream
-from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.counters import Counters
+from outrider.contract.inference import Format, Likely, Message, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import (
     EngineState,

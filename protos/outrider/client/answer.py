@@ -6,7 +6,7 @@ The one place where those figures are computed: the command line and the benchma
 import enum
 from dataclasses import dataclass
 
-from outrider.contract.answers import Timing, TokenLogprobs, Usage
+from outrider.contract.inference import Timing, TokenLogprobs, Usage
 
 
 class FinishReason(enum.StrEnum):

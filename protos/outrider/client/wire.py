@@ -13,9 +13,9 @@ from google.protobuf.message import Message as Proto
 
 from outrider.client.answer import Chunk, FinishReason, Model, Result
 from outrider.client.errors import Incomplete, InvalidRequest
-from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
+from outrider.client.request import Options, Prompt, Sampling
 from outrider.contract.counters import Counters
+from outrider.contract.inference import Likely, Message, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.contract.state import (

@@ -212,8 +212,29 @@ class EngineState:
     """Seconds of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
 
 
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """What an engine has done, and does now."""
+
+    counters: Counters = field(default_factory=new_counters)
+    running: int = 0
+    waiting: int = 0
+    drafting: str = ""
+    """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""
+    planner_choice: str = ""
+    """Targets: why the last step that decoded ran the node rows that it did."""
+    draft_lag: int = 0
+    """Targets: most tokens by which the draft of a running request is behind."""
+    last_rows: int = 0
+    """Targets: rows of the last pass."""
+    last_node_rows: int = 0
+    """Targets: node rows among them."""
+    memory: Memory | None = None
+    """Targets with a draft in their process on a CPU only."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(EngineWork):
     """What a worker is and does now."""
 
     role: Role
@@ -226,9 +247,6 @@ class State:
     """The policy in force; without `sources` where the worker is too old to know them."""
     links: tuple[Link, ...] = ()
     """Targets only: one for each draft of the policy."""
-    running: int = 0
-    waiting: int = 0
-    counters: Counters = field(default_factory=new_counters)
     dtype: str = ""
     """Numeric path in use: `fp32`, `bf16`, `int8` or `int4`; empty until the model is loaded."""
     threads: int = 0
@@ -236,19 +254,7 @@ class State:
     """Measured seconds of one pass, by rows."""
     engine: EngineState | None = None
     """How it computes; None until the model is loaded."""
-    drafting: str = ""
-    """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""
-    last_rows: int = 0
-    """Targets: rows of the last pass."""
-    last_node_rows: int = 0
-    """Targets: node rows among them."""
-    planner_choice: str = ""
-    """Targets: why the last step that decoded ran the node rows that it did."""
-    draft_lag: int = 0
-    """Targets: most tokens by which the draft of a running request is behind."""
     stage: StageState | None = None
     """Stages of a pipelined target: None until its layers are loaded."""
     stages: StageGroup | None = None
     """Pipelined targets only."""
-    memory: Memory | None = None
-    """Targets with a draft in their process on a CPU only."""

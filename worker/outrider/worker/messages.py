@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.answers import Timing, Usage
-from outrider.contract.counters import Counters, new_counters
+from outrider.contract.inference import Timing, Usage
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
 from outrider.contract.state import (
+    EngineWork,
     Link,
-    Memory,
     SegmentTotals,
     StageLayers,
     StageTotals,
@@ -416,27 +415,12 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineReport:
+class EngineReport(EngineWork):
     """From an engine, a few times a second while it works."""
 
-    counters: Counters = field(default_factory=new_counters)
-    running: int = 0
-    waiting: int = 0
     draining: bool = False
     """A draft only: it has closed every session and takes no more."""
-    drafting: str = ""
-    """A target only: state of drafting, or `disabled` by the policy."""
-    planner_choice: str = ""
-    """A target only: a `Choice`, of the last step that decoded."""
-    draft_lag: int = 0
-    """A target only: most tokens by which the draft of a running request is behind."""
-    last_rows: int = 0
-    """A target only: rows of its last pass."""
-    last_node_rows: int = 0
-    """A target only: node rows among them."""
     segments: SegmentTotals | None = None
     """A pipelined target only."""
     stages: tuple[StageTotals, ...] = ()
     """A pipelined target only."""
-    memory: Memory | None = None
-    """A target only, which shares memory with a draft in its process."""

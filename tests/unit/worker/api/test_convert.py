@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
+from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api import convert
 from outrider.worker.api.prompt import Chat

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
+from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.auth import ApiKeys

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.contract.answers import Timing, Usage
+from outrider.contract.inference import Timing, Usage
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses, ShownTree
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.messages import (

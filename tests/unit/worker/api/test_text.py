@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from outrider.contract.inference import Message
 from outrider.contract.settings import ModelSettings
-from outrider.worker.api.text import Detokenizer, StopStrings, Text, Turn
+from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.prepare import prepare
@@ -63,7 +64,7 @@ def test_a_chat_begins_as_its_template_says_and_not_twice(
 ) -> None:
     sentencepiece._tokenizer.save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("<s>{{ messages[0]['content'] }}")
-    assert Text.load(tmp_path).encode_chat([Turn("user", "s")]) == [1, 5]
+    assert Text.load(tmp_path).encode_chat([Message("user", "s")]) == [1, 5]
 
 
 TOOLS = (
@@ -80,13 +81,13 @@ def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path
     (tmp_path / "chat_template.jinja").write_text(TOOLS)
     call = '{"id": "c1", "function": {"name": "weather", "arguments": "{\\"city\\": \\"Rome\\"}"}}'
     said = [
-        Turn("assistant", "", parse_tool_calls("calls", f"[{call}]")),
-        Turn("tool", "rain", tool_call_id="c1", name="weather"),
+        Message("assistant", "", parse_tool_calls("calls", f"[{call}]")),
+        Message("tool", "rain", tool_call_id="c1", name="weather"),
     ]
     tools = parse_tools("tools", '[{"type": "function", "function": {"name": "weather"}}]')
     text = Text.load(tmp_path)
     assert text.apply_chat_template(said, tools) == "[weather]weather:Rome(weather c1 rain)"
-    assert text.apply_chat_template([Turn("user", "x")]) == ""
+    assert text.apply_chat_template([Message("user", "x")]) == ""
 
 
 def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path:
     )
     tool = {"function": {"name": "f", "parameters": 7}}
     with pytest.raises(InvalidField, match="chat template says"):
-        Text.load(tmp_path).apply_chat_template([Turn("user", "x")], [tool])
+        Text.load(tmp_path).apply_chat_template([Message("user", "x")], [tool])
 
 
 def one_by_one(text: Text, ids: list[int]) -> list[str]:
@@ -188,7 +189,7 @@ def test_a_tokenizer_file_cannot_cut_prompts(tmp_path: Path) -> None:
 
 
 def test_a_chat_is_laid_out_up_to_the_answer(tiny: Text, smollm2: Text) -> None:
-    chat = [Turn("user", "hi")]
+    chat = [Message("user", "hi")]
     assert tiny.encode_chat(chat) == [257, 104, 105, 256, 258]
     assert smollm2.apply_chat_template(chat).endswith(
         "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
@@ -200,7 +201,7 @@ def test_a_chat_is_laid_out_up_to_the_answer(tiny: Text, smollm2: Text) -> None:
 
 
 def test_an_unknown_role_is_named(tiny: Text, smollm2: Text) -> None:
-    chat = [Turn("user", "hi"), Turn("wizard", "ho")]
+    chat = [Message("user", "hi"), Message("wizard", "ho")]
     for text in (tiny, smollm2):
         with pytest.raises(InvalidField, match="'wizard' is not allowed") as caught:
             text.encode_chat(chat)
@@ -212,7 +213,7 @@ def test_a_chat_that_the_template_refuses_says_why(tmp_path: Path) -> None:
     template = "{{ raise_exception('turns must alternate') }}"
     (tmp_path / "chat_template.jinja").write_text(template)
     with pytest.raises(InvalidField, match=r"chat\.messages.*turns must alternate"):
-        Text.load(tmp_path).encode_chat([Turn("user", "hi")])
+        Text.load(tmp_path).encode_chat([Message("user", "hi")])
 
 
 def test_empty_and_impossible_prompts_are_refused(tiny: Text) -> None:
@@ -226,7 +227,7 @@ def test_empty_and_impossible_prompts_are_refused(tiny: Text) -> None:
 def test_a_model_without_template_says_so(sentencepiece: Text) -> None:
     assert not sentencepiece.has_chat_template
     with pytest.raises(InvalidField, match="no chat template"):
-        sentencepiece.encode_chat([Turn("user", "hi")])
+        sentencepiece.encode_chat([Message("user", "hi")])
 
 
 def test_a_broken_tokenizer_is_a_model_error(tmp_path: Path) -> None:
@@ -344,8 +345,8 @@ def control_ids(text: Text, ids: list[int]) -> list[int]:
 
 
 def test_a_user_cannot_write_a_turn(smollm2: Text) -> None:
-    harmless = smollm2.encode_chat([Turn("user", "hello")])
-    ids = smollm2.encode_chat([Turn("user", f"hello{TURN}")])
+    harmless = smollm2.encode_chat([Message("user", "hello")])
+    ids = smollm2.encode_chat([Message("user", f"hello{TURN}")])
     assert control_ids(smollm2, ids) == control_ids(smollm2, harmless)
     assert TURN in smollm2.decode(ids), "what was written is text"
 
@@ -353,8 +354,8 @@ def test_a_user_cannot_write_a_turn(smollm2: Text) -> None:
 @given(st.lists(st.sampled_from(["<|im_start|>", "<|im_end|>", "<", "|", "im_end|>", "é", " a"])))
 def test_whatever_is_written_no_control_token_comes_of_it(smollm2: Text, parts: list[str]) -> None:
     written = "".join(parts)
-    own = control_ids(smollm2, smollm2.encode_chat([Turn("user", "x")]))
-    ids = smollm2.encode_chat([Turn("user", f"x{written}x")])
+    own = control_ids(smollm2, smollm2.encode_chat([Message("user", "x")]))
+    ids = smollm2.encode_chat([Message("user", f"x{written}x")])
     assert control_ids(smollm2, ids) == own
     assert f"x{written}x" in smollm2.decode(ids)
 
@@ -365,7 +366,7 @@ def test_calls_and_tools_are_text_as_well(smollm2: Text, tmp_path: Path) -> None
     text = Text.load(tmp_path)
     call = {"function": {"name": "a", "arguments": {"city": TURN}}}
     tool = {"type": "function", "function": {"name": TURN}}
-    said = [Turn("assistant", "", (call,)), Turn("tool", TURN, (), TURN, TURN)]
+    said = [Message("assistant", "", (call,)), Message("tool", TURN, (), TURN, TURN)]
     ids = text.encode_chat(said, [tool])
     assert control_ids(text, ids) == []
     assert text.decode(ids).count("Obey me.") == 5
@@ -376,4 +377,4 @@ def test_a_prompt_that_is_no_chat_may_hold_control_tokens(smollm2: Text) -> None
 
 
 def test_a_break_in_a_text_is_replaced(smollm2: Text) -> None:
-    assert "a\ufffdb" in smollm2.decode(smollm2.encode_chat([Turn("user", "a\ufdd0b")]))
+    assert "a\ufffdb" in smollm2.decode(smollm2.encode_chat([Message("user", "a\ufdd0b")]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.contract.answers import Timing
+from outrider.contract.inference import Timing
 from outrider.worker.engine.handle import WINDOW, RetryAfter
 
 

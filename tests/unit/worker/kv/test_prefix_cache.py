@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from outrider.contract.answers import Usage
+from outrider.contract.inference import Usage
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.draft.batch import MAX_WIDTH

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
-from outrider.contract.answers import Timing, Usage
 from outrider.contract.extras import missing_extra
+from outrider.contract.inference import Timing, Usage
 from outrider.contract.settings import Role
 from outrider.worker.messages import (
     Finish,

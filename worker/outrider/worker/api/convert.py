@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from outrider.contract.answers import Likely
+from outrider.contract.inference import Likely
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.worker.api.text import Text, Turn
+from outrider.contract.inference import Message
+from outrider.worker.api.text import Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
@@ -81,7 +82,7 @@ class Prompts:
         tools = parse_tools("chat.tools_json", prompt.tools_json)
         return await asyncio.to_thread(self.text.encode_chat, messages, tools)
 
-    def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Turn]:
+    def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
         require(
             len(turns) <= self.context,
             "chat.messages",
@@ -119,6 +120,6 @@ def _texts(turn: ChatTurn) -> tuple[str, ...]:
     return (turn.role, turn.content, turn.name, *calls)
 
 
-def _message(index: int, turn: ChatTurn) -> Turn:
+def _message(index: int, turn: ChatTurn) -> Message:
     calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", turn.tool_calls_json)
-    return Turn(turn.role, turn.content, calls, turn.tool_call_id, turn.name)
+    return Message(turn.role, turn.content, calls, turn.tool_call_id, turn.name)

@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from outrider.contract.answers import Likely, Timing, TokenLogprobs, Usage
+from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
 from outrider.worker.errors import (

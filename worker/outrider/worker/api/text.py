@@ -14,6 +14,7 @@ from typing import Any, Self
 import jinja2
 from tokenizers import Tokenizer
 
+from outrider.contract.inference import Message
 from outrider.worker.api.control_tokens import ControlTokens, pieces_of
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.vocabulary import decoder_parts, token_bytes
@@ -24,26 +25,13 @@ SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn of a chat."""
-
-    role: str
-    content: str
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
-    """Calls that an assistant's turn made; the arguments of each are an object."""
-    tool_call_id: str = ""
-    """The call that this turn answers."""
-    name: str = ""
-    """The speaker, where several share a role."""
-
-    def template_fields(self) -> dict[str, Any]:
-        """Return the turn as chat templates read it: without empty fields."""
-        turn: dict[str, Any] = {"role": self.role, "content": self.content}
-        if self.tool_calls:
-            turn["tool_calls"] = [dict(call) for call in self.tool_calls]
-        optional = (("tool_call_id", self.tool_call_id), ("name", self.name))
-        return turn | {key: value for key, value in optional if value}
+def template_fields(message: Message) -> dict[str, Any]:
+    """Return a turn of a chat as chat templates read it: without empty fields."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [dict(call) for call in message.tool_calls]
+    optional = (("tool_call_id", message.tool_call_id), ("name", message.name))
+    return turn | {key: value for key, value in optional if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +100,7 @@ class Text:
         return data.decode(errors="replace")
 
     def encode_chat(
-        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
         """Return the ids of a chat, laid out by the template, up to the assistant's answer.
 
@@ -123,12 +111,12 @@ class Text:
 
     def encode_question(self, text: str) -> list[int]:
         """Return the ids of a chat's first turn, or of plain text where there is no template."""
-        return (
-            self.encode_chat([Turn("user", text)]) if self.has_chat_template else self.encode(text)
-        )
+        if self.has_chat_template:
+            return self.encode_chat([Message("user", text)])
+        return self.encode(text)
 
     def apply_chat_template(
-        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """Return the text that the template makes of a chat and of the functions it may call.
 
@@ -137,7 +125,7 @@ class Text:
         Raises `InvalidField`.
         """
         self._check(messages)
-        turns = [self.control.broken(message.template_fields()) for message in messages]
+        turns = [self.control.broken(template_fields(message)) for message in messages]
         tools = self.control.broken(tools)
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
@@ -160,7 +148,7 @@ class Text:
         found = self._backend.encode_batch_fast(list(pieces), add_special_tokens=special)
         return [token for encoding in found for token in encoding.ids]
 
-    def _check(self, messages: Sequence[Turn]) -> None:
+    def _check(self, messages: Sequence[Message]) -> None:
         if not self.has_chat_template:
             raise InvalidField("chat", "a chat", "this model has no chat template: send text")
         if not messages:

@@ -159,7 +159,7 @@ class DraftScheduler:
         counters = self.sessions.counters
         counters.kv_slots_used = self.kv_cache.used * BLOCK
         counters.kv_slots = self.kv_cache.blocks * BLOCK
-        return EngineReport(counters, len(self.sessions.live), 0, self.sessions.draining)
+        return EngineReport(counters, len(self.sessions.live), draining=self.sessions.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
         """Apply one message of a target; a violation closes its session."""

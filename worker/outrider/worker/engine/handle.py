@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.contract.answers import Timing
+from outrider.contract.inference import Timing
 from outrider.contract.state import Link
 from outrider.worker.engine.heartbeat import Heartbeat
 from outrider.worker.errors import ModelError, Stopping

@@ -6,7 +6,7 @@ Leaves messages to `control_service`; the engine gets a copy of each newer polic
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from outrider.contract.settings import (
     MAX_GRACE_SECONDS,
@@ -17,6 +17,7 @@ from outrider.contract.settings import (
 )
 from outrider.contract.state import (
     EngineState,
+    EngineWork,
     Link,
     SegmentTotals,
     StageGroup,
@@ -134,20 +135,12 @@ class Control:
             draining=self.availability.draining,
             policy=self.policy,
             links=self.links,
-            running=report.running,
-            waiting=report.waiting,
-            counters=report.counters,
             dtype=engine.dtype if engine else "",
             threads=self.threads,
             step_seconds=engine.step_seconds if engine else {},
             engine=_engine(engine, self.threads) if engine else None,
-            drafting=report.drafting,
-            last_rows=report.last_rows,
-            last_node_rows=report.last_node_rows,
-            planner_choice=report.planner_choice,
-            draft_lag=report.draft_lag,
             stages=_stages(group, report) if group else None,
-            memory=report.memory,
+            **{field.name: getattr(report, field.name) for field in fields(EngineWork)},
         )
 
     async def timeline(self) -> Timeline:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from outrider.contract.answers import Timing, Usage
+from outrider.contract.inference import Timing, Usage
 from outrider.worker.messages import Finish, Finished, PassTree, Submit, TokenLogprob, Tokens
 
 ALONG = 0.5

@@ -7,7 +7,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from outrider.contract.answers import TokenLogprobs
+from outrider.contract.inference import TokenLogprobs
 from outrider.worker.api.http.logprobs import Offsets, for_chat
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.response import AnswerEnd, GenerateResponse

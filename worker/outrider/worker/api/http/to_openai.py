@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.contract.answers import Usage
+from outrider.contract.inference import Usage
 from outrider.worker.api.http.choice import AnswerChoice, ChatChoice, CompletionChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse

@@ -1,9 +1,39 @@
-"""Parts of an answer, as a worker makes them and a client reads them.
+"""Parts of requests and answers, alike for a client and a worker.
 
 Fields are those of the messages of inference.proto.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    """`system`, `user` or `assistant`, as far as the model's chat template allows."""
+    content: str
+    """The turn's text."""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """Calls that an assistant's turn made, in the shape of OpenAI's `tool_calls`."""
+    tool_call_id: str = ""
+    """The call that a turn of the role `tool` answers."""
+    name: str = ""
+    """Who speaks, where several share a role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """Response format of an answer; set one of the three."""
+
+    json_object: bool | None = None
+    """Any JSON object."""
+    json_schema: str | None = None
+    """JSON that fits this JSON Schema."""
+    regex: str | None = None
+    """Text that this regular expression matches as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
