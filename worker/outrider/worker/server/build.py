@@ -9,14 +9,12 @@ import logging
 import os
 import secrets
 import socket
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 from llguidance import LLTokenizer
 
 from outrider.contract import metrics
@@ -27,7 +25,6 @@ from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import draft_application, page_routes, target_application
-from outrider.worker.api.http.middleware import counted
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference, RequestLimits
 from outrider.worker.api.request import ServedModel
@@ -46,7 +43,7 @@ from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
-from outrider.worker.server import control_service, readiness
+from outrider.worker.server import control_service
 from outrider.worker.server.control import Control
 from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.daemon_work import unless_stopped
@@ -285,9 +282,7 @@ def register_common(
     ControlService(control, control_admission(settings)).register(server)
     services[server] = (*services.get(server, ()), control_service.SERVICE)
     for server, names in services.items():
-        health.register(server)
-        listed = (*names, readiness.SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(listed, server)
+        health.register_listed(server, *names)
 
 
 def build_http(
@@ -305,9 +300,7 @@ def build_http(
     else:
         open_routes = (*more, *page_routes(os.environ))
         app = target_application(inference, ports.keys, open_routes, own_names(settings))
-    statuses: Counter[str] = Counter()
-    exposition.count(metrics.HTTP_REQUESTS, statuses)
-    return HttpServer(counted(app, statuses), ports.http, settings)
+    return HttpServer(exposition.counting(app), ports.http, settings)
 
 
 def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:

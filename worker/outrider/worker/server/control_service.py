@@ -22,9 +22,10 @@ from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.host.peers import EVERYBODY, PeerAdmission, beyond_loopback
+from outrider.worker.host.peers import EVERYBODY, PeerAdmission, add_port, beyond_loopback
 from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
+from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.control import Control
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
@@ -94,6 +95,13 @@ class ControlService(control_pb2_grpc.ControlServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, words)
             raise AssertionError(words)
         return self._control
+
+
+def control_server(settings: WorkerSettings, address: str) -> grpc.aio.Server:
+    """Return the server of Control with its port; raises `RuntimeError` and `SettingsError`."""
+    server = grpc.aio.server(interceptors=(CallErrors(),), options=(("grpc.so_reuseport", 0),))
+    add_port(server, address, beyond_loopback(settings.peers, address))
+    return server
 
 
 def control_admission(settings: WorkerSettings) -> PeerAdmission:

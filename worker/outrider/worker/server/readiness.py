@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from outrider.contract.state import Link, LinkState
 
-SERVICE = health.SERVICE_NAME
 POLL_SECONDS = 0.02
 KNOWN = (LinkState.UP, LinkState.REFUSED)
 logger = logging.getLogger(__name__)
@@ -42,6 +42,12 @@ class HealthService(health.aio.HealthServicer):
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
+
+    def register_listed(self, server: grpc.aio.Server, *others: str) -> None:
+        """Add the service, and reflection that lists it with the `others` of the server."""
+        self.register(server)
+        listed = (*others, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(listed, server)
 
     async def set_serving(self, serving: bool) -> None:
         """Set the status of the whole worker."""

@@ -22,6 +22,7 @@ from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.link.rate_limit import max_bytes_of_target
 from outrider.worker.server.build import Ports, build_worker
 from outrider.worker.server.call_errors import CallErrors
+from outrider.worker.server.control_service import control_server
 from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     server = grpc.aio.server(interceptors=(*guards, CallErrors()), options=options)
     try:
         port = add_port(server, settings)
-        control = control_server(settings)
+        address = settings.control_listen
+        control = control_server(settings, address) if address else None
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
@@ -92,18 +94,6 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
     if certificate is None:
         return server.add_insecure_port(settings.listen)
     return server.add_secure_port(settings.listen, certificate.credentials())
-
-
-def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:
-    """Return the server of Control with its port; None: it is served with all else. Raises
-    `RuntimeError` and `SettingsError`."""
-    if not settings.control_listen:
-        return None
-    options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(CallErrors(),), options=options)
-    peers = beyond_loopback(settings.peers, settings.control_listen)
-    add_peer_port(server, settings.control_listen, peers)
-    return server
 
 
 def largest_bytes(settings: WorkerSettings) -> int:

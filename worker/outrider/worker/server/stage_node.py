@@ -10,19 +10,15 @@ import logging
 import secrets
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
-from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
-from outrider.worker.api.http.middleware import counted
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import GroupLost, Stopping
 from outrider.worker.host.peers import add_port, beyond_loopback
@@ -37,9 +33,8 @@ from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.pipeline.wire.stream import MAX_BYTES
-from outrider.worker.server import control_service, readiness
-from outrider.worker.server.call_errors import CallErrors
-from outrider.worker.server.control_service import ControlService, control_admission
+from outrider.worker.server import control_service
+from outrider.worker.server.control_service import ControlService, control_admission, control_server
 from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import HealthService
@@ -207,11 +202,8 @@ async def serve_stage(
 
     `parent` is as for `server.serve`. Raises `ModelError` and `SettingsError`.
     """
-    options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(CallErrors(),), options=options)
     try:
-        address = settings.control_listen or settings.listen  # it has no clients
-        add_port(server, address, beyond_loopback(settings.peers, address))
+        server = control_server(settings, settings.control_listen or settings.listen)
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
@@ -219,9 +211,7 @@ async def serve_stage(
     stop = Shutdown.install(parent, settings.grace_seconds)
     node = StageNode(settings, place, stop, load)
     ControlService(node.control, control_admission(settings)).register(server)
-    node.health.register(server)
-    services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(services, server)
+    node.health.register_listed(server, control_service.SERVICE)
     await node.health.set_serving(False)
     await server.start()
     http = start_http(settings, node, listener) if listener is not None else None
@@ -238,9 +228,7 @@ def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socke
     """Start the HTTP server: health, readiness and metrics."""
     exposition = Exposition.of_stage(settings.name)
     exposition.show(node.control.state)
-    statuses: Counter[str] = Counter()
-    exposition.count(metrics.HTTP_REQUESTS, statuses)
     app = draft_application(lambda: node.control.ready, (exposition.route(),))
-    http = HttpServer(counted(app, statuses), listener, settings)
+    http = HttpServer(exposition.counting(app), listener, settings)
     http.start()
     return http

@@ -4,7 +4,6 @@ done with each response as it begins.
 Leaves keys and their comparison to `outrider.worker.api.auth`, and names to `own_names`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -78,11 +77,6 @@ class StartMiddleware:
             await send(message)
 
         await self.app(scope, receive, send_on)
-
-
-def counted(app: ASGIApp, statuses: "Counter[str]") -> ASGIApp:
-    """Return an application whose responses are counted by status."""
-    return StartMiddleware(app, lambda start: statuses.update((str(start["status"]),)))
 
 
 def closing(is_draining: Callable[[], bool]) -> Callable[[Message], None]:

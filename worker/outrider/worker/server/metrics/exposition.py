@@ -15,11 +15,13 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
 from outrider.contract.state import State
+from outrider.worker.api.http.middleware import StartMiddleware
 from outrider.worker.server.metrics.collector import StateCollector, family
 
 
@@ -54,6 +56,12 @@ class Exposition:
     def count(self, metric: Metric, counts: "Counter[str]") -> None:
         """Add a counter with one label, whose values are in `counts`."""
         self.registry.register(_Counts(metric, self.common, counts))
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Return an application whose responses are counted by status."""
+        statuses: Counter[str] = Counter()
+        self.count(names.HTTP_REQUESTS, statuses)
+        return StartMiddleware(app, lambda start: statuses.update((str(start["status"]),)))
 
     def route(self) -> Route:
         """Return the route `/metrics`, which answers in the text of the Accept header."""
