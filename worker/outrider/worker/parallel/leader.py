@@ -150,12 +150,12 @@ class LeadingModel(RankLeader):
             self.forward_layers(rows, hidden)
             return NO_TOKENS
 
-        def together(own: Floats) -> Int32:
-            tokens = sample(self._group, own, self._own.config.outputs, rows, spec)
-            assert tokens is not None  # this is the leader
-            return tokens
+        def together(own: Floats) -> Int32 | None:
+            return sample(self._group, own, self._own.config.outputs, rows, spec)
 
-        return self._run(rows, spec, together, hidden)
+        tokens = self._run(rows, spec, together, hidden)
+        assert tokens is not None  # this is the leader
+        return tokens
 
     def score(self, rows: Rows, spec: ChildSpec) -> list[ScoredPart]:
         """Score the children of each row with output, on each rank those among its own ids.
@@ -167,12 +167,11 @@ class LeadingModel(RankLeader):
             self.forward(rows)
             return NOTHING_SCORED
 
-        def together(own: Floats) -> list[ScoredPart]:
-            parts = self._child_scores.score(self._group, own, rows, spec)
-            assert parts is not None  # this is the leader
-            return parts
-
-        return self._run(rows, spec, together)
+        parts = self._run(
+            rows, spec, lambda own: self._child_scores.score(self._group, own, rows, spec)
+        )
+        assert parts is not None  # this is the leader
+        return parts
 
     def _run(
         self,
