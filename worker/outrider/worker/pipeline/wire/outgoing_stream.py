@@ -18,7 +18,7 @@ from outrider.worker.pipeline.wire.stream import (
     HELLO_SECONDS,
     MAX_BYTES,
     OPTIONS,
-    Stream,
+    StageStream,
     reason,
 )
 
@@ -52,7 +52,7 @@ class StageAddress(NamedTuple):
 class OutgoingStream:
     """An open stream to a stage, which has answered."""
 
-    def __init__(self, channel: grpc.aio.Channel, stream: Stream, call: Any) -> None:
+    def __init__(self, channel: grpc.aio.Channel, stream: StageStream, call: Any) -> None:
         self._channel = channel
         self._stream = stream
         self._call = call
@@ -69,7 +69,7 @@ class OutgoingStream:
         """
         meeting = await _meeting(group, to.address)
         channel = to.channel()
-        stream = Stream(f"stage {stage} at {to.address}")
+        stream = StageStream(f"stage {stage} at {to.address}")
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         call = channel.stream_stream(f"/{SERVICE}/{method}")
         opened = cls(channel, stream, call(stream))

@@ -41,7 +41,7 @@ OPTIONS = (
 )
 
 
-class Stream:
+class StageStream:
     """Our side of one stream."""
 
     def __init__(self, name: str) -> None:
