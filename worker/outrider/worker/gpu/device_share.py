@@ -18,6 +18,7 @@ from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.gpu.sampling_inputs import VocabularyShard
 from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.input_buffers import InputShape
+from outrider.worker.gpu.input_layout import sampling_inputs
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.model.rows import Rows
@@ -120,9 +121,7 @@ class DeviceShare:
         logits = self.model.logits[:m]
         real = min(columns, max(0, vocabulary - shard.rank * columns))
         logits[:, real:columns].fill_(-torch.inf)
-        inputs = self.model.inputs.sampling_inputs(
-            m,
-            sampled=variant is not SampleVariant.GREEDY,
-            filtered=variant is SampleVariant.FILTERED,
-        )
+        sampled, filtered = variant is not SampleVariant.GREEDY, variant is SampleVariant.FILTERED
+        fields = self.model.inputs.device
+        inputs = sampling_inputs(fields, m, sampled=sampled, cuts_k=filtered, cuts_p=filtered)
         sample(logits, columns, inputs, self._tokens[:m], self._logprobs[:m], shard)

@@ -15,7 +15,6 @@ from torch import Tensor
 from outrider.kernels.gpu.attention import DEEPEST
 from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
 from outrider.kernels.gpu.projection import Places
-from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
 from outrider.worker.gpu.input_layout import input_shapes, places_of
 from outrider.worker.gpu.transfers import Transfers, copies_for
@@ -101,22 +100,6 @@ class InputBuffers:
             d["depth"][:rows],
             d["tables"],
             d["groups"][:groups],
-        )
-
-    def sampling_inputs(self, outputs: int, *, sampled: bool, filtered: bool) -> SamplingInputs:
-        """Return the settings of the first `outputs` rows with output."""
-        d = self.device
-        return SamplingInputs(
-            d["temperature"][:outputs],
-            d["top_k"][:outputs],
-            d["top_p"][:outputs],
-            d["log_min_p"][:outputs],
-            d["seed"][:outputs],
-            d["choice"][:outputs],
-            d["sampled_at"][:outputs],
-            sampled,
-            filtered,
-            filtered,
         )
 
     def _put_groups(self, host: Host, rows: Rows) -> int:

@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.attention import DEEPEST
+from outrider.kernels.gpu.sampling_inputs import SamplingInputs
+from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.gpu.buckets import MOVES
 from outrider.worker.gpu.transfers import Transfers
 from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
+from outrider.worker.sampling.params import SamplingParams
 
+MOST_K = np.iinfo(np.int32).max
 ALIGNED = 4
 """int32 words: kernels read quicker from addresses that 16 divides."""
 
@@ -79,6 +83,27 @@ def input_shapes(rows: int, sequences: int, blocks: int) -> Shapes:
         "tables": (sequences, blocks),
     }
     return {name: (KINDS.get(name, "int32"), shape) for name, shape in shapes.items()}
+
+
+def sampling_inputs(
+    fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, cuts_k: bool, cuts_p: bool
+) -> SamplingInputs:
+    """Return the sampling settings of the first `outputs` rows with output."""
+    each = [fields[name][:outputs] for name in DEVICE_SAMPLE_FIELDS.fields or ()]
+    return SamplingInputs(*each, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
+
+
+def settings_of(sampling: SamplingParams) -> NDArray[np.void]:
+    """Return one record of `DEVICE_SAMPLE_FIELDS`; `sampled_at` is 0."""
+    temperature = sampling.temperature
+    record = (
+        max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0,  # 0: the row is greedy
+        min(sampling.top_k, MOST_K),
+        sampling.top_p,
+        math.log(sampling.min_p) if sampling.min_p > 0 else -math.inf,
+        *(sampling.seed, sampling.choice, 0),
+    )
+    return np.array(record, DEVICE_SAMPLE_FIELDS)
 
 
 def places_of(shapes: Shapes) -> dict[str, Field]:

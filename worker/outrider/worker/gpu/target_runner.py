@@ -6,13 +6,11 @@ wants logits gets such a copy beside its ids. Leaves passes and sampling to `dev
 `parallel_model` over several ranks.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import (
     NOTHING_SAMPLED,
     SampleBatch,
@@ -22,14 +20,14 @@ from outrider.worker.engine.runner import (
     spans,
 )
 from outrider.worker.gpu.device_share import DeviceShare, SampleVariant
+from outrider.worker.gpu.input_layout import settings_of
 from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS, DeviceSampleSpec
+from outrider.worker.parallel.step_message import DeviceSampleSpec
 from outrider.worker.sampling.params import SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
-MOST_K = np.iinfo(np.int32).max
 
 
 class GpuTargetRunner(TargetRunner):
@@ -84,22 +82,7 @@ def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
 def sampling_records(step: SampleBatch, samplings: Sequence[SamplingParams]) -> NDArray[np.void]:
     """Return the settings of each row with output, in the order of the parts: [outputs] of
     `DEVICE_SAMPLE_FIELDS`."""
-    settings = [
-        (
-            effective_temperature(s.temperature),
-            min(s.top_k, MOST_K),
-            s.top_p,
-            math.log(s.min_p) if s.min_p > 0 else -math.inf,
-            *(s.seed, s.choice, 0),
-        )
-        for s in samplings
-    ]
     counts = [len(part.rows.outputs) for part in step.parts]
-    each = np.repeat(np.array(settings, DEVICE_SAMPLE_FIELDS), counts)
+    each = np.repeat(np.array([settings_of(s) for s in samplings]), counts)
     each["sampled_at"] = step.rows.positions[step.rows.outputs] + 1
     return each
-
-
-def effective_temperature(temperature: float) -> float:
-    """Return what logits are divided by; 0: nothing, the row is greedy."""
-    return max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0
