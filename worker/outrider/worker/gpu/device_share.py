@@ -19,7 +19,6 @@ from outrider.kernels.gpu.sampling_inputs import VocabularyShard
 from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.input_buffers import InputShape
 from outrider.worker.gpu.input_layout import sampling_inputs
-from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.step_message import DeviceSampleSpec
@@ -60,20 +59,6 @@ class DeviceShare:
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
         model.copies.synchronize()
-
-    @property
-    def kv_cache(self) -> DeviceKVCache:
-        """Keys and values of this rank's heads."""
-        return self.model.kv_cache
-
-    @property
-    def row_capacity(self) -> int:
-        """Most rows of a pass."""
-        return self.model.row_capacity
-
-    def close(self) -> None:
-        """End nothing: memory goes with the object."""
-        self.model.close()
 
     def logits(self, rows: Rows) -> Tensor | None:
         """Run a pass and return all ranks' logits [outputs, ranks * columns]; None without any."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.worker.gpu.device_share import DeviceSampled, DeviceShare, Span
-from outrider.worker.gpu.kv_cache import DeviceKVCache
-from outrider.worker.gpu.model import GpuModel
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.collectives import ProcessGroup
@@ -36,26 +34,12 @@ class LeadingGpuModel(RankLeader):
         watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(config, own, group, watchdog, ended)
+        super().__init__(config, own.model, group, watchdog, ended)
         self._own = own
+        self.share, self.path, self.kv_cache = own.model, own.model.path, own.model.kv_cache
         copies, columns = own.model.copies, group.size * own.columns
-        self._logits = copies.host(own.row_capacity, columns, dtype=torch.float32)
+        self._logits = copies.host(self.row_capacity, columns, dtype=torch.float32)
         copies.synchronize()
-
-    @property
-    def path(self) -> str:
-        """Format of the weights."""
-        return self._own.model.path
-
-    @property
-    def share(self) -> GpuModel:
-        """This rank's own share."""
-        return self._own.model
-
-    @property
-    def kv_cache(self) -> DeviceKVCache:
-        """Keys and values of this rank's heads; blocks of all."""
-        return self._own.kv_cache
 
     def forward(self, rows: Rows) -> Floats:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
@@ -102,14 +86,14 @@ def follow(share: DeviceShare, group: ProcessGroup) -> None:
     while run_one(share, group):
         pass
     with contextlib.suppress(RuntimeError):
-        share.close()
+        share.model.close()
 
 
 def run_one(share: DeviceShare, group: ProcessGroup) -> bool:
     """Receive one step message and launch its pass; False for the last."""
     message = decode(group.receive())
     for sources, destinations in message.moves:
-        share.kv_cache.move_slots(sources, destinations)
+        share.model.kv_cache.move_slots(sources, destinations)
     if message.rows is None:
         return False
     if isinstance(message.wanted, DeviceSampleSpec):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.draft_scores import ScoredPart
 from outrider.worker.errors import GroupLost
-from outrider.worker.kv.kv_cache import HostKVCache, KVCache
+from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
@@ -63,16 +62,13 @@ class RankLeader:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
         self.config = config
         self.watchdog = watchdog
+        self.row_capacity = own.row_capacity
+        """Most rows of a pass."""
         self._share = own
         self._group = group
         self._ended = ended
         self._moves: list[Move] = []
         own.kv_cache.moved = lambda *slots: self._moves.append(slots)
-
-    @property
-    def row_capacity(self) -> int:
-        """Most rows of a pass."""
-        return self._share.row_capacity
 
     def lead(
         self, rows: Rows, wanted: Wanted, work: Callable[[], T], hidden: Floats | None = None
@@ -116,18 +112,9 @@ class LeadingModel(RankLeader):
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
         super().__init__(config, own, group, watchdog, ended)
         self._own = own
+        self.path, self.kv_cache = own.path, own.kv_cache
         self._logits = np.empty((0, config.outputs), np.float32)
         self._child_scores = ChildScores(config.output_ids, group.rank, own.config.outputs)
-
-    @property
-    def path(self) -> NumericPath:
-        """Numeric path of the weights."""
-        return self._own.path
-
-    @property
-    def kv_cache(self) -> HostKVCache:
-        """KV cache of this rank's heads; its blocks are those of all ranks."""
-        return self._own.kv_cache
 
     def forward(self, rows: Rows) -> Floats:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
