@@ -59,7 +59,8 @@ class DraftScheduler:
     def allow(self, most: PassRows) -> None:
         """Let passes have so many rows from now on; the runner has room for them."""
         self._most = most
-        self._rows = DraftRows(sum(most), MAX_DEPTH)
+        self.rows = DraftRows(sum(most), MAX_DEPTH)
+        """Room for the rows of a pass."""
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
@@ -89,7 +90,7 @@ class DraftScheduler:
             growing = [session for session in growing if not session.returns]
         if len(growing) > 1:
             growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        batch = batch_of(filter(self.sessions.extend, growing), self._rows, now, self._most)
+        batch = batch_of(filter(self.sessions.extend, growing), self.rows, now, self._most)
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
@@ -102,7 +103,7 @@ class DraftScheduler:
             return None
         returning.sort(key=lambda session: session.uncomputed_tokens)
         most = self._most._replace(prefill=rows)
-        return batch_of(filter(self.sessions.extend, returning), self._rows, now, most)
+        return batch_of(filter(self.sessions.extend, returning), self.rows, now, most)
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""
@@ -131,11 +132,6 @@ class DraftScheduler:
             published=block_table.published,
             most_tokens=self.sessions.context,
         )
-
-    @property
-    def rows(self) -> DraftRows:
-        """Room for the rows of a pass."""
-        return self._rows
 
     def book(self, session: DraftSession, rows: int, prefill: int, seconds: float) -> None:
         """Count a pass of compiled code over so many rows, those of committed tokens among them."""

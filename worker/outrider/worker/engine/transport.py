@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.poller import Poller
@@ -124,14 +123,11 @@ class InboxTransport:
     def __init__(self, on_lost: Callable[[DirectLinkLost], None]) -> None:
         """`on_lost` has the stream of a direct link end that is lost."""
         self.inbox = Inbox()
+        self.arrived = self.inbox.arrived
+        """[1] not 0 while there may be a message, but for those of direct links."""
         self._readable = Poller()
         self._readable.register(self.inbox.fileno())
         self.direct = DirectLinks(self._readable, on_lost)
-
-    @property
-    def arrived(self) -> NDArray[np.int64]:
-        """[1] not 0 while there may be a message, but for those of direct links."""
-        return self.inbox.arrived
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of peers; raise `ChannelClosed` when there will be
@@ -165,12 +161,9 @@ class TargetTransport(InboxTransport):
         self._channel = channel
         self._links: DraftLinks | None = None
         self._thread = LoopThread("links")
+        self.loop = self._thread.loop
+        """Of this process's streams, on a thread of its own."""
         self._reads = False
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of this process's streams, on a thread of its own."""
-        return self._thread.loop
 
     def wake(self, message: Any) -> None:
         """Have `drain` return a message, and wake the engine; on any thread."""
@@ -183,7 +176,7 @@ class TargetTransport(InboxTransport):
         """
         if not self._reads:
             self._reads = True
-            self._thread.call(self._thread.loop.add_reader, self._channel.fileno(), self._read)
+            self._thread.call(self.loop.add_reader, self._channel.fileno(), self._read)
         messages = []
         for message in super().drain():
             if isinstance(message, LinkStates):
@@ -204,7 +197,7 @@ class TargetTransport(InboxTransport):
 
     def close(self) -> None:
         """End every stream, and the thread."""
-        self._thread.call(self._thread.loop.remove_reader, self._channel.fileno())
+        self._thread.call(self.loop.remove_reader, self._channel.fileno())
         self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
         self.inbox.close()
 
@@ -221,7 +214,7 @@ class TargetTransport(InboxTransport):
                 else:
                     self.inbox.put(message)
         except ChannelClosed:
-            self._thread.loop.remove_reader(self._channel.fileno())
+            self.loop.remove_reader(self._channel.fileno())
             self.inbox.put(Closed())
 
     def _set_drafts(self, message: SetDrafts) -> None:

@@ -51,14 +51,11 @@ class GpuModel:
         )
         self.copies = self.inputs.copies
         self.forward_pass = Forward(config, weights, kv_cache, self.inputs, limits, share)
+        self.logits = self.forward_pass.logits
+        """float32 [rows, padded columns] on the device: of the last head that ran."""
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
         self.copies.synchronize()
-
-    @property
-    def logits(self) -> Tensor:
-        """float32 [rows, padded columns] on the device: of the last head that ran."""
-        return self.forward_pass.logits
 
     def close(self) -> None:
         """End nothing: memory goes with the object."""

@@ -90,14 +90,6 @@ class _Link:
             *(self.status.address, FALLBACK_SECONDS, self.broke),
         )
 
-    def why_not_direct(self) -> str:
-        """Return why the link must not be direct now; empty: it may be."""
-        return self.broke if time.monotonic() < self.fallback_until else ""
-
-    def set_state(self, state: LinkState, detail: str = "") -> None:
-        """Set the state; the draft's revision and incarnation stay as they are."""
-        self.status = dataclasses.replace(self.status, state=state, detail=detail)
-
 
 @dataclass(slots=True)
 class DraftLinks:
@@ -162,7 +154,8 @@ class DraftLinks:
                     link.fall_back(error)
             if link.status.state is LinkState.UP:
                 pause, logged = 0.0, ""
-            link.set_state(LinkState.REFUSED if is_refused else LinkState.CONNECTING, why)
+            state = LinkState.REFUSED if is_refused else LinkState.CONNECTING
+            link.status = dataclasses.replace(link.status, state=state, detail=why)
             self._report()
             if why != logged:
                 logger.warning("no link to the draft at %s: %s", link.status.address, why)
@@ -197,7 +190,7 @@ class DraftLinks:
 
     async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Chosen:
         """Choose what carries the messages, and say so."""
-        broke = link.why_not_direct()
+        broke = link.broke if time.monotonic() < link.fallback_until else ""
         chosen = await choose(self.identity, link.status.address, draft, broke)
         if is_told(self.identity, draft):
             outgoing.put(choice_message(chosen, broke))

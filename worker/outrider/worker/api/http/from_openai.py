@@ -62,7 +62,7 @@ def chat(body: ChatBody) -> OpenAIRequest:
         changes["max_tokens"] = body.max_completion_tokens
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
-    if parsed.calling.forced:
+    if parsed.calling is Calling.FORCED:
         schema = json.dumps(_schema_of_calls(body))
         changes["response_format"] = ResponseFormat(json_schema=schema, of_tools="chat.tools_json")
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
