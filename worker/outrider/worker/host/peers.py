@@ -69,7 +69,7 @@ class _Renewals:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerAdmission:
+class AllowedCaller:
     """Callers that a service takes: those whose certificate holds a name."""
 
     name: str | None = None
@@ -88,7 +88,7 @@ class PeerAdmission:
             )
 
 
-EVERYBODY = PeerAdmission()
+EVERYBODY = AllowedCaller()
 
 
 def beyond_loopback(peers: PeerSettings | None, address: str) -> PeerSettings | None:

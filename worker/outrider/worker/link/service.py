@@ -24,7 +24,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.host.peers import EVERYBODY, PeerAdmission
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS
@@ -136,7 +136,7 @@ class DrafterService:
     queues: SendQueues
     meeting: MeetingPlace | None = None
     """Where it takes memory of targets; None: it shares none."""
-    admission: PeerAdmission = EVERYBODY
+    admission: AllowedCaller = EVERYBODY
     """Who may open streams."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 

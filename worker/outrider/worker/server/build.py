@@ -33,7 +33,7 @@ from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
-from outrider.worker.host.peers import PeerAdmission, beyond_loopback
+from outrider.worker.host.peers import AllowedCaller, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
@@ -140,7 +140,7 @@ async def build_worker(
     else:
         meeting = open_meeting(settings)
         peers = beyond_loopback(settings.peers, settings.listen)
-        admission = PeerAdmission(None if peers is None else peers.target)
+        admission = AllowedCaller(None if peers is None else peers.target)
         drafter = DrafterService(identity, engine.send, queues, meeting, admission)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()

@@ -22,7 +22,7 @@ from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.host.peers import EVERYBODY, PeerAdmission, add_port, beyond_loopback
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller, add_port, beyond_loopback
 from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
 from outrider.worker.server.call_errors import CallErrors
@@ -46,7 +46,7 @@ class Controlled(Protocol):
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Controlled, admission: PeerAdmission = EVERYBODY) -> None:
+    def __init__(self, control: Controlled, admission: AllowedCaller = EVERYBODY) -> None:
         self._control = control
         self._admission = admission
 
@@ -104,10 +104,10 @@ def control_server(settings: WorkerSettings, address: str) -> grpc.aio.Server:
     return server
 
 
-def control_admission(settings: WorkerSettings) -> PeerAdmission:
+def control_admission(settings: WorkerSettings) -> AllowedCaller:
     """Return who may call Control."""
     peers = beyond_loopback(settings.peers, settings.control_listen or settings.listen)
-    return PeerAdmission(None if peers is None else peers.operator)
+    return AllowedCaller(None if peers is None else peers.operator)
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
