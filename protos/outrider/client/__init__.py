@@ -9,7 +9,7 @@ Given several addresses, or a name of several, it balances over them; see `Clien
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream
-from outrider.client.answer import Chunk, FinishReason, Model, Result
+from outrider.client.answer import Chunk, FinishReason, Result
 from outrider.client.errors import (
     Cancelled,
     ClientError,
@@ -24,7 +24,7 @@ from outrider.client.errors import (
 from outrider.client.request import Options, Prompt, Sampling
 from outrider.client.sync import Client, Stream
 from outrider.contract.counters import Counters
-from outrider.contract.inference import Format, Likely, Message, Timing, TokenLogprobs, Usage
+from outrider.contract.inference import Format, Likely, Message, Model, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import (
     EngineState,

@@ -1,4 +1,4 @@
-"""The results that a client gets: models, pieces of an answer, and the figures shown to people.
+"""The results that a client gets: pieces of an answer, its cost, and the figures shown to people.
 
 The one place where those figures are computed: the command line and the benchmarks read them here.
 """
@@ -16,19 +16,6 @@ class FinishReason(enum.StrEnum):
     """The model's end-of-text token, or a stop string."""
     LENGTH = "length"
     """`max_tokens` was reached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """One model that a target serves."""
-
-    name: str
-    context_length: int
-    """Most tokens of prompt and answer together."""
-    vocabulary_size: int
-    revision: str
-    """Hash of weights and code version."""
-    has_chat_template: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,18 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import Chunk, FinishReason, Model, Result
+from outrider.client.answer import Chunk, FinishReason, Result
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Options, Prompt, Sampling
-from outrider.contract.inference import Likely, Message, Timing, TokenLogprobs, Usage
+from outrider.contract.inference import (
+    MAX_STREAM_INTERVAL_MS,
+    Likely,
+    Message,
+    Model,
+    Timing,
+    TokenLogprobs,
+    Usage,
+)
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import (
     Link,
@@ -24,7 +32,6 @@ from outrider.contract.state import (
     State,
     TimelineSpan,
 )
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
 
 T = TypeVar("T")

@@ -7,6 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+STREAM_INTERVAL_MS = 16
+"""By default: tokens that come faster than a screen is refreshed travel together. A message costs
+server and client about 0.5 and 0.3 ms of processor time whatever its size (Zen 5, grpcio 1.85), and
+each pass waits for the thread whose processor they take. Plain decoding of the demo on two
+processors: 3.78 ms a token."""
+MAX_STREAM_INTERVAL_MS = 1000
+"""Of answers that nobody reads before their end, too: so often, the server's metrics and a client
+that is cut off learn what has come. As above: 3.38 ms a token."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -81,3 +90,16 @@ class Timing:
     decode_seconds: float = 0.0
     plain_seconds: float = 0.0
     draft_wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model that a target serves."""
+
+    name: str
+    context_length: int
+    """Most tokens of prompt and answer together."""
+    vocabulary_size: int
+    revision: str
+    """Hash of weights and code version."""
+    has_chat_template: bool

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.inference import Timing, Usage
+from outrider.contract.inference import STREAM_INTERVAL_MS, Timing, Usage
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
 from outrider.contract.state import (
@@ -24,7 +24,6 @@ from outrider.contract.state import (
     StageTotals,
     TimelineSpan,
 )
-from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 

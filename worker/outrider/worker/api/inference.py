@@ -60,7 +60,7 @@ class Inference:
 
     def __post_init__(self) -> None:
         model, seconds = self.model, self.limits.queue_seconds
-        self._prompts = Prompts(self.text, model.context, model.vocabulary)
+        self._prompts = Prompts(self.text, model.context_length, model.vocabulary_size)
         self._parser = RequestParser(model, self._prompts, self.formats, seconds)
         self._responses = Responses(self.engine, self.text)
 

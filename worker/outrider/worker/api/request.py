@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
@@ -27,14 +27,10 @@ SHOWN_CHARACTERS = 64
 """Of a name that is refused: a refusal must fit gRPC's trailers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel(Model):
     """The model of a target, as requests see it."""
 
-    name: str
-    revision: str
-    context: int
-    vocabulary: int
     end_ids: tuple[int, ...]
 
 
@@ -73,7 +69,7 @@ class RequestParser:
         """Check a request and fill in its defaults; raise `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self.check_model(request.model)
-        request.sampling.validate(self.model.vocabulary)
+        request.sampling.validate(self.model.vocabulary_size)
         check_stops(request.stop)
         prompt = await self.prompts.encode(request.prompt)
         grammar, count = "", request.logprobs
@@ -104,12 +100,12 @@ class RequestParser:
             )
 
     def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
-        room = self.model.context - prompt
+        room = self.model.context_length - prompt
         if max_tokens is None:
             return min(DEFAULT_MAX_TOKENS, room)
         limit = (
             f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
-            f"{self.model.context}"
+            f"{self.model.context_length}"
         )
         require(max_tokens > 0, "max_tokens", max_tokens, limit)
         if max_tokens > room:

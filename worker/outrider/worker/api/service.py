@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from outrider.contract.inference import Model
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.api import convert
@@ -61,13 +62,5 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         """Return the one model."""
         model = self._inference.model
         return pb.ListModelsResponse(
-            models=[
-                pb.Model(
-                    name=model.name,
-                    context_length=model.context,
-                    vocabulary_size=model.vocabulary,
-                    revision=model.revision,
-                    has_chat_template=self._inference.text.has_chat_template,
-                )
-            ]
+            models=[pb.Model(**{name: getattr(model, name) for name in Model.__slots__})]
         )

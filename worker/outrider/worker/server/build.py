@@ -251,16 +251,18 @@ def build_inference(
     def build() -> LLTokenizer:
         return tokenizer_of(models.own, facts.vocabulary, facts.end_ids)
 
+    text = Text.load(models.own.tokenizer)
     served = ServedModel(
         name=settings.name,
         revision=models.own.revision,
-        context=facts.context,
-        vocabulary=facts.vocabulary,
+        context_length=facts.context,
+        vocabulary_size=facts.vocabulary,
+        has_chat_template=text.has_chat_template,
         end_ids=facts.end_ids,
     )
     return Inference(
         model=served,
-        text=Text.load(models.own.tokenizer),
+        text=text,
         engine=control.engine,
         limits=RequestLimits(
             settings.max_waiting, settings.queue_seconds, settings.request_seconds

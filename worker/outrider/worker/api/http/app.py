@@ -136,7 +136,7 @@ class Api:
             "object": "model",
             "created": 0,
             "owned_by": "outrider",
-            "max_model_len": model.context,
+            "max_model_len": model.context_length,
             "revision": model.revision,
         }
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
+from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling

@@ -73,7 +73,7 @@ async def _tokenized(
     ids = await inference.encode(request.request.model, prompt)
     max_tokens = request.request.max_tokens
     if max_tokens is None:
-        room = inference.model.context - len(ids)
+        room = inference.model.context_length - len(ids)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
     return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens)
 
