@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import grpc
 
+from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
@@ -226,7 +227,7 @@ async def serve_stage(
 
 def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socket) -> HttpServer:
     """Start the HTTP server: health, readiness and metrics."""
-    exposition = Exposition.of_stage(settings.name)
+    exposition = Exposition(Role.TARGET, settings.name, metrics.OF_STAGES)
     exposition.show(node.control.state)
     app = draft_application(lambda: node.control.ready, (exposition.route(),))
     http = HttpServer(exposition.counting(app), listener, settings)

@@ -6,7 +6,6 @@ Leaves the HTTP server to `outrider.worker.api.http`.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Self
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -37,11 +36,6 @@ class Exposition:
 
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def of_stage(cls, model: str) -> Self:
-        """Return the metrics of one stage of a pipelined target."""
-        return cls(Role.TARGET, model, names.OF_STAGES)
 
     @property
     def common(self) -> tuple[str, ...]:
