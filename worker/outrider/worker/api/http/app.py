@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai, health
+from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
@@ -32,7 +33,6 @@ from outrider.worker.api.http.middleware import (
 )
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
-from outrider.worker.api.http.to_openai import CHAT, COMPLETION
 from outrider.worker.api.inference import Inference
 from outrider.worker.errors import UnknownModel, WorkerError
 
@@ -122,12 +122,12 @@ class Api:
     async def completions(self, request: Request) -> Response:
         seconds = seconds_for(request, self.inference.limits.request_seconds)
         parsed = await read_request(request, CompletionBody, from_openai.completion, seconds)
-        return await respond(self.inference, request, parsed, COMPLETION, seconds)
+        return await respond(self.inference, request, parsed, CompletionChoice, seconds)
 
     async def chat_completions(self, request: Request) -> Response:
         seconds = seconds_for(request, self.inference.limits.request_seconds)
         parsed = await read_request(request, ChatBody, from_openai.chat, seconds)
-        return await respond(self.inference, request, parsed, CHAT, seconds)
+        return await respond(self.inference, request, parsed, ChatChoice, seconds)
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model

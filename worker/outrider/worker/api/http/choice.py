@@ -6,7 +6,7 @@
 
 import abc
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from outrider.contract.inference import TokenLogprobs
 from outrider.worker.api.http.logprobs import Offsets, for_chat
@@ -17,6 +17,13 @@ from outrider.worker.api.response import AnswerEnd, GenerateResponse
 @dataclass(slots=True)
 class AnswerChoice(abc.ABC):
     """One choice, while its responses come."""
+
+    prefix: ClassVar[str]
+    """Of the id of its response."""
+    whole_object: ClassVar[str]
+    """Field `object` of a whole response."""
+    chunk_object: ClassVar[str]
+    """Field `object` of a chunk of a stream."""
 
     index: int
     calling: Calling
@@ -42,6 +49,8 @@ class AnswerChoice(abc.ABC):
 class CompletionChoice(AnswerChoice):
     """A choice of /v1/completions."""
 
+    prefix = "cmpl-"
+    whole_object = chunk_object = "text_completion"
     _offsets: Offsets = field(default_factory=Offsets)
 
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
@@ -73,6 +82,8 @@ class CompletionChoice(AnswerChoice):
 class ChatChoice(AnswerChoice):
     """A choice of /v1/chat/completions."""
 
+    prefix = "chatcmpl-"
+    whole_object, chunk_object = "chat.completion", "chat.completion.chunk"
     _tools: ToolCalls = field(init=False)
 
     def __post_init__(self) -> None:
