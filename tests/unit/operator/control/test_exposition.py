@@ -14,7 +14,7 @@ from outrider.contract.settings import Role
 from outrider.contract.state import State
 from outrider.operator.control.exposition import ExpositionError, parse
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample
-from outrider.worker.server.metrics.collector import StateCollector
+from outrider.worker.server.metrics.collector import of_state
 
 L = 'model_name="m",engine="0",role="target"'
 GOOD = f"""
@@ -87,7 +87,7 @@ def test_what_a_worker_exposes_can_be_read(role: Role) -> None:
         role=role, model="m", counters=counters, running=3, waiting=2, drafting="disabled"
     )
     registry = CollectorRegistry()
-    registry.register(StateCollector(names.of_role(role), lambda: state))
+    registry.register(of_state(names.of_role(role), lambda: state))
     sample = parse(generate_latest(registry).decode(), "pod", 1.0)
     assert (sample.role, sample.kv_usage) == (role, 0.25)
     if isinstance(sample, DraftSample):

@@ -39,9 +39,5 @@ class PassTimeline(Generic[Step, Output]):
         )
 
 
-def _nothing(step: Any, output: Any, began: float, ended: float) -> tuple[()]:
-    return ()
-
-
-NO_TIMELINE: PassTimeline[Any, Any] = PassTimeline(_nothing)
+NO_TIMELINE: PassTimeline[Any, Any] = PassTimeline(lambda *_: ())
 """Keeps nothing."""

@@ -210,17 +210,13 @@ class TargetTransport(InboxTransport):
         try:
             for message in self._channel.drain():
                 if isinstance(message, SetDrafts):
-                    self._set_drafts(message)
+                    self._links = self._links or DraftLinks(message.identity, self.inbox.put)
+                    self._links.set_addresses(message.addresses)
                 else:
                     self.inbox.put(message)
         except ChannelClosed:
             self.loop.remove_reader(self._channel.fileno())
             self.inbox.put(Closed())
-
-    def _set_drafts(self, message: SetDrafts) -> None:
-        if self._links is None:
-            self._links = DraftLinks(message.identity, self.inbox.put)
-        self._links.set_addresses(message.addresses)
 
 
 class ThreadTransport(InboxTransport):

@@ -59,11 +59,7 @@ async def wait_for_first_link(links: Callable[[], Sequence[Link]], seconds: floa
     """Wait until a link is up or refused, or none is wanted any more; at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not _is_known(links()):
+            while (now := links()) and not any(link.state in KNOWN for link in now):
                 await asyncio.sleep(POLL_SECONDS)
             return
     logger.warning("no draft was found within %.0f s; decoding plainly meanwhile", seconds)
-
-
-def _is_known(links: Sequence[Link]) -> bool:
-    return not links or any(link.state in KNOWN for link in links)

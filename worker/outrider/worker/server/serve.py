@@ -36,9 +36,13 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
 
     `parent` is a file descriptor that reads end-of-file when the supervising process is gone.
     """
+    largest = MAX_MESSAGE_BYTES
+    if settings.role is Role.DRAFT:  # whose model is not known yet
+        context = settings.max_context or DEFAULT_CONTEXT
+        largest = max(MAX_HELLO_BYTES, max_bytes_of_target(context))
     options = (
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", largest_bytes(settings)),
+        ("grpc.max_receive_message_length", largest),
         *drafter_service.OPTIONS,
         *renewal(settings),
     )
@@ -94,10 +98,3 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
     if certificate is None:
         return server.add_insecure_port(settings.listen)
     return server.add_secure_port(settings.listen, certificate.credentials())
-
-
-def largest_bytes(settings: WorkerSettings) -> int:
-    """Return the most bytes of one message to a worker, before its model is known."""
-    if settings.role is Role.TARGET:
-        return MAX_MESSAGE_BYTES
-    return max(MAX_HELLO_BYTES, max_bytes_of_target(settings.max_context or DEFAULT_CONTEXT))

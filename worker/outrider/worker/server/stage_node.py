@@ -156,7 +156,9 @@ class StageNode:
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
         server.add_generic_rpc_handlers((self._door,))
         self.health.register(server)  # here it is asked whether it lives
-        add_port(server, bound_address(self._place.address), self._peers)
+        address = self._place.address  # on loopback there alone, else on all interfaces
+        bound = address if is_loopback(address) else f"[::]:{address.rpartition(':')[2]}"
+        add_port(server, bound, self._peers)
         await server.start()
         self._server = server
 
@@ -188,12 +190,6 @@ class StageNode:
             self._loop.links.close(f"it ends: {reason}")
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
             self._event_loop.call_soon_threadsafe(self._failed.set)
-
-
-def bound_address(address: str) -> str:
-    """Return where a stage listens that others reach at `address`: on loopback there alone, else on
-    all interfaces."""
-    return address if is_loopback(address) else f"[::]:{address.rpartition(':')[2]}"
 
 
 async def serve_stage(

@@ -91,10 +91,10 @@ def target_application(
 
 
 def draft_application(
-    is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = health.no_trouble
+    is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = lambda: ""
 ) -> Starlette:
     """Return the application of a draft, of a stage, or of ranks that follow; `more` are further
-    routes."""
+    routes. By default such a worker lives if it answers."""
 
     def waiting() -> str:
         return "" if is_ready() else NOT_READY

@@ -22,11 +22,6 @@ Trouble = Callable[[], str]
 """Says why the worker has to be started again; nothing: it lives."""
 
 
-def no_trouble() -> str:
-    """Say that a worker lives if it answers."""
-    return ""
-
-
 def routes(waiting: Waiting, trouble: Trouble) -> list[Route]:
     """Return the routes of a worker."""
 

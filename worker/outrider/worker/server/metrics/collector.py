@@ -37,28 +37,35 @@ Values = Iterable[tuple[Labels, float]]
 """Values of one metric by its own labels."""
 
 
-class StateCollector(Collector):
-    """Metrics that are a field of the worker's state, or follow from it."""
+class Families(Collector):
+    """Metrics that a function yields at each scrape."""
 
-    def __init__(self, metrics: Iterable[Metric], state: Callable[[], State]) -> None:
-        """Show those of `metrics` that the state has."""
-        self._state = state
-        sources = {metric: values_of(metric) for metric in metrics}
-        self._sources = {metric: values for metric, values in sources.items() if values}
-        self._histograms = {m: HISTOGRAMS[m] for m in sources if m in HISTOGRAMS}
+    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
+        self._families = families
 
     def describe(self) -> Iterable[Family]:
         """Return nothing: a registry need not scrape to know that names are unique."""
         return ()
 
     def collect(self) -> Iterator[Family]:
-        """Yield all of them, as they are now."""
-        state = self._state()
-        common = (state.model, names.ENGINE, state.role)
-        for metric, values in self._sources.items():
-            yield family(metric, common, values(state))
-        for metric, read in self._histograms.items():
-            yield histogram(metric, common, *read(state.counters))
+        """Return all of them, as they are now."""
+        return self._families()
+
+
+def of_state(metrics: Iterable[Metric], state: Callable[[], State]) -> Families:
+    """Return those of `metrics` that are a field of a worker's state, or follow from it."""
+    readers = {m: counter(m.counter) if m.counter else COMPUTED.get(m) for m in metrics}
+
+    def families() -> Iterator[Family]:
+        now = state()
+        common = (now.model, names.ENGINE, now.role)
+        for metric, values in readers.items():
+            if values is not None:
+                yield family(metric, common, values(now))
+            elif read := HISTOGRAMS.get(metric):
+                yield histogram(metric, common, *read(now.counters))
+
+    return Families(families)
 
 
 def family(metric: Metric, common: Labels, values: Values) -> Family:
@@ -106,10 +113,6 @@ def of_stages(value: Callable[[StageView], float]) -> Callable[[State], Values]:
     return lambda state: [
         ((str(stage.index),), value(stage)) for stage in (state.stages.each if state.stages else ())
     ]
-
-
-def _build(state: State) -> Values:
-    return [((version(), state.revision, state.dtype), 1)]
 
 
 def _usage(state: State) -> float:
@@ -189,7 +192,7 @@ def _transports(state: State) -> Values:
 
 
 COMPUTED: dict[Metric, Callable[[State], Values]] = {
-    names.BUILD_INFO: _build,
+    names.BUILD_INFO: lambda state: [((version(), state.revision, state.dtype), 1)],
     names.READY: one(lambda state: state.ready),
     names.KV_CACHE_USAGE: one(_usage),
     names.NUM_REQUESTS_WAITING: one(lambda state: state.waiting),
@@ -242,8 +245,3 @@ HISTOGRAMS: dict[Metric, Callable[[Counters], tuple[Sequence[int], float]]] = {
     names.GROWTH_LATENCY: lambda c: (c.growth_latencies, c.growth_latency_seconds),
 }
 """Histograms that the engine keeps: values by bucket, and their sum."""
-
-
-def values_of(metric: Metric) -> Callable[[State], Values] | None:
-    """Return the reader of a metric's values; None: the state does not have them."""
-    return counter(metric.counter) if metric.counter else COMPUTED.get(metric)

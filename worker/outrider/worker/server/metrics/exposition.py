@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,7 +20,7 @@ from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
 from outrider.contract.state import State
 from outrider.worker.api.http.middleware import StartMiddleware
-from outrider.worker.server.metrics.collector import StateCollector, family
+from outrider.worker.server.metrics.collector import Families, family, of_state
 
 
 @dataclass(slots=True)
@@ -45,11 +44,15 @@ class Exposition:
     def show(self, state: Callable[[], State]) -> None:
         """Add the metrics that follow from the worker's state at each scrape."""
         shown = names.of_role(self.role) if self.metrics is None else self.metrics
-        self.registry.register(StateCollector(shown, state))
+        self.registry.register(of_state(shown, state))
 
     def count(self, metric: Metric, counts: "Counter[str]") -> None:
         """Add a counter with one label, whose values are in `counts`."""
-        self.registry.register(_Counts(metric, self.common, counts))
+
+        def families() -> Iterator[Family]:
+            yield family(metric, self.common, [((value,), n) for value, n in counts.items()])
+
+        self.registry.register(Families(families))
 
     def counting(self, app: ASGIApp) -> ASGIApp:
         """Return an application whose responses are counted by status."""
@@ -65,18 +68,3 @@ class Exposition:
             return Response(encode(self.registry), media_type=None, headers={"Content-Type": kind})
 
         return Route("/metrics", metrics)
-
-
-class _Counts(Collector):
-    def __init__(self, metric: Metric, common: tuple[str, ...], counts: "Counter[str]") -> None:
-        self._metric, self._common, self._counts = metric, common, counts
-
-    def describe(self) -> list[Family]:
-        """Return nothing, as `StateCollector` does."""
-        return []
-
-    def collect(self) -> Iterator[Family]:
-        """Yield the counts as they are now."""
-        yield family(
-            self._metric, self._common, [((value,), n) for value, n in self._counts.items()]
-        )
