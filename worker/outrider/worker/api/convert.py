@@ -13,7 +13,7 @@ from outrider.contract.inference import Likely
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import AnswerEnd, GenerateResponse
+from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.message import sampling_params
@@ -52,8 +52,11 @@ def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
             for one in response.logprobs
         ],
     )
-    if response.end is not None:
-        _put_end(message, response.end)
+    if (end := response.end) is not None:
+        message.finish_reason = FINISH_REASONS[end.finish]
+        message.usage.CopyFrom(pb.Usage(**dataclasses.asdict(end.usage)))
+        message.timing.CopyFrom(pb.Timing(**dataclasses.asdict(end.timing)))
+        message.seed = end.seed
     return message
 
 
@@ -73,13 +76,6 @@ def prompt_of(message: Any, oneof: str) -> Any:
 def _format(message: pb.Format) -> ResponseFormat:
     which = message.WhichOneof("form")
     return ResponseFormat() if which is None else ResponseFormat(**{which: getattr(message, which)})
-
-
-def _put_end(message: pb.GenerateResponse, end: AnswerEnd) -> None:
-    message.finish_reason = FINISH_REASONS[end.finish]
-    message.usage.CopyFrom(pb.Usage(**dataclasses.asdict(end.usage)))
-    message.timing.CopyFrom(pb.Timing(**dataclasses.asdict(end.timing)))
-    message.seed = end.seed
 
 
 def _likely(likely: Likely) -> pb.Likely:

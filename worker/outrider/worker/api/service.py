@@ -38,7 +38,7 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         inference = self._inference
         remaining = context.time_remaining()
         limited = remaining is not None and remaining < FOREVER_SECONDS
-        seconds = None if limited else inference.limits.request_seconds  # gRPC keeps its own
+        seconds = None if limited else inference.settings.request_seconds  # gRPC keeps its own
         carrier = dict(context.invocation_metadata()) if inference.reads_carrier else NO_CARRIER
         plain = convert.generate_request(request)
         admitted = await inference.admit(plain, seconds, carrier)

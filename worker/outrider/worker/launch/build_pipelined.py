@@ -11,7 +11,7 @@ from typing import Any
 from outrider.contract.settings import SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
-from outrider.worker.engine.stage_group import Addresses, Facts, StageGroupLinks
+from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import ModelError
 from outrider.worker.host.peers import beyond_loopback
@@ -88,8 +88,8 @@ def stage_group(
         )
         return StageClient(group, transport.loop, models.vocabulary, notify, peers)
 
-    addresses = Addresses(own_address(place), place.addresses[-1])
-    return StageGroupLinks(addresses, new_life, notify, LINKS[distributed])
+    addresses = own_address(place), place.addresses[-1]
+    return StageGroupLinks(*addresses, new_life, notify, LINKS[distributed])
 
 
 def own_address(place: StagePlace) -> str:

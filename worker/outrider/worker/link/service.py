@@ -32,7 +32,7 @@ from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier, join
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace
 from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
 from outrider.worker.link.send_queue import SendQueue
-from outrider.worker.link.wire import Close, FromTarget
+from outrider.worker.link.wire import Close
 from outrider.worker.messages import (
     DirectLinkLost,
     DirectLinkUp,
@@ -246,8 +246,11 @@ class DrafterService:
                 messages = payloads.from_target(payload)
                 token_bucket.spend_records(len(messages), time.monotonic())
                 for message in messages:
+                    if message.session == 0 and isinstance(message, Close):
+                        return
                     if message.session == 0:
-                        return stream.end(ended_by(message))
+                        words = "session 0 stands for the stream; it can only be closed"
+                        raise ProtocolViolation(words)
                 if stream.memory is not None:
                     raise ProtocolViolation("the messages of this link do not go over its stream")
                 self.to_engine(FromPeer(link, messages))
@@ -277,10 +280,3 @@ def status(error: WorkerError) -> grpc.StatusCode:
     """Return the status with which a stream ends."""
     broke = isinstance(error, LinkBroken)
     return grpc.StatusCode.DATA_LOSS if broke else grpc.StatusCode.INVALID_ARGUMENT
-
-
-def ended_by(message: FromTarget) -> ProtocolViolation | None:
-    """Return the violation of a message for session 0, the stream itself; None for a Close."""
-    if isinstance(message, Close):
-        return None
-    return ProtocolViolation("session 0 stands for the stream; it can only be closed")

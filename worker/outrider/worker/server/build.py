@@ -26,7 +26,7 @@ from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import draft_application, page_routes, target_application
 from outrider.worker.api.http.server import HttpServer
-from outrider.worker.api.inference import Inference, RequestLimits
+from outrider.worker.api.inference import Inference
 from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
@@ -264,9 +264,7 @@ def build_inference(
         model=served,
         text=text,
         engine=control.engine,
-        limits=RequestLimits(
-            settings.max_waiting, settings.queue_seconds, settings.request_seconds
-        ),
+        settings=settings,
         formats=ResponseFormats(build if facts.end_ids else None),
         availability=control.availability,
         trace=traces.begin if traces else None,

@@ -120,12 +120,12 @@ class Api:
         return JSONResponse(self._model())
 
     async def completions(self, request: Request) -> Response:
-        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, CompletionBody, from_openai.completion, seconds)
         return await respond(self.inference, request, parsed, CompletionChoice, seconds)
 
     async def chat_completions(self, request: Request) -> Response:
-        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, ChatBody, from_openai.chat, seconds)
         return await respond(self.inference, request, parsed, ChatChoice, seconds)
 
