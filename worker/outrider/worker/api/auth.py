@@ -46,10 +46,11 @@ class ApiKeys:
 
         A number is one key's for as long as this worker lives, whatever its file holds later.
         """
-        text = _readable(authorization)
-        given = _digest(text[len(SCHEME) :].strip())
+        if isinstance(authorization, bytes):
+            authorization = authorization.decode(errors="replace")
+        given = _digest(authorization[len(SCHEME) :].strip())
         matches = [hmac.compare_digest(given, digest) for digest in self._digests.current()]
-        if not any(matches) or text[: len(SCHEME)].lower() != SCHEME:
+        if not any(matches) or authorization[: len(SCHEME)].lower() != SCHEME:
             return NO_KEY
         return self._numbers.setdefault(given, len(self._numbers))
 
@@ -72,10 +73,6 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ig
 
 async def _refuse(request: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, REFUSAL)
-
-
-def _readable(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _digests(file: str) -> tuple[bytes, ...]:

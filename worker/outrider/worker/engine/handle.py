@@ -104,7 +104,8 @@ class EngineHandle(abc.ABC):
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-        self.ready.add_done_callback(_retrieve)
+        # a start-up failure counts as seen; awaiting `ready` still raises it
+        self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.gone = asyncio.Event()
         self.heartbeat = Heartbeat(lambda: self.send(AskAlive()))
         self.report = EngineReport()
@@ -237,9 +238,3 @@ class EngineHandle(abc.ABC):
         queue = self.events.get(request)
         if queue is not None:
             queue.put_nowait(event)
-
-
-def _retrieve(future: "asyncio.Future[Ready]") -> None:
-    """Mark a start-up failure as seen; awaiting `ready` still raises it."""
-    if not future.cancelled():
-        future.exception()

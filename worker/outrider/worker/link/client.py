@@ -27,7 +27,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.host.peers import Options, beyond_loopback, open_channel
+from outrider.worker.host.peers import beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier
@@ -167,7 +167,9 @@ class DraftLinks:
         """Run one stream until it ends."""
         max_bytes = max(MAX_HELLO_BYTES, max_bytes_of_draft(self.identity.sessions))
         options = (*OPTIONS, ("grpc.max_receive_message_length", max_bytes))
-        async with self._channel(link.status.address, options) as channel:
+        peers = beyond_loopback(self.identity.peers, link.status.address)
+        name = peers.draft if peers else ""
+        async with open_channel(link.status.address, options, peers, name) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
             call = pair(outgoing)
@@ -176,25 +178,15 @@ class DraftLinks:
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
                 draft = handshake.accept_draft(self.identity, first)
-                chosen = await self._choose(link, draft, outgoing)
+                broke = link.broke if time.monotonic() < link.fallback_until else ""
+                chosen = await choose(self.identity, link.status.address, draft, broke)
+                if is_told(self.identity, draft):
+                    outgoing.put(choice_message(chosen, broke))
                 await self._carry(link, answers, outgoing, draft, chosen)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
                 call.cancel()
-
-    def _channel(self, address: str, options: Options) -> grpc.aio.Channel:
-        """Return a new channel, with the certificates that are there now; raises `OSError`."""
-        peers = beyond_loopback(self.identity.peers, address)
-        return open_channel(address, options, peers, peers.draft if peers else "")
-
-    async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Chosen:
-        """Choose what carries the messages, and say so."""
-        broke = link.broke if time.monotonic() < link.fallback_until else ""
-        chosen = await choose(self.identity, link.status.address, draft, broke)
-        if is_told(self.identity, draft):
-            outgoing.put(choice_message(chosen, broke))
-        return chosen
 
     async def _carry(
         self,

@@ -41,6 +41,9 @@ def routes(waiting: Waiting, trouble: Trouble) -> list[Route]:
             return JSONResponse({"status": "unavailable", "reason": why}, 503)
         return JSONResponse({"status": "ok"})
 
+    async def outrider_version(request: Request) -> Response:
+        return JSONResponse({"version": version()})  # as vLLM does
+
     return [
         Route("/health", health),
         Route("/healthz", healthz),
@@ -57,8 +60,3 @@ def waiting_of(inference: Inference) -> str:
     if availability.draining:
         return "draining"
     return "it waits for its first draft" if ready else "the model is being loaded"
-
-
-async def outrider_version(request: Request) -> Response:
-    """Report the version of the package, as vLLM does."""
-    return JSONResponse({"version": version()})
