@@ -26,7 +26,7 @@ class ApiKeys:
 
     def __init__(self, file: str) -> None:
         """Read one key a line, empty lines aside; raise `SettingsError`."""
-        self._digests = WatchedFiles(
+        self._digests = WatchedFiles[tuple[bytes, ...]](
             (file,),
             lambda: _digests(file),
             lambda now: f"{len(now)} API keys are in force: their file has changed",

@@ -89,8 +89,11 @@ def sampling_inputs(
     fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, cuts_k: bool, cuts_p: bool
 ) -> SamplingInputs:
     """Return the sampling settings of the first `outputs` rows with output."""
-    each = [fields[name][:outputs] for name in DEVICE_SAMPLE_FIELDS.fields or ()]
-    return SamplingInputs(*each, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
+    each: dict[str, Any] = {
+        name: fields[name][:outputs] for name in DEVICE_SAMPLE_FIELDS.fields or ()
+    }
+    position = each.pop("sampled_at")
+    return SamplingInputs(**each, position=position, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
 
 
 def settings_of(sampling: SamplingParams) -> NDArray[np.void]:
