@@ -154,12 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
             from outrider.worker.model import kept_models
 
             return kept_models.main(arguments.cache, arguments.remove)
-        case "measure":
+        case _:  # measure
             from outrider.worker.profile.command import measure
 
             return measure(read(arguments.settings))
-        case other:
-            raise SettingsError(f"unknown command {other!r}")
 
 
 def doctor() -> int:

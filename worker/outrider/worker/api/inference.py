@@ -56,11 +56,6 @@ class Inference:
         self._responses = Responses(self.engine, self.text)
 
     @property
-    def reads_carrier(self) -> bool:
-        """True if the metadata or headers of a request say something."""
-        return self.trace is not None or self.keys is not None
-
-    @property
     def fingerprint(self) -> str:
         """Revision and, once known, numeric path: with a seed, they decide a text."""
         ready = self.engine.ready

@@ -39,7 +39,8 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         remaining = context.time_remaining()
         limited = remaining is not None and remaining < FOREVER_SECONDS
         seconds = None if limited else inference.settings.request_seconds  # gRPC keeps its own
-        carrier = dict(context.invocation_metadata()) if inference.reads_carrier else NO_CARRIER
+        reads = inference.trace is not None or inference.keys is not None
+        carrier = dict(context.invocation_metadata()) if reads else NO_CARRIER
         plain = convert.generate_request(request)
         admitted = await inference.admit(plain, seconds, carrier)
         async for response in inference.responses(admitted):

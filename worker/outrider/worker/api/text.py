@@ -15,7 +15,7 @@ import jinja2
 from tokenizers import Tokenizer
 
 from outrider.contract.inference import Message
-from outrider.worker.api.control_tokens import ControlTokens, pieces_of
+from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
@@ -107,7 +107,7 @@ class Text:
         Raises `InvalidField`.
         """
         laid_out = self.apply_chat_template(messages, tools)
-        return self._encode("chat.messages", pieces_of(laid_out), special=False)
+        return self._encode("chat.messages", laid_out.split(BREAK), special=False)
 
     def encode_question(self, text: str) -> list[int]:
         """Return the ids of a chat's first turn, or of plain text where there is no template."""

@@ -21,7 +21,6 @@ from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai, health
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.api.http.disconnect import ClientGone
-from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
 from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.middleware import (
@@ -74,7 +73,6 @@ def target_application(
     ]
     handlers: Mapping[Any, Any] = {
         WorkerError: errors.handle_refusal,
-        ApiError: errors.handle_refusal,
         ClientGone: handle_client_gone,
         HTTPException: errors.handle_http_error,
         Exception: errors.handle_bug,
