@@ -43,10 +43,6 @@ class Families(Collector):
     def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
         self._families = families
 
-    def describe(self) -> Iterable[Family]:
-        """Return nothing: a registry need not scrape to know that names are unique."""
-        return ()
-
     def collect(self) -> Iterator[Family]:
         """Return all of them, as they are now."""
         return self._families()
