@@ -73,6 +73,7 @@ def target_application(
     ]
     handlers: Mapping[Any, Any] = {
         WorkerError: errors.handle_refusal,
+        errors.ApiError: errors.handle_refusal,
         ClientGone: handle_client_gone,
         HTTPException: errors.handle_http_error,
         Exception: errors.handle_bug,

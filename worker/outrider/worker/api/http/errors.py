@@ -55,7 +55,7 @@ FIELDS = (
 """Names of the gRPC request's fields, and their names over HTTP."""
 
 
-class ApiError(WorkerError):
+class ApiError(Exception):
     """A refusal that only HTTP has."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
@@ -64,7 +64,7 @@ class ApiError(WorkerError):
         self.param = param
 
 
-def refusal(error: WorkerError) -> tuple[int, dict[str, Any]]:
+def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and body of an error."""
     if isinstance(error, ApiError):
         return error.status, body(error.status, str(error), error.param)
@@ -129,8 +129,8 @@ def _path(location: tuple[int | str, ...]) -> str | None:
 
 
 async def handle_refusal(request: Request, error: Exception) -> JSONResponse:
-    """Respond to a `WorkerError`."""
-    assert isinstance(error, WorkerError)
+    """Respond to `WorkerError` and `ApiError`."""
+    assert isinstance(error, WorkerError | ApiError)
     status, content = refusal(error)
     seconds = error.retry_after if isinstance(error, QueueFull) else RETRY_AFTER_SECONDS
     return JSONResponse(content, status, headers(status, seconds))
