@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from bench.nightjar_planners import FixedPlanner
 from outrider.worker.model.step_costs import Seconds
-from outrider.worker.speculation.planner import Candidates, RowPlan
+from outrider.worker.speculation.planner import NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 
 CHANGE_BINS = 4
@@ -123,7 +123,7 @@ class Bandit(FixedPlanner):
         self.explores = True
         """True where the last plan tries a number, false where it takes the best one."""
 
-    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan the arm's rows for each sequence."""
         sequences = len(candidates)
         context = self._context = self._of(sequences)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from outrider.contract.planning import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.model.step_costs import Seconds, StepCosts
-from outrider.worker.speculation.planner import Candidates, Goodput, RowPlan
+from outrider.worker.speculation.planner import Goodput, NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.speculation.wait import (
     MAX_OVERTIME,
@@ -45,7 +45,7 @@ class FixedPlanner(Goodput):
         """True unless the number is 0."""
         return self.awaited > 0
 
-    def best_of_each(self, candidates: list[Candidates], costs: Seconds) -> RowPlan:
+    def best_of_each(self, candidates: list[NodeCandidates], costs: Seconds) -> RowPlan:
         """Plan the number for each sequence, fewer where a pass is full."""
         room, rows, value = len(costs) - 1, [], 0.0
         for one in candidates:
@@ -76,7 +76,7 @@ class Table(FixedPlanner):
         self._firsts = [entry.first for entry in entries]
         self._tokens = [entry.draft_tokens for entry in entries]
 
-    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan the table's rows for each sequence."""
         at = bisect.bisect_right(self._firsts, len(candidates)) - 1
         self.awaited = min(self._tokens[at], max_rows)

@@ -13,7 +13,7 @@ from outrider.kernels.gpu.weights import Weights, plain
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.weights import DeviceWeights, Layer
+from outrider.worker.gpu.weights import DeviceLayer, DeviceWeights
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.rotary import rotary_table
@@ -67,7 +67,7 @@ def weights_of(
 
     queries = c.heads * c.head_dim
     layers = tuple(
-        Layer(
+        DeviceLayer(
             attention_norm=ones(),
             qkv=matrix(queries + 2 * c.kv_heads * c.head_dim, c.hidden),
             heads=HeadParts(epsilon=c.norm_eps),

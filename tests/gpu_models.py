@@ -3,11 +3,13 @@
 Shapes are those that the GPU kernels hold: head_dim 32. Leaves what is asserted to the tests.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
@@ -16,8 +18,9 @@ from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.weights import DeviceWeights, Precision
+from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
 from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from tests.kv_arrays import keys_by_slot
@@ -61,6 +64,20 @@ def write(directory: Path, family: str = "llama", **changes: Any) -> Path:
     return write_tiny(directory, kind, **(SMALL | {"head_dim": 32} | fields | changes))
 
 
+def loaded(
+    config: ModelConfig,
+    tensors: Mapping[str, NDArray[np.float32]],
+    precision: Precision,
+    positions: int,
+    device: str,
+) -> DeviceWeights:
+    """Weights of arrays by their Hugging Face names."""
+    loading = Loading(config, precision, positions, device)
+    for name, tensor in tensors.items():
+        loading.take(name, tensor)
+    return loading.finished()
+
+
 def on_device(
     folder: Path,
     device: str,
@@ -72,7 +89,7 @@ def on_device(
 ) -> GpuModel:
     """A checkpoint's model and its pool."""
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
-    weights = DeviceWeights.of(config, tensors, Precision(dtype, matrices), longest, device)
+    weights = loaded(config, tensors, Precision(dtype, matrices), longest, device)
     kv_cache = DeviceKVCache(config, blocks, longest, dtype, device)
     limits = PassLimits(rows, BLOCKS, SPLITS)
     model = GpuModel(config, weights, str(dtype), kv_cache, limits)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outrider.worker.messages import TimelineSpan
+from outrider.contract.state import TimelineSpan
 
 SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock step"
 PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)

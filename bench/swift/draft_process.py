@@ -40,7 +40,7 @@ from outrider.worker.engine.transport import Closed, ThreadTransport
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch import build_draft
 from outrider.worker.launch.prepare import Models, prepare_models
-from outrider.worker.link.meeting import Meeting
+from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.payloads import for_target
 from outrider.worker.link.service import OPTIONS, DrafterService, SendQueues
 from outrider.worker.link.wire import FromDraft
@@ -93,7 +93,7 @@ class DraftServer:
         self._timelines: asyncio.Queue[Timeline] = asyncio.Queue()
         self.transport = ThreadTransport(self._from_engine)
 
-    async def listen(self, identity: Identity, meeting: Meeting) -> list[int]:
+    async def listen(self, identity: Identity, meeting: MeetingPlace) -> list[int]:
         """Open both ports; their links are numbered together."""
         numbers = itertools.count(1)
         ports = []
@@ -147,7 +147,7 @@ async def serve() -> None:
 
     on_thread(run)
     one = await asyncio.to_thread(built.get)
-    with contextlib.closing(Meeting.open(options.links)) as meeting:
+    with contextlib.closing(MeetingPlace.open(options.links)) as meeting:
         near, far = await server.listen(identity_of(settings, models, options.links), meeting)
         say(near=near, far=far)
         while line := await asyncio.to_thread(sys.stdin.readline):

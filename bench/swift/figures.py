@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.report import Spread, median_and_range
 from bench.swift.answer import LOCK_STEP, MIRRORED, Answer
-from outrider.worker.messages import TimelineSpan
+from outrider.contract.state import TimelineSpan
 
 TOLERANCE = 0.03
 """Share of its tokens that the mirrored tree may lose beyond what fall-outs cost."""

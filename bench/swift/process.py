@@ -13,8 +13,9 @@ from typing import Any
 
 from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL
 from outrider.contract.settings import WorkerSettings
+from outrider.contract.state import TimelineSpan
 from outrider.worker.launch.prepare import Models, read_facts
-from outrider.worker.messages import Identity, Timeline, TimelineSpan
+from outrider.worker.messages import Identity, Timeline
 
 
 def parse(about: str | None) -> argparse.Namespace:

@@ -20,10 +20,10 @@ from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
 from outrider.cli import processors
 from outrider.cli.arrangement import Arrangement, arrange
 from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.contract.state import TimelineSpan
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.worker.__main__ import QUIET_LIBRARIES
-from outrider.worker.messages import TimelineSpan
 from tests.process.proxy import Proxy
 
 SEED = 1

@@ -28,8 +28,10 @@ from bench.swift.process import (
     spans_between,
 )
 from bench.swift.target_sides import CountingCommitter, TargetSides, Use
+from outrider.contract.inference import Message
 from outrider.contract.settings import WorkerSettings
-from outrider.worker.api.text import Message, Text
+from outrider.contract.state import LinkState
+from outrider.worker.api.text import Text
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.engine.socket_channel import Channel, pair
@@ -47,7 +49,6 @@ from outrider.worker.messages import (
     Finish,
     Finished,
     Identity,
-    LinkState,
     LinkStates,
     SetDrafts,
     Submit,

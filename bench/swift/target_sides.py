@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.swift.answer import LOCK_STEP, MIRRORED, PARALLEL
-from outrider.worker.messages import EngineReport, FromPeer, LinkDown, LinkUp, TimelineSpan
+from outrider.contract.state import TimelineSpan
+from outrider.worker.messages import EngineReport, FromPeer, LinkDown, LinkUp
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.sequence import Sequence as TargetSequence

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import grpc
 from grpc import aio
 
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.messages import LinkState, LinkStatus
 
 POLL_SECONDS = 0.2
 CALL_SECONDS = 2.0
@@ -36,16 +36,16 @@ class FakeLinks:
         self._wanted = tuple(addresses)
         self._changed.set()
 
-    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
+    def statuses(self, refuses: str) -> tuple[Link, ...]:
         """One for each wanted draft."""
         return tuple(self._status(address, refuses) for address in self._wanted)
 
-    def _status(self, address: str, refuses: str) -> LinkStatus:
+    def _status(self, address: str, refuses: str) -> Link:
         draft = self._known.get(address)
         if draft is None:
-            return LinkStatus(address)
+            return Link(address)
         state = LinkState.REFUSED if refuses else LinkState.UP
-        return LinkStatus(address, state, refuses, draft.revision, draft.incarnation)
+        return Link(address, state, refuses, draft.revision, draft.incarnation)
 
     async def follow(self) -> None:
         """Asks the wanted drafts, again and again."""

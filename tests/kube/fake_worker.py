@@ -30,14 +30,14 @@ from starlette.routing import Route
 from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
+from outrider.contract.state import EngineState, Link, LinkState, State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.host.peers import add_port
-from outrider.worker.messages import EngineReport, LinkState, LinkStatus, Ready
-from outrider.worker.server.control import WorkerState, is_newer
+from outrider.worker.server.call_errors import CallErrors
+from outrider.worker.server.control import is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
@@ -54,7 +54,9 @@ GROUP_LOST = 1
 """Exit status of a stage that has lost another."""
 CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
-ENGINE = Ready("fp32", {}, sessions=0, context=0, kv_bytes=0, prefix_cache=False)
+ENGINE = EngineState(
+    max_context=0, dtype="fp32", threads=0, max_running=0, kv_bytes=0, prefix_cache=False
+)
 
 
 class Links(Protocol):
@@ -63,7 +65,7 @@ class Links(Protocol):
     def want(self, addresses: Sequence[str]) -> None:
         """Links to these drafts and to no others."""
 
-    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
+    def statuses(self, refuses: str) -> tuple[Link, ...]:
         """One for each wanted draft."""
 
 
@@ -109,12 +111,12 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         up = any(link.state is LinkState.UP for link in self._links())
         return up and self.policy.drafts_allowed and self.behaviour.drafting in CAN_DRAFT
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """As the real worker reports it."""
         self.look()
         target = self.settings.role is Role.TARGET
         drafting = self.behaviour.drafting if self.policy.drafts_allowed else "disabled"
-        return WorkerState(
+        return State(
             role=self.settings.role,
             model=self.settings.name,
             revision=hashlib.sha256(self.settings.model.uri.encode()).hexdigest()[:12],
@@ -123,17 +125,16 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             draining=self.draining,
             policy=self.policy,
             links=self._links(),
-            report=EngineReport(
-                self._tally.counters(),
-                self.behaviour.running,
-                self.behaviour.waiting,
-                drafting=drafting if target else "",
-            ),
+            running=self.behaviour.running,
+            waiting=self.behaviour.waiting,
+            counters=self._tally.counters(),
+            drafting=drafting if target else "",
+            dtype=ENGINE.dtype,
             engine=ENGINE,
             threads=self.settings.threads,
         )
 
-    def _links(self) -> tuple[LinkStatus, ...]:
+    def _links(self) -> tuple[Link, ...]:
         return self.links.statuses(self.behaviour.refuses)
 
     async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.State:
@@ -143,13 +144,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.State:
         """Takes a newer policy; refuses an older or a wrong one."""
         self.look()
-        try:
-            policy = parse_policy(request.policy)
-            newer = is_newer(policy, self.policy)
-        except (InvalidField, PolicySuperseded) as error:
-            await context.abort(status(error), str(error))
-            raise
-        if newer:
+        policy = parse_policy(request.policy)
+        if is_newer(policy, self.policy):
             logging.info("policy %s", json.dumps(dataclasses.asdict(policy)))
             self.policy = policy
             self.links.want(policy.drafts)
@@ -205,7 +201,7 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
     worker, health = FakeWorker(settings, behaviour, links, stages), HealthService()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    server = aio.server(options=[("grpc.so_reuseport", 0)])
+    server = aio.server(interceptors=(CallErrors(),), options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServicer_to_server(worker, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_insecure_port(settings.listen)

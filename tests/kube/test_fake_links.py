@@ -5,9 +5,9 @@ from typing import Any
 
 from grpc import aio
 
+from outrider.contract.state import LinkState
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.messages import LinkState
 from tests.kube.fake_links import LOOPBACK, FakeLinks
 
 NOBODY = f"{LOOPBACK}:1"

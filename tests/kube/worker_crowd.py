@@ -28,10 +28,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.contract.process import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.messages import LinkState, LinkStatus
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
 from tests.kube.fake_worker import FakeWorker
@@ -57,15 +57,15 @@ class CrowdLinks:
         """Links to these drafts and to no others."""
         self._wanted = tuple(addresses)
 
-    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
+    def statuses(self, refuses: str) -> tuple[Link, ...]:
         """One for each wanted draft."""
         return tuple(self._status(address) for address in self._wanted)
 
-    def _status(self, address: str) -> LinkStatus:
+    def _status(self, address: str) -> Link:
         draft = self._workers.get(address.rpartition(":")[0])
         if draft is None:
-            return LinkStatus(address)
-        return LinkStatus(address, LinkState.UP, incarnation=draft.incarnation)
+            return Link(address)
+        return Link(address, LinkState.UP, incarnation=draft.incarnation)
 
 
 class Crowd:

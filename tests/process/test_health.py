@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server.call_errors import CallErrors
 from outrider.worker.server.readiness import HealthService
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -29,7 +29,7 @@ async def watched(health: HealthService, address: str) -> list[int]:
 
 def test_a_watcher_is_told_of_a_change_after_another_one_left() -> None:
     async def body() -> list[Any]:
-        server = grpc.aio.server(interceptors=(RefuseUnreadable(),))
+        server = grpc.aio.server(interceptors=(CallErrors(),))
         health = HealthService()
         await health.set("", NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -41,7 +41,7 @@ DRAFT = """\
 """
 ASK = ("--prompt", PROMPT, "--max-tokens", "12", "--raw", "--json")
 FINDS = "import importlib.util as u; print(*map(u.find_spec, ('torch', 'triton')))"
-PAGE = "from outrider.worker.api.http.page import FILES; print(*(f.name for f in FILES.iterdir()))"
+PAGE = "from outrider.worker.api.http.app import FILES; print(*(f.name for f in FILES.iterdir()))"
 COLD_SECONDS = 900.0
 """Far more than a new environment's minute of compiling takes on a busy machine."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="`outrider run` needs Linux here")

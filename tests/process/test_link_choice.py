@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import LinkTransport
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
 from outrider.worker.link import distributed, payloads
 from outrider.worker.link.client import PAIR, DraftLinks
 from outrider.worker.link.handshake import hello_to_draft, hello_to_target
-from outrider.worker.link.meeting import Meeting, hand_over
+from outrider.worker.link.meeting import MeetingPlace, hand_over
 from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
 from outrider.worker.link.wire import Limits
 from outrider.worker.messages import (
@@ -27,9 +28,7 @@ from outrider.worker.messages import (
     DirectLinkUp,
     Identity,
     LinkDown,
-    LinkState,
     LinkStates,
-    LinkStatus,
     LinkUp,
 )
 from tests.process.test_unread import SECONDS, Engine, served
@@ -90,7 +89,9 @@ def run_draft(
 
     async def run() -> None:
         engine, queues = Engine(), SendQueues()
-        meeting = Meeting.open(Path(own.link_dir)) if own.shares_memory and own.link_dir else None
+        meeting = (
+            MeetingPlace.open(Path(own.link_dir)) if own.shares_memory and own.link_dir else None
+        )
         try:
             await case(DrafterService(own, engine.hear, queues, meeting), engine, queues)
         finally:
@@ -231,7 +232,7 @@ def test_a_draft_that_loses_its_memory_says_so_on_the_stream(
 Draft = Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]
 
 
-async def states(engine: Engine, holds: Callable[[LinkStatus], bool]) -> LinkStatus:
+async def states(engine: Engine, holds: Callable[[Link], bool]) -> Link:
     """Wait for a state of the one link."""
     async with asyncio.timeout(SECONDS):
         while True:
@@ -343,7 +344,7 @@ def test_after_a_break_the_next_stream_carries_the_messages(tmp_path: Path, who:
     theirs = Engine()
 
     async def run() -> None:
-        engine, meeting = Engine(), Meeting.open(tmp_path)
+        engine, meeting = Engine(), MeetingPlace.open(tmp_path)
         drafter = DrafterService(near, theirs.hear, queues, meeting)
         links = DraftLinks(near, engine.hear)
         async with served(drafter.handler()) as address:

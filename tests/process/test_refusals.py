@@ -13,7 +13,7 @@ import pytest
 
 from outrider.client import (
     ClientError,
-    Engine,
+    EngineState,
     InvalidRequest,
     Message,
     Overloaded,
@@ -232,7 +232,7 @@ def test_the_least_context_is_enough_to_start_and_answer(least: Worker) -> None:
 def test_a_worker_tells_what_its_engine_settings_came_to(least: Worker) -> None:
     state = least.until(lambda state: state.counters.kv_slots > 0)
     assert state.engine is not None
-    assert state.engine == Engine(
+    assert state.engine == EngineState(
         max_context=MIN_CONTEXT,
         dtype="fp32",
         threads=1,

@@ -12,8 +12,8 @@ from typing import NoReturn
 from outrider.cli.progress import Reporter
 from outrider.cli.supervisor import Supervisor
 from outrider.client.errors import ClientError
-from outrider.client.state import Link, LinkState, State
 from outrider.contract.settings import Role
+from outrider.contract.state import Link, LinkState, State
 from outrider.operator.control import memory, policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce

@@ -5,8 +5,9 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
+from outrider.contract.inference import Message
 from outrider.distil.errors import BadRecipe
-from outrider.worker.api.text import Message, Text
+from outrider.worker.api.text import Text
 from outrider.worker.model.config import ModelConfig
 
 

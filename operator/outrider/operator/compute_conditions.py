@@ -6,8 +6,8 @@ Leaves times to `status`.
 
 from collections.abc import Iterable
 
-from outrider.client.state import Link, LinkState
 from outrider.contract.settings import Role
+from outrider.contract.state import Link, LinkState
 from outrider.operator import rollout_conditions
 from outrider.operator.conditions import (
     ConditionType,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.cluster.claims import Claim
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.naming import FIELD_MANAGER

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.state import State
 from outrider.operator import compute_conditions, deletion_costs
 from outrider.operator.apply import Applier
 from outrider.operator.apply_failures import ApplyFailures

@@ -9,15 +9,7 @@ Given several addresses, or a name of several, it balances over them; see `Clien
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream
-from outrider.client.answer import (
-    Chunk,
-    FinishReason,
-    Likely,
-    Result,
-    Timing,
-    TokenLogprobs,
-    Usage,
-)
+from outrider.client.answer import Chunk, FinishReason, Result
 from outrider.client.errors import (
     Cancelled,
     ClientError,
@@ -29,22 +21,22 @@ from outrider.client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import (
-    Engine,
+from outrider.client.request import Options, Prompt, Sampling
+from outrider.client.sync import Client, Stream
+from outrider.contract.counters import Counters
+from outrider.contract.inference import Format, Likely, Message, Model, Timing, TokenLogprobs, Usage
+from outrider.contract.settings import PolicySettings
+from outrider.contract.state import (
+    EngineState,
     Link,
     LinkState,
     Memory,
-    Model,
     StageGroup,
     StageState,
     StageView,
     State,
     TimelineSpan,
 )
-from outrider.client.sync import Client, Stream
-from outrider.contract.counters import Counters
-from outrider.contract.settings import PolicySettings
 
 __all__ = [
     "AsyncClient",
@@ -55,7 +47,7 @@ __all__ = [
     "ClientError",
     "Counters",
     "DeadlineExceeded",
-    "Engine",
+    "EngineState",
     "FinishReason",
     "Format",
     "Incomplete",

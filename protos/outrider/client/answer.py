@@ -6,6 +6,8 @@ The one place where those figures are computed: the command line and the benchma
 import enum
 from dataclasses import dataclass
 
+from outrider.contract.inference import Timing, TokenLogprobs, Usage
+
 
 class FinishReason(enum.StrEnum):
     """Why an answer ended."""
@@ -14,26 +16,6 @@ class FinishReason(enum.StrEnum):
     """The model's end-of-text token, or a stop string."""
     LENGTH = "length"
     """`max_tokens` was reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """One token as a likely one at its place."""
-
-    token_id: int
-    logprob: float
-    """Natural log of its probability under the model's own distribution."""
-    text: bytes
-    """Its bytes; a character may need several tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Log-probability of one token of an answer, and of the likeliest others."""
-
-    token: Likely
-    top: tuple[Likely, ...]
-    """The likeliest tokens at its place, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +30,6 @@ class Chunk:
     """Target passes that brought them; tokens beyond one a pass are accepted draft tokens."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """Of each token, if asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """The cost of one answer in tokens, rows and passes; fields as `Usage` of inference.proto."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    passes: int = 0
-    draft_rows: int = 0
-    accepted_rows: int = 0
-    passes_with_nodes: int = 0
-    first_guesses: int = 0
-    first_hits: int = 0
-    cached_prompt_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Where the time of one answer went, in seconds; fields as `Timing` of inference.proto."""
-
-    queued_seconds: float = 0.0
-    first_token_seconds: float = 0.0
-    total_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    plain_seconds: float = 0.0
-    draft_wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

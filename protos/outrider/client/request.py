@@ -7,22 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: str
-    """`system`, `user` or `assistant`, as far as the model's chat template allows."""
-    content: str
-    """The turn's text."""
-    tool_calls: Sequence[Mapping[str, Any]] = ()
-    """Calls that an assistant's turn made, in the shape of OpenAI's `tool_calls`."""
-    tool_call_id: str = ""
-    """The call that a turn of the role `tool` answers."""
-    name: str = ""
-    """Who speaks, where several share a role."""
-
+from outrider.contract.inference import Format, Message
 
 Prompt = str | Sequence[Message] | Sequence[int]
 """Plain text, a conversation for the model's chat template, or token ids."""
@@ -52,18 +37,6 @@ class Sampling:
     """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
     logit_bias: Mapping[int, float] | None = None
     """By token id: what is added to its logit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """Response format of an answer; set one of the three."""
-
-    json_object: bool | None = None
-    """Any JSON object."""
-    json_schema: str | None = None
-    """JSON that fits this JSON Schema."""
-    regex: str | None = None
-    """Text that this regular expression matches as a whole."""
 
 
 class Options(TypedDict, total=False):

@@ -13,9 +13,10 @@ from outrider.client import wire
 from outrider.client.answer import Chunk, Result
 from outrider.client.channel import ClientCertificate, Tls, both, metadata
 from outrider.client.errors import from_rpc
-from outrider.client.request import Message, Options, Prompt
-from outrider.client.state import Model, State, TimelineSpan
+from outrider.client.request import Options, Prompt
+from outrider.contract.inference import Message, Model
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State, TimelineSpan
 from outrider.protos.v1 import control_pb2, inference_pb2
 from outrider.protos.v1.control_pb2_grpc import ControlStub
 from outrider.protos.v1.inference_pb2_grpc import InferenceStub

@@ -4,40 +4,34 @@ Opens no connection: `outrider.client.sync` and `outrider.client.aio` share all 
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import (
-    Chunk,
-    FinishReason,
+from outrider.client.answer import Chunk, FinishReason, Result
+from outrider.client.errors import Incomplete, InvalidRequest
+from outrider.client.request import Options, Prompt, Sampling
+from outrider.contract.inference import (
+    MAX_STREAM_INTERVAL_MS,
     Likely,
-    Result,
+    Message,
+    Model,
     Timing,
     TokenLogprobs,
     Usage,
 )
-from outrider.client.errors import Incomplete, InvalidRequest
-from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import (
-    Engine,
+from outrider.contract.settings import PolicySettings
+from outrider.contract.state import (
     Link,
     LinkState,
-    Memory,
-    Model,
-    StageGroup,
-    StageState,
-    StageView,
     State,
     TimelineSpan,
 )
-from outrider.contract.counters import Counters
-from outrider.contract.settings import PolicySettings, Role
-from outrider.contract.sources import SourceKind
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
 
 T = TypeVar("T")
@@ -128,53 +122,17 @@ def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
 
 def state(message: control_pb2.State) -> State:
     """Convert a worker's state."""
-    return _plain(
-        State,
-        message,
-        role=Role(message.role),
-        policy=_policy(message.policy),
-        links=tuple(
-            _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
-            for link in message.links
-        ),
-        engine=_engine(message.engine) if message.HasField("engine") else None,
-        counters=_plain(
-            Counters,
-            message.counters,
-            passes_by_accepted=tuple(message.counters.passes_by_accepted),
-            planner_steps=tuple(message.counters.planner_steps),
-            growth_latencies=tuple(message.counters.growth_latencies),
-            source_rows=tuple(message.counters.source_rows),
-            source_accepted=tuple(message.counters.source_accepted),
-        ),
-        step_seconds=dict(message.step_seconds),
-        stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
-        stages=_stages(message.stages) if message.HasField("stages") else None,
-        memory=_plain(Memory, message.memory) if message.HasField("memory") else None,
+    links = (
+        _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
+        for link in message.links
     )
+    return _plain(State, message, links=tuple(links))
 
 
 def timeline(message: control_pb2.Timeline) -> tuple[TimelineSpan, ...]:
     """Convert what a worker computed lately."""
-    return tuple(_plain(TimelineSpan, span) for span in message.spans)
-
-
-def _stages(message: control_pb2.StageGroup) -> StageGroup:
-    return _plain(StageGroup, message, each=tuple(_plain(StageView, one) for one in message.each))
-
-
-def _policy(message: control_pb2.Policy) -> PolicySettings:
-    """Convert a policy."""
-    return _plain(
-        PolicySettings,
-        message,
-        drafts=tuple(message.drafts),
-        sources=tuple(map(SourceKind, message.sources)),
-    )
-
-
-def _engine(message: control_pb2.Engine) -> Engine:
-    return _plain(Engine, message, path_seconds=dict(message.path_seconds))
+    names = TimelineSpan._fields
+    return tuple(TimelineSpan(*(getattr(one, name) for name in names)) for one in message.spans)
 
 
 class Transcript:
@@ -285,5 +243,29 @@ def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
 
 def _plain(kind: type[T], message: Proto, **given: object) -> T:
     """Copy the fields that `kind` has from `message`, but for those that are given."""
-    names = [f.name for f in dataclasses.fields(cast(Any, kind)) if f.name not in given]
-    return kind(**{name: getattr(message, name) for name in names}, **given)
+    hints = {name: hint for name, hint in _hints(kind).items() if name not in given}
+    copied = {
+        name: None
+        if isinstance(hint, UnionType) and not message.HasField(name)
+        else _value(hint, getattr(message, name))
+        for name, hint in hints.items()
+    }
+    return kind(**copied, **given)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """Convert the value of a field to the type of the same field of a dataclass."""
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    if get_origin(hint) is tuple:
+        return tuple(_value(get_args(hint)[0], one) for one in value)
+    if get_origin(hint) is dict:
+        return dict(value)
+    return _plain(hint, value) if dataclasses.is_dataclass(hint) else hint(value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; what else the class has is none of them."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cast(Any, kind))}

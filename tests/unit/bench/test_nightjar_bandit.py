@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.nightjar_bandit import Bandit
-from outrider.worker.speculation.planner import Candidates
+from outrider.worker.speculation.planner import NodeCandidates
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from tests.unit.worker.speculation.environments import (
     MOST,
@@ -25,9 +25,9 @@ def bandit(most: int = MOST, seed: int = 0) -> Bandit:
     return Bandit(100.0, most, SwitchCosts(), seed)
 
 
-def tree() -> Candidates:
+def tree() -> NodeCandidates:
     nodes = np.arange(MOST, dtype=np.int32)
-    return Candidates(nodes, np.full(MOST, 0.5, np.float32), nodes + 1)
+    return NodeCandidates(nodes, np.full(MOST, 0.5, np.float32), nodes + 1)
 
 
 def test_blocks_double_and_bins_are_their_roots_and_hold_one_arm() -> None:

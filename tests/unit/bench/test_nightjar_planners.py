@@ -13,7 +13,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import SetPolicy
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.planner import NO_CANDIDATES, Candidates, RowPlan
+from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.target.selection import PROMPT_WAIT_SHARE
 from tests.unit.worker.one_process import OneProcess
@@ -38,9 +38,9 @@ def pair_of(kind: Callable[..., Pair], make: MakePlanner, **options: Any) -> Pai
     return pair
 
 
-def tree(nodes: int) -> Candidates:
+def tree(nodes: int) -> NodeCandidates:
     numbers = np.arange(nodes, dtype=np.int32)
-    return Candidates(numbers, np.full(nodes, 0.5, np.float32), numbers + 1)
+    return NodeCandidates(numbers, np.full(nodes, 0.5, np.float32), numbers + 1)
 
 
 @pytest.mark.parametrize(("running", "rows"), [(1, 4), (2, 0), (3, 2), (40, 2)])
@@ -88,7 +88,7 @@ def test_a_bandit_tries_plain_decoding_and_drafts(kind: Callable[..., Pair]) -> 
     numbers = set()
 
     class Watching(Bandit):
-        def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+        def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
             planned = super().plan(candidates, costs, max_rows)
             numbers.add(self.awaited)
             return planned

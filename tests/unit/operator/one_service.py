@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind, ServiceKey

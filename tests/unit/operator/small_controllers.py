@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 
 from outrider.client.errors import ClientError
-from outrider.client.state import Link, LinkState, State
 from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.state import Link, LinkState, State
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler

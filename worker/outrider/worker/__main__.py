@@ -35,6 +35,8 @@ FILE_COMMANDS = {
     "measure": "started by profile; JSON on stdout",
 }
 """Commands that take a settings file, and their help."""
+DRAINED = ("serve", "stage")
+"""Commands that finish their work where the process that started them is gone; others exit."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 """Keeps threads of torch, which only loads, from spinning beside the engine's own."""
 NO_ADVICE = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
@@ -91,11 +93,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(arguments: argparse.Namespace) -> int:
     """Dispatch one command."""
+    if arguments.command not in DRAINED:
+        exit_with_parent(getattr(arguments, "parent_fd", None))
     match arguments.command:
         case "prepare":
             from outrider.worker.model import prepare
 
-            exit_with_parent(arguments.parent_fd)
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
@@ -136,37 +139,29 @@ def run(arguments: argparse.Namespace) -> int:
         case "profile":
             from outrider.worker.profile.command import main
 
-            exit_with_parent(arguments.parent_fd)
             return main(read(arguments.settings), arguments.parent_fd)
         case "compile":
             from outrider.worker.launch import compilation
 
-            exit_with_parent(arguments.parent_fd)
             return finish(compilation.main(read(arguments.settings)))
         case "cut":
             from outrider.worker.profile import cut
 
-            exit_with_parent(arguments.parent_fd)
             return cut.main(read(arguments.settings))
         case "doctor":
-            return doctor(arguments)
+            return doctor()
         case "models":
             from outrider.worker.model import kept_models
 
-            exit_with_parent(arguments.parent_fd)
             return kept_models.main(arguments.cache, arguments.remove)
-        case "measure":
+        case _:  # measure
             from outrider.worker.profile.command import measure
 
-            exit_with_parent(arguments.parent_fd)
             return measure(read(arguments.settings))
-        case other:
-            raise SettingsError(f"unknown command {other!r}")
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def doctor() -> int:
     """Say what this machine computes; what is not installed is an object with `missing`."""
-    exit_with_parent(arguments.parent_fd)
     logging.getLogger().setLevel(logging.WARNING)  # people read stderr here
     try:
         from outrider.worker.profile.doctor import main as examine
@@ -192,7 +187,6 @@ async def keep(arguments: argparse.Namespace) -> int:
     settings = read(arguments.settings)
     if settings.role is not Role.DRAFT or not settings.http_listen:
         raise SettingsError("settings: only a draft with http_listen, where it is asked, is kept")
-    exit_with_parent(arguments.parent_fd)
     policy = () if arguments.policy is None else ("--policy", str(arguments.policy))
     command: tuple[str, ...] = (sys.executable, "-P", "-m", "outrider.worker", "serve")
     command += ("--settings", str(arguments.settings), *policy)

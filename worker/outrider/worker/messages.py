@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.counters import Counters, new_counters
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.inference import STREAM_INTERVAL_MS, Timing, Usage
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
-from outrider.contract.stream_interval import STREAM_INTERVAL_MS
+from outrider.contract.state import (
+    EngineWork,
+    Link,
+    SegmentTotals,
+    StageLayers,
+    StageTotals,
+    TimelineSpan,
+)
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
@@ -71,33 +77,6 @@ class Identity:
     def distributed(self) -> bool:
         """True if its links go through torch.distributed."""
         return self.link is LinkTransport.DISTRIBUTED
-
-
-@dataclass(slots=True)
-class Usage:
-    """Cost of one answer; the fields are those of the proto message."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    passes: int = 0
-    draft_rows: int = 0
-    accepted_rows: int = 0
-    passes_with_nodes: int = 0
-    first_guesses: int = 0
-    first_hits: int = 0
-    cached_prompt_tokens: int = 0
-
-
-@dataclass(slots=True)
-class Timing:
-    """Times of one answer, in seconds."""
-
-    queued_seconds: float = 0.0
-    first_token_seconds: float = 0.0
-    total_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    plain_seconds: float = 0.0
-    draft_wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,94 +135,11 @@ class SetDrafts:
     addresses: tuple[str, ...]
 
 
-class LinkState(enum.Enum):
-    """Life of one link between a target and a draft."""
-
-    CONNECTING = "connecting"
-    """No stream yet, or trying again after a loss."""
-    UP = "up"
-    REFUSED = "refused"
-    """The pair cannot work, or the draft broke the protocol."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """State of a target's link to one draft."""
-
-    address: str
-    state: LinkState = LinkState.CONNECTING
-    detail: str = ""
-    """For people: why the link does not work, or why nothing shorter carries it."""
-    revision: str = ""
-    """Of the draft, once known."""
-    incarnation: int = 0
-    """Of the draft, once known."""
-    transport: str = ""
-    """A `LinkTransport` other than AUTO, once it is up: what carries its messages."""
-
-
 @dataclass(frozen=True, slots=True)
 class LinkStates:
     """From a target's engine process: the state of each of its links."""
 
-    links: tuple[LinkStatus, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageStatus:
-    """State of one stage of a pipelined target; the fields are those of the proto message."""
-
-    index: int
-    stages: int
-    first_layer: int
-    layers: int
-    dtype: str
-    kv_blocks: int
-    in_group: bool
-    groups: int
-    segments: int
-    rows: int
-    rows_waiting: int
-    busy_seconds: float
-    received_bytes: int
-    sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageLayers:
-    """What one stage of a pipelined target is; the fields are those of the proto message."""
-
-    index: int
-    first_layer: int
-    layers: int
-    dtype: str
-    kv_blocks: int
-
-
-@dataclass(slots=True, kw_only=True)
-class StageTotals:
-    """What one stage did to the segments that came back; the fields are those of the proto
-    message."""
-
-    segments: int = 0
-    rows: int = 0
-    busy_seconds: float = 0.0
-    queue_seconds: float = 0.0
-    row_seconds: float = 0.0
-    link_seconds: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
-class SegmentTotals:
-    """What became of a pipelined target's segments; the fields are those of the proto message."""
-
-    segments_in_flight: int = 0
-    rows_in_flight: int = 0
-    segments: int = 0
-    segment_seconds: float = 0.0
-    prompt_rows: int = 0
-    committed_rows: int = 0
-    pruned_rows: int = 0
+    links: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,21 +188,6 @@ class SegmentTraced:
 
 MAX_TIMELINE_SPANS = 8192
 """Of one worker: those of half a minute of two stages that take 10 ms for a segment each."""
-
-
-class TimelineSpan(NamedTuple):
-    """A pass of an engine, or what one stage did to one segment; the fields are those of the proto
-    message, with times of `time.monotonic()` here."""
-
-    lane: str
-    number: int
-    came: float
-    began: float
-    ended: float
-    rows: int
-    prompt_rows: int = 0
-    committed_rows: int = 0
-    pruned_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +282,7 @@ class DirectLinkUp:
 
     up: LinkUp
     direct: Any
-    """A `link.direct.DirectLink`; the transport's from now on."""
+    """A `link.shared_memory.SharedMemoryLink`; the transport's from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,48 +413,13 @@ class SessionEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryReport:
-    """Memory that a target shares with the draft in its process; the fields are those of the proto
-    message."""
-
-    draft: DraftMemoryState
-    """Where the draft's weights are."""
-    target_kv_bytes: int
-    draft_kv_bytes: int
-    draft_weight_bytes: int
-    """On the device."""
-    lendable_bytes: int
-    """By which the target's KV grows while the draft's memory is lent."""
-    expansions: int
-    """Of the target's KV."""
-    contractions: int
-    moved_blocks: int
-    """Blocks of KV that contractions have moved."""
-
-
 @dataclass(frozen=True, slots=True)
-class EngineReport:
+class EngineReport(EngineWork):
     """From an engine, a few times a second while it works."""
 
-    counters: Counters = field(default_factory=new_counters)
-    running: int = 0
-    waiting: int = 0
     draining: bool = False
     """A draft only: it has closed every session and takes no more."""
-    drafting: str = ""
-    """A target only: state of drafting, or `disabled` by the policy."""
-    planner_choice: str = ""
-    """A target only: a `Choice`, of the last step that decoded."""
-    draft_lag: int = 0
-    """A target only: most tokens by which the draft of a running request is behind."""
-    last_rows: int = 0
-    """A target only: rows of its last pass."""
-    last_node_rows: int = 0
-    """A target only: node rows among them."""
     segments: SegmentTotals | None = None
     """A pipelined target only."""
     stages: tuple[StageTotals, ...] = ()
     """A pipelined target only."""
-    memory: MemoryReport | None = None
-    """A target only, which shares memory with a draft in its process."""

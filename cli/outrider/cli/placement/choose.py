@@ -16,8 +16,8 @@ from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.measure import measure
 from outrider.cli.run_dir import told_cache
 from outrider.cli.undecided import Undecided
-from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.state import State
 from outrider.operator.plan import Plan, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 

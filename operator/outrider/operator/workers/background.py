@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import WorkerClients

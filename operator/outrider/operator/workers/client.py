@@ -12,9 +12,9 @@ from typing import Self
 import aiohttp
 
 from outrider.client.aio import AsyncClient
-from outrider.client.state import State
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.pods import Pod
 from outrider.operator.workers.caller import Caller, Credentials
 from outrider.operator.workers.http_body import BodyTooLong, read_body

@@ -8,10 +8,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outrider.client.state import Link, LinkState, State
 from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
+from outrider.contract.state import Link, LinkState, State
 from outrider.operator.cluster.differences import digest
 from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError

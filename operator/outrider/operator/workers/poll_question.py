@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from outrider.client.state import State
+from outrider.contract.state import State
 from outrider.operator.pods import Pod
 
 

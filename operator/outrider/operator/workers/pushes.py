@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import State
 from outrider.operator.pods import Pod
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from bench.swift.figures import (
     verdicts,
 )
 from bench.swift.sides import answer_of
-from outrider.worker.messages import TimelineSpan
+from outrider.contract.state import TimelineSpan
 
 ANSWER = Answer(
     token_ids=(1, 2, 3, 4, 5),

@@ -11,11 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.settings import Role
+from outrider.contract.state import State
 from outrider.operator.control.exposition import ExpositionError, parse
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample
-from outrider.worker.messages import EngineReport
-from outrider.worker.server.control import WorkerState
-from outrider.worker.server.metrics.collector import StateCollector
+from outrider.worker.server.metrics.collector import of_state
 
 L = 'model_name="m",engine="0",role="target"'
 GOOD = f"""
@@ -84,10 +83,11 @@ def test_a_target_shows_all_that_the_loop_needs() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_what_a_worker_exposes_can_be_read(role: Role) -> None:
     counters = Counters(kv_slots=64, kv_slots_used=16)
-    report = EngineReport(counters, running=3, waiting=2, drafting="disabled")
-    state = WorkerState(role=role, model="m", report=report)
+    state = State(
+        role=role, model="m", counters=counters, running=3, waiting=2, drafting="disabled"
+    )
     registry = CollectorRegistry()
-    registry.register(StateCollector(names.of_role(role), lambda: state))
+    registry.register(of_state(names.of_role(role), lambda: state))
     sample = parse(generate_latest(registry).decode(), "pod", 1.0)
     assert (sample.role, sample.kv_usage) == (role, 0.25)
     if isinstance(sample, DraftSample):

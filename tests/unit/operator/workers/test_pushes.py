@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from outrider.client.errors import ClientError
-from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.state import State
 from outrider.operator.pods import Pod
 from outrider.operator.workers.pushes import PolicyPushes
 

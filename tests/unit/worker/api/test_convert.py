@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
+from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api import convert
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely, TokenLogprobs
+from outrider.worker.api.response import AnswerEnd, GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
-from outrider.worker.messages import Finish, Timing, Usage
+from outrider.worker.messages import Finish
 from outrider.worker.sampling.params import SamplingParams
 
 SAMPLED = {"temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125, "seed": 11, "choice": 2}
@@ -69,7 +70,7 @@ def test_a_response_format_says_which_field_is_set(message: pb.Format, kind: str
 
 def test_a_request_without_prompt_or_input_has_none() -> None:
     assert convert.generate_request(pb.GenerateRequest()).prompt is None
-    assert convert.tokenize_input(pb.TokenizeRequest()) is None
+    assert convert.prompt_of(pb.TokenizeRequest(), "input") is None
 
 
 def test_a_response_keeps_tokens_logprobs_and_summary() -> None:

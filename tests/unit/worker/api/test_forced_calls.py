@@ -8,7 +8,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 from pydantic import BaseModel
 
-from outrider.worker.api.http.forced_calls import schema_of_calls
+from outrider.worker.api.http.from_openai import schema_of_calls
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import GrammarTokenizer

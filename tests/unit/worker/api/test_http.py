@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
@@ -21,21 +21,14 @@ from outrider.worker.api.http.event_stream import merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
-from outrider.worker.api.http.to_openai import CHAT, COMPLETION, OpenAIResponse
+from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.prompt import Chat
-from outrider.worker.api.response import (
-    AnswerEnd,
-    GenerateResponse,
-    Likely,
-    ShownTree,
-    TokenLogprobs,
-    float32,
-)
+from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
-from outrider.worker.messages import NO_KEY, Finish, Timing, Usage
+from outrider.worker.messages import NO_KEY, Finish
 from outrider.worker.sampling.params import SamplingParams
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
@@ -391,7 +384,7 @@ def test_logprobs_of_a_completion_have_offsets() -> None:
 
 def test_usage_counts_a_prompt_once_and_every_answer() -> None:
     parsed = completion(prompt=["a", "b"], n=2, seed=11)
-    response = OpenAIResponse(COMPLETION, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse(CompletionChoice, parsed, "tiny", lambda: "r1")
     spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
     for index in range(4):
         response.take(index, GenerateResponse(text=str(index)))
@@ -416,7 +409,7 @@ def test_a_stream_shows_the_trees_that_its_client_asks_for() -> None:
     parsed = chat(stream=True, draft_tree=True)
     assert parsed.request.shows_tree
     assert not chat(stream=True).request.shows_tree
-    response = OpenAIResponse(CHAT, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse(ChatChoice, parsed, "tiny", lambda: "r1")
     tree = ShownTree(("The", " sky", " sea"), (0, 0), (1,), " is")
     (shown,) = response.take(0, GenerateResponse(text=" sky is", tree=tree))
     assert shown["outrider"] == {
@@ -435,7 +428,7 @@ def test_a_stream_shows_the_trees_that_its_client_asks_for() -> None:
 
 def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:
     parsed = chat(stream=True, stream_options={"include_usage": True})
-    response = OpenAIResponse(CHAT, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse(ChatChoice, parsed, "tiny", lambda: "r1")
     chunks = [*response.begin(), *response.take(0, GenerateResponse(text="hi"))]
     chunks += [
         *response.take(0, GenerateResponse(text="")),

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from outrider.worker.api.http.middleware import NameMiddleware
+from outrider.worker.api.http.middleware import RefusalMiddleware, by_other_names
 from outrider.worker.api.http.own_names import refusal
 
 OWN = ["localhost", "127.0.0.1:8000", "127.8.8.8", "[::1]:8000", "LocalHost:1", "chat.localhost:8"]
@@ -87,7 +87,7 @@ async def answer(request: Any) -> PlainTextResponse:
 )
 def test_a_refusal_has_the_shape_of_others(headers: dict[str, str], status: int) -> None:
     async def ask() -> httpx.Response:
-        named = Middleware(NameMiddleware, allowed=("CHAT.example",))
+        named = Middleware(RefusalMiddleware, refuse=by_other_names(("CHAT.example",)))
         application = Starlette(routes=[Route("/", answer)], middleware=[named])
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:

@@ -7,15 +7,14 @@ import httpx
 import pytest
 
 from outrider.contract.process import ENV_PAGE
-from outrider.worker.api.http.app import draft_application
-from outrider.worker.api.http.page import FILES, routes
+from outrider.worker.api.http.app import FILES, draft_application, page_routes
 
 ON = {ENV_PAGE: "1"}
 
 
 def got(path: str, environment: dict[str, str] = ON) -> httpx.Response:
     async def get() -> httpx.Response:
-        transport = httpx.ASGITransport(draft_application(lambda: True, routes(environment)))
+        transport = httpx.ASGITransport(draft_application(lambda: True, page_routes(environment)))
         async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
             return await client.get(path)
 
@@ -53,11 +52,11 @@ def test_the_files_hold_nothing_that_the_policy_forbids_and_read_no_answer_as_ht
 
 @pytest.mark.parametrize("environment", [{}, {ENV_PAGE: "0"}, {ENV_PAGE: ""}])
 def test_there_is_no_page_unless_it_is_asked_for(environment: dict[str, str]) -> None:
-    assert routes(environment) == ()
+    assert page_routes(environment) == ()
     assert got("/", environment).status_code == 404
 
 
 def test_the_page_and_its_files_are_all_that_is_served() -> None:
-    paths = {route.path for route in routes(ON)}
+    paths = {route.path for route in page_routes(ON)}
     assert paths == {"/", *(f"/page/{file.name}" for file in FILES.iterdir())}
     assert all(got(path).status_code == 200 for path in paths)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outrider.contract.inference import Timing, Usage
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses, ShownTree
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.messages import (
@@ -14,10 +15,8 @@ from outrider.worker.messages import (
     Finished,
     PassTree,
     Submit,
-    Timing,
     TokenLogprob,
     Tokens,
-    Usage,
 )
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tokenizer

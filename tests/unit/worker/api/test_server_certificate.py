@@ -118,7 +118,7 @@ def test_half_a_pair_is_not_shown_and_told_of_once(
 
     before, after = LOOPBACK_CERT.read_text(), ELSEWHERE_CERT.read_text()
     assert asyncio.run(scene()) == [before, before, after]
-    said = [one.getMessage() for one in caplog.records if one.name.endswith("server_certificate")]
+    said = [one.getMessage() for one in caplog.records if one.name.endswith("setting_files")]
     assert [words.partition(":")[0] for words in said] == [
         "the certificate stays as it is",
         f"new connections get the certificate that {files.certificate} has now",
@@ -127,9 +127,9 @@ def test_half_a_pair_is_not_shown_and_told_of_once(
 
 def test_files_that_are_gone_leave_what_was_read(files: Files) -> None:
     read = files.read()
-    before = read.current()
+    before = read.pair.current()
     files.key.unlink()
-    assert read.current() is before
+    assert read.pair.current() is before
 
 
 def test_files_that_are_replaced_while_they_are_read_are_read_again(
@@ -145,7 +145,7 @@ def test_files_that_are_replaced_while_they_are_read_are_read_again(
 
     files.put(ELSEWHERE_CERT, ELSEWHERE_KEY)
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_late)
-    assert read.current().certificate == LOOPBACK_CERT.read_bytes()
+    assert read.pair.current().certificate == LOOPBACK_CERT.read_bytes()
     assert not replaced
 
 
@@ -167,4 +167,4 @@ def test_what_is_no_pair_is_refused_by_its_settings(
 
 
 def test_a_private_key_is_shown_nowhere(files: Files) -> None:
-    assert "PRIVATE" not in repr(files.read().current())
+    assert "PRIVATE" not in repr(files.read().pair.current())

@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.engine.pipelined_loop import PipelinedEngine
-from outrider.worker.engine.stage_group import Addresses, Facts, StageGroup
+from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.link.wire import Commit, FromTarget, Grow, Limits, Open
@@ -190,7 +190,7 @@ class Target:
         control = PipelinedDraftControl(policy, switch_for(policy, 0.0))
         sessions = TargetSessions(self._to_draft, control)
         scheduler = PipelinedScheduler(leader, planning(plan, stages), sessions, [])
-        group = StageGroup(Addresses("first", "last"), self.stages.new_life, lambda: None)
+        group = StageGroupLinks("first", "last", self.stages.new_life, lambda: None)
         self.engine = PipelinedEngine(scheduler, group, self, self.pool)
 
     def pool(self, facts: Facts) -> BlockPool:

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from outrider.contract.state import TimelineSpan
 from outrider.worker.errors import Stopping
-from outrider.worker.messages import AskTimeline, Measure, Measured, Timeline, TimelineSpan
+from outrider.worker.messages import AskTimeline, Measure, Measured, Timeline
 from tests.unit.worker.handles import Handle
 
 TIMELINE = Timeline((TimelineSpan("target", 0, 1.0, 1.0, 2.0, rows=1),))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from outrider.worker.engine.retry_after import WINDOW, RetryAfter, seconds_until_room
-from outrider.worker.messages import Timing
+from outrider.contract.inference import Timing
+from outrider.worker.engine.handle import WINDOW, RetryAfter
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,9 @@ from outrider.worker.messages import Timing
 def test_a_refused_request_comes_back_when_those_before_it_have_begun(
     waiting: int, running: int, each: float, seconds: int
 ) -> None:
-    assert seconds_until_room(waiting, running, each) == seconds
+    retry_after = RetryAfter()
+    retry_after.add(Timing(queued_seconds=1.0, total_seconds=1.0 + each))
+    assert retry_after.seconds_until_room(waiting, running) == seconds
 
 
 def test_time_in_the_queue_is_no_time_of_running() -> None:

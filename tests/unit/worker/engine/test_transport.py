@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outrider.contract.state import Link
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed, pair
 from outrider.worker.engine.transport import Closed, Inbox, TargetTransport, ThreadTransport
 from outrider.worker.link.wire import Close, CloseReason
@@ -20,7 +21,6 @@ from outrider.worker.messages import (
     Identity,
     LinkDown,
     LinkStates,
-    LinkStatus,
     Progress,
     SetDrafts,
     Tokens,
@@ -165,7 +165,7 @@ def test_links_wake_a_target_s_engine_while_its_server_is_silent(served: Served)
 
 def test_states_of_links_pass_the_engine_by_to_its_server(served: Served) -> None:
     served.server.send(SetDrafts(IDENTITY, (NO_DRAFT,)))
-    assert served.states().links == (LinkStatus(NO_DRAFT),)
+    assert served.states().links == (Link(NO_DRAFT),)
     (link,) = served.states().links
     assert link.address == NO_DRAFT
     assert link.detail, "why there is no link yet"

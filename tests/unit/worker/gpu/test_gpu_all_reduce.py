@@ -17,7 +17,7 @@ from outrider.worker.gpu.shard import PRECISIONS
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.launch.load import check_all_reduce
 from outrider.worker.model.config_file import read_config
-from tests.gpu_models import write
+from tests.gpu_models import loaded, write
 
 ROWS, HIDDEN = 24, 64
 GATHER, ONE_SHOT, FUSED = AllReduceKind
@@ -27,7 +27,7 @@ GATHER, ONE_SHOT, FUSED = AllReduceKind
 def weights(tmp_path_factory: pytest.TempPathFactory) -> DeviceWeights:
     folder = write(tmp_path_factory.mktemp("tiny"), layers=1, hidden=HIDDEN)
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
-    return DeviceWeights.of(config, tensors, PRECISIONS[Dtype.FP32], 64, "cpu")
+    return loaded(config, tensors, PRECISIONS[Dtype.FP32], 64, "cpu")
 
 
 @pytest.mark.parametrize(

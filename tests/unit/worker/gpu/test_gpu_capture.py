@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from outrider.worker.gpu.capture import capture
-from outrider.worker.gpu.target_runner import GpuTargetRunner, SampleVariant
+from outrider.worker.gpu.device_share import SampleVariant
+from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.model.step_timing import borrowed
@@ -20,9 +21,9 @@ def test_every_bucket_and_variant_is_captured_and_another_runner_has_its_own(
     first, second = (GpuTargetRunner(model, 260) for _ in range(2))
     capture(first, model)
     bodies = {("body", 1, 1), ("body", 2, 1), ("body", 2, 2)}
-    samplings = {(first, n, variant) for n in (1, 2) for variant in SampleVariant}
+    samplings = {(first._share, n, variant, 260) for n in (1, 2) for variant in SampleVariant}
     assert set(graphs.works) == bodies | samplings
     with borrowed(model.kv_cache) as block_table:
         second.run(DummyStep(prompt_rows(np.zeros(1, np.int32), 0, block_table, True)))
-    assert set(graphs.works) == bodies | samplings | {(second, 1, SampleVariant.GREEDY)}
+    assert set(graphs.works) == bodies | samplings | {(second._share, 1, SampleVariant.GREEDY, 260)}
     assert model.kv_cache.used == 0

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.worker.gpu.buckets import ROWS, bucket, group_bucket, up_to
 from outrider.worker.gpu.input_buffers import InputBuffers
-from outrider.worker.gpu.input_layout import Field, layout
+from outrider.worker.gpu.input_layout import input_shapes, places_of
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.rows import joined, prompt_rows
 
@@ -22,11 +22,11 @@ def block_table(kv_cache: BlockPool) -> BlockTable:
 
 
 def test_fields_lie_apart_and_where_kernels_read_quickly() -> None:
-    places = layout(24, 3, 5)
-    found: list[Field] = [getattr(places, f.name) for f in dataclasses.fields(places)]
+    places = places_of(input_shapes(24, 3, 5))
+    found = list(places.values())
     assert all(a.stop <= b.start for a, b in itertools.pairwise(found))
     assert all(field.start % 4 == 0 for field in found)
-    assert found[-1] == places.tables
+    assert found[-1] == places["tables"]
 
 
 def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> None:
@@ -40,13 +40,13 @@ def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> N
     inputs.copies.synchronize()
     assert dataclasses.astuple(shape) == (16, 4, 2, 64)
     d = inputs.device
-    assert d.tokens[:16].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3] + [0] * 7
-    assert d.slots[9:16].tolist() == [-1] * 7
-    assert d.prefix[9:16].tolist() == d.depth[9:16].tolist() == [0] * 7
-    assert d.groups[:4].tolist() == [[0, 4], [4, 2], [6, 3], [0, 0]]
-    assert d.outputs[:2].tolist() == [5, 8]
-    assert d.sources[:64].tolist() == [1, 2, 3, 4, 5, 6] + [-1] * 58
-    assert d.tables[:2].tolist() == [[0, 1], [2, 3]]
+    assert d["tokens"][:16].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3] + [0] * 7
+    assert d["slots"][9:16].tolist() == [-1] * 7
+    assert d["prefix"][9:16].tolist() == d["depth"][9:16].tolist() == [0] * 7
+    assert d["groups"][:4].tolist() == [[0, 4], [4, 2], [6, 3], [0, 0]]
+    assert d["outputs"][:2].tolist() == [5, 8]
+    assert d["sources"][:64].tolist() == [1, 2, 3, 4, 5, 6] + [-1] * 58
+    assert d["tables"][:2].tolist() == [[0, 1], [2, 3]]
 
 
 def test_the_next_pass_may_be_staged_before_this_one_has_run(device: str) -> None:

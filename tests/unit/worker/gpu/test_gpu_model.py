@@ -13,12 +13,12 @@ from outrider.kernels.gpu.weights import WeightFormat, dense, to_fp8
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.weights import DeviceWeights, Precision
+from outrider.worker.gpu.weights import Precision
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
-from tests.gpu_models import FAMILIES, give_kv, on_cpu, on_device, write
+from tests.gpu_models import FAMILIES, give_kv, loaded, on_cpu, on_device, write
 from tests.kv_arrays import keys_by_slot
 
 NOTHING = np.empty(0, np.int32)
@@ -96,7 +96,7 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(tmp_path: Path, device: s
     rows = prompt_rows(TOKENS[:3], 0, block_table(gpu), True)
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][list(ids)]
     config = dataclasses.replace(gpu.config, output_ids=ids)
-    weights = DeviceWeights.of(config, tensors, Precision(torch.float32), 192, device)
+    weights = loaded(config, tensors, Precision(torch.float32), 192, device)
     reduced = GpuModel(config, weights, "fp32", gpu.kv_cache, PassLimits(24, 2, 3))
     whole = gpu.forward(rows)[:, list(ids)].copy()
     assert np.abs(reduced.forward(rows) - whole).max() <= TOLERANCE
@@ -127,7 +127,7 @@ def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.0.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight"):
-        DeviceWeights.of(model.config, tensors, Precision(torch.float32), 192, device)
+        loaded(model.config, tensors, Precision(torch.float32), 192, device)
 
 
 @pytest.mark.parametrize("pairs", [40, 700])

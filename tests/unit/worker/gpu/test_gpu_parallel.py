@@ -11,7 +11,6 @@ from outrider.contract.settings import AllReduceKind, Dtype, ModelSettings, Role
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.parallel_target_runner import ParallelGpuTargetRunner
 from outrider.worker.gpu.shard import Terms
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.gpu.timing import INTERPRETED
@@ -53,7 +52,7 @@ def test_tokens_are_those_of_one_device(
         step(block_tables(whole, 4), NAMES, ("sampled",))
     )
     with shared_on_device(folder, degree, device) as model:
-        runner = ParallelGpuTargetRunner(model, VOCABULARY)
+        runner = GpuTargetRunner(model, VOCABULARY)
         found = runner.run(step(block_tables(model, 4), NAMES, ("sampled",)))
     assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
     assert len({d.tokens[0] for d in found[1:]}) > 1
@@ -69,10 +68,8 @@ def test_shaped_rows_are_drawn_of_gathered_logits(tmp_path: Path, device: str) -
     whole = on_device(folder, device)
     expected = GpuTargetRunner(whole, VOCABULARY).run(step(block_tables(whole, 2), ["shaped"]))
     with shared_on_device(folder, 2, device) as model:
-        found = ParallelGpuTargetRunner(model, VOCABULARY).run(
-            step(block_tables(model, 2), ["shaped"])
-        )
-        (silent,) = ParallelGpuTargetRunner(model, VOCABULARY).run(step(block_tables(model, 1), []))
+        found = GpuTargetRunner(model, VOCABULARY).run(step(block_tables(model, 2), ["shaped"]))
+        (silent,) = GpuTargetRunner(model, VOCABULARY).run(step(block_tables(model, 1), []))
     assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
     assert silent.tokens.size == 0
 

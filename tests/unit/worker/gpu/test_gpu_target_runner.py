@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from outrider.worker.engine.runner import SampledTokens, TargetRunner
-from outrider.worker.gpu.target_runner import GpuTargetRunner, SampleVariant, variant_of
+from outrider.worker.gpu.device_share import SampleVariant
+from outrider.worker.gpu.target_runner import GpuTargetRunner, variant_of
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import NO_PATH, LogitsProcessor, LogitsProcessors
@@ -90,7 +91,7 @@ def test_ids_are_those_of_the_cpu_after_one_copy_in_and_one_wait(
     (cpu, at), (gpu, there) = runners(write(tmp_path, layers=1, kv_heads=1), device)
     wanted = ("sampled", "shaped")
     expected: list[SampledTokens] = cpu.run(step(at, names, wanted))
-    copies = gpu._gpu.copies  # type: ignore[attr-defined]
+    copies = gpu._model.copies  # type: ignore[attr-defined]
     before = copies.sends, copies.waits
     found = gpu.run(step(there, names, wanted))
     assert (copies.sends - before[0], copies.waits - before[1]) == (1, 1)
@@ -106,7 +107,7 @@ def test_a_step_that_samples_nothing_waits_for_nothing(tmp_path: Path, device: s
     _, (gpu, there) = runners(write(tmp_path, layers=1, kv_heads=1), device)
     (silent,) = gpu.run(step(there, []))
     assert len(silent.tokens) == 0
-    copies = gpu._gpu.copies  # type: ignore[attr-defined]
+    copies = gpu._model.copies  # type: ignore[attr-defined]
     assert (copies.sends, copies.waits) == (1, 0)
 
 

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.planning import Choice
 from outrider.contract.settings import PolicySettings
+from outrider.contract.state import DraftMemoryState
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.messages import Cancel, EngineReport, Finish

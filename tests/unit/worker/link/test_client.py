@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outrider.contract.state import LinkState
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link.client import DraftLinks, _Link
-from outrider.worker.link.meeting import Memory
+from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.memory_file import FILE_BYTES
-from outrider.worker.messages import Identity, LinkState, LinkStates, LinkUp
+from outrider.worker.link.shared_memory import direct_link, target_end
+from outrider.worker.messages import Identity, LinkStates, LinkUp
 
 IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
 LONG_SECONDS = 20.0
@@ -75,7 +77,7 @@ def test_memory_that_cannot_be_mapped_is_closed_and_breaks_the_link(tmp_path: Pa
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     bell, theirs = socket.socketpair()
     with pytest.raises(LinkBroken, match="cannot be mapped: Permission denied"):
-        DraftLinks(IDENTITY, lambda news: None)._through_memory(UP, Memory(descriptor, bell))
+        direct_link(UP, LinkMemory(descriptor, bell), IDENTITY, target_end)
     assert bell.fileno() == -1
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)

@@ -11,7 +11,7 @@ import pytest
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
 from outrider.worker.link import distributed
-from outrider.worker.link.distributed import Carrier
+from outrider.worker.link.distributed import PairCarrier
 
 SECONDS = 20.0
 MAX_BYTES, MAX_UNREAD = 100, 1000
@@ -61,7 +61,7 @@ class Side:
     def __init__(self, join: Callable[[], Any]) -> None:
         self.stream: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.lost: asyncio.Queue[WorkerError] = asyncio.Queue()
-        self.carrier = Carrier(
+        self.carrier = PairCarrier(
             join,
             pb.DraftMessage,
             self.stream.put_nowait,

@@ -11,10 +11,11 @@ import numpy as np
 
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import Role
-from outrider.worker.host.peers import Admission, add_port
+from outrider.contract.state import Link, LinkState
+from outrider.worker.host.peers import AllowedCaller, add_port
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.link.service import DrafterService, SendQueues
-from outrider.worker.messages import Identity, LinkState, LinkStates, LinkStatus
+from outrider.worker.messages import Identity, LinkStates
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
 
 IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
@@ -25,7 +26,7 @@ SECONDS = 60.0
 async def draft(peers: PeerSettings) -> AsyncIterator[str]:
     """A draft that takes targets of its service, at its address."""
     service = DrafterService(
-        IDENTITY, lambda news: None, SendQueues(), admission=Admission(peers.target)
+        IDENTITY, lambda news: None, SendQueues(), admission=AllowedCaller(peers.target)
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((service.handler(),))
@@ -37,9 +38,9 @@ async def draft(peers: PeerSettings) -> AsyncIterator[str]:
         await server.stop(None)
 
 
-async def link_of(address: str, peers: PeerSettings | None) -> LinkStatus:
+async def link_of(address: str, peers: PeerSettings | None) -> Link:
     """What comes of a target's first attempt."""
-    settled: asyncio.Future[LinkStatus] = asyncio.get_running_loop().create_future()
+    settled: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
 
     def hear(news: object) -> None:
         for link in news.links if isinstance(news, LinkStates) else ():
@@ -65,7 +66,7 @@ def test_only_targets_of_its_own_service_get_a_link_to_a_draft(tmp_path: Path) -
     # One of another service that goes for this draft on purpose.
     hostile = replace(peers_in(tmp_path / "theirs", "other"), draft=name_of(Role.DRAFT))
 
-    async def run() -> list[LinkStatus]:
+    async def run() -> list[Link]:
         async with draft(peers_in(tmp_path / "draft")) as address:
             callers = (peers_in(tmp_path / "mine"), hostile, peers_in(tmp_path / "theirs", "other"))
             return [await link_of(address, one) for one in (*callers, None)]

@@ -15,7 +15,7 @@ import pytest
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link import memory_file
-from outrider.worker.link.meeting import Meeting, hand_over, short_path
+from outrider.worker.link.meeting import MeetingPlace, hand_over, short_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
@@ -31,9 +31,9 @@ def folder(tmp_path: Path) -> Path:
     return long
 
 
-def run(folder: Path, case: Callable[[Meeting], Awaitable[None]]) -> None:
+def run(folder: Path, case: Callable[[MeetingPlace], Awaitable[None]]) -> None:
     async def meet() -> None:
-        meeting = Meeting.open(folder)
+        meeting = MeetingPlace.open(folder)
         try:
             await case(meeting)
         finally:
@@ -44,7 +44,7 @@ def run(folder: Path, case: Callable[[Meeting], Awaitable[None]]) -> None:
 
 
 def test_memory_that_is_handed_over_is_the_same_at_both_ends(folder: Path) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offer = meeting.offer()
         ours = await hand_over(folder, offer)
         theirs = meeting.take(offer)
@@ -61,7 +61,7 @@ def test_memory_that_is_handed_over_is_the_same_at_both_ends(folder: Path) -> No
 
 
 def test_each_offer_is_for_its_own_memory(folder: Path) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offers = [meeting.offer() for _ in range(3)]
         given = [await hand_over(folder, offer) for offer in offers]
         for offer, ours in zip(reversed(offers), reversed(given), strict=True):
@@ -83,7 +83,7 @@ def test_each_offer_is_for_its_own_memory(folder: Path) -> None:
     ],
 )
 def test_a_connection_without_offer_is_refused(folder: Path, change: pb.Meeting) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offer = meeting.offer()
         stranger = pb.Meeting(socket=offer.socket, token=change.token)
         with pytest.raises(LinkBroken, match="cannot be met at"):
@@ -96,7 +96,7 @@ def test_a_connection_without_offer_is_refused(folder: Path, change: pb.Meeting)
 
 
 def test_an_offer_that_ended_is_none(folder: Path) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offer = meeting.offer()
         assert meeting.take(offer) is None
         with pytest.raises(LinkBroken, match="no such token was offered"):
@@ -127,7 +127,7 @@ def ordinary() -> int:
 def test_what_is_no_sealed_memory_is_not_taken(
     folder: Path, make: Callable[[], int] | None
 ) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offer, loop = meeting.offer(), asyncio.get_running_loop()
         descriptors = [make()] if make else []
         connection = socket.socket(socket.AF_UNIX)
@@ -146,7 +146,7 @@ def test_what_is_no_sealed_memory_is_not_taken(
 
 
 def test_silent_connections_keep_nobody_out(folder: Path) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         with contextlib.ExitStack() as stack:
             for _ in range(20):
                 connection = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -176,7 +176,7 @@ def test_a_draft_is_looked_for_in_the_folder_alone(tmp_path: Path, name: str, sa
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(LinkBroken, match=r"no target can be met in .*none: No such file"):
-        Meeting.open(tmp_path / "none")
+        MeetingPlace.open(tmp_path / "none")
     with pytest.raises(LinkBroken, match=r"cannot be met at .*none.*: No such file"):
         asyncio.run(hand_over(tmp_path / "none", pb.Meeting(socket="draft-0123456789abcdef.sock")))
 
@@ -184,7 +184,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_connection_that_cannot_be_accepted_now_is_later(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         with socket.socket(socket.AF_UNIX) as connection:
             with short_path(folder, meeting.name) as path:
                 connection.connect(path)
@@ -210,7 +210,7 @@ def test_sockets_of_killed_drafts_are_removed_and_others_stay(tmp_path: Path) ->
 
     killed, living, foreign = "draft-" + 16 * "a" + ".sock", "draft-" + 16 * "b" + ".sock", "other"
 
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         assert {path.name for path in tmp_path.iterdir()} == {meeting.name, living, foreign}
         (await hand_over(tmp_path, meeting.offer())).close()
         (tmp_path / living).unlink()
@@ -237,7 +237,7 @@ def free_descriptors(count: int) -> Iterator[None]:
 
 
 def test_memory_without_a_socket_is_given_up(folder: Path) -> None:
-    async def case(meeting: Meeting) -> None:
+    async def case(meeting: MeetingPlace) -> None:
         offer, before = meeting.offer(), os.listdir("/proc/self/fd")
         with free_descriptors(1), pytest.raises(LinkBroken, match="no socket can be had: Too many"):
             await hand_over(folder, offer)

@@ -2,20 +2,24 @@
 
 from itertools import pairwise
 
-from outrider.worker.link.retries import (
+from outrider.worker.link.client import (
     FIRST_SECONDS,
     LAST_SECONDS,
     REFUSED_SECONDS,
-    Retries,
+    next_pause,
 )
 
 
-def pauses(retries: Retries, count: int) -> list[float]:
-    return [retries.pause(refused=False) for _ in range(count)]
+def pauses(count: int, last: float = 0.0) -> list[float]:
+    found = []
+    for _ in range(count):
+        last = next_pause(last, refused=False)
+        found.append(last)
+    return found
 
 
 def test_pauses_grow_up_to_half_a_second() -> None:
-    found = pauses(Retries(), 10)
+    found = pauses(10)
     assert found[0] == FIRST_SECONDS
     assert all(before <= after <= 2 * before for before, after in pairwise(found))
     assert found[-1] == LAST_SECONDS
@@ -23,7 +27,6 @@ def test_pauses_grow_up_to_half_a_second() -> None:
 
 
 def test_a_refusal_does_not_lengthen_later_pauses() -> None:
-    retries = Retries()
-    pauses(retries, 3)
-    assert retries.pause(refused=True) == REFUSED_SECONDS
-    assert pauses(retries, 3) == pauses(Retries(), 3)
+    refused = next_pause(pauses(3)[-1], refused=True)
+    assert refused == REFUSED_SECONDS
+    assert pauses(3, refused) == pauses(3)

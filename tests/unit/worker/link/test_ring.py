@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link import memory_file
 from outrider.worker.link.memory_file import FILE_BYTES, HEAD_BYTES, RING_BYTES
-from outrider.worker.link.ring import LINE, End, Ring
+from outrider.worker.link.ring import LINE, Ring, RingEnd
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
@@ -27,7 +27,7 @@ def make_pair() -> Pair:
     descriptor = memory_file.create()
     try:
         memory_file.check(descriptor)
-        return Ring(descriptor, End.TARGET), Ring(descriptor, End.DRAFT)
+        return Ring(descriptor, RingEnd.TARGET), Ring(descriptor, RingEnd.DRAFT)
     finally:
         os.close(descriptor)
 

@@ -15,7 +15,7 @@ from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.link import handshake
 from outrider.worker.link.choice import Chosen, choice_message
-from outrider.worker.link.meeting import Meeting, Memory
+from outrider.worker.link.meeting import LinkMemory, MeetingPlace
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
@@ -37,11 +37,11 @@ class Context:
 def test_memory_that_cannot_be_mapped_leaves_no_stream(tmp_path: Path) -> None:
     own = Identity("r", 1, 64, 64, np.ones(1, np.uint64), sessions=2, link_dir=str(tmp_path))
     (tmp_path / "file").write_bytes(bytes(FILE_BYTES))
-    memory = Memory(os.open(tmp_path / "file", os.O_RDONLY), socket.socket(socket.AF_UNIX))
+    memory = LinkMemory(os.open(tmp_path / "file", os.O_RDONLY), socket.socket(socket.AF_UNIX))
     queues, news = SendQueues(), list[object]()
 
     async def pair() -> Aborted:
-        meeting = Meeting.open(tmp_path)
+        meeting = MeetingPlace.open(tmp_path)
         said: asyncio.Queue[bytes] = asyncio.Queue()
         service = DrafterService(own, news.append, queues, meeting)
         answers = service.pair(_each(said), Context())  # type: ignore[arg-type]

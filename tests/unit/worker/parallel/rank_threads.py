@@ -22,7 +22,7 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.shared_memory import SharedMemory, size_of
+from outrider.worker.parallel.shared_memory import RankMemory, size_of
 from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.parallel.watchdog import Watchdog
 
@@ -51,7 +51,7 @@ def shared_model(
     buffer = bytearray(size_of(degree, floats))
 
     def group_of(rank: int) -> ProcessGroup:
-        shared = SharedMemory(buffer, rank, degree) if memory else None
+        shared = RankMemory(buffer, rank, degree) if memory else None
         return ProcessGroup(store, rank, degree, LOOPBACK, shared)
 
     def follower(rank: int) -> None:

@@ -109,7 +109,8 @@ def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
 def test_what_devices_sample_arrives_as_it_was_sent(logits: bool) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
     each = np.array(
-        [(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_SAMPLE_FIELDS
+        [(0.5, 7, 0.9, -1.5, 2**64 - 1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)],
+        DEVICE_SAMPLE_FIELDS,
     )
     read = decode(encode(StepMessage([], rows, DeviceSampleSpec(301, 3, logits, each))))
     assert isinstance(read.wanted, DeviceSampleSpec)

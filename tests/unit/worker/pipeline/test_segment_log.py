@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from outrider.worker.messages import MAX_TIMELINE_SPANS, SegmentTotals, StageTotals
+from outrider.contract.state import SegmentTotals, StageTotals
+from outrider.worker.messages import MAX_TIMELINE_SPANS
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_log import RequestRows, SegmentLog
 from outrider.worker.pipeline.sent_row import SentRow

@@ -17,14 +17,15 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
+from outrider.contract.state import State
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.protos.v1 import control_pb2, control_pb2_grpc
 from outrider.worker.host.peers import open_channel
 from outrider.worker.messages import Timeline
 from outrider.worker.server.build import Ports, register_common
-from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.control import Control
+from outrider.worker.server.control_service import control_server
 from outrider.worker.server.readiness import HealthService
-from outrider.worker.server.serve import control_server
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
 from tests.ports import free_port
 
@@ -42,8 +43,8 @@ class Idle:
     def set_policy(self, policy: PolicySettings) -> None:
         self.policies.append(policy)
 
-    def state(self) -> WorkerState:
-        return WorkerState(role=Role.TARGET, model="tiny")
+    def state(self) -> State:
+        return State(role=Role.TARGET, model="tiny")
 
     def drain(self, grace: float) -> int:
         return 0
@@ -81,7 +82,8 @@ def test_only_the_port_of_control_takes_policies(apart: bool) -> None:
         )
         clients = grpc.aio.server()
         address = f"127.0.0.1:{clients.add_insecure_port(settings.listen)}"
-        ports = Ports(clients, control_server(settings), None, None)
+        control = control_server(settings, settings.control_listen) if apart else None
+        ports = Ports(clients, control, None, None)
         register_common(ports, settings, cast(Control, idle), HealthService())
         for server in ports.servers:
             await server.start()
@@ -118,7 +120,9 @@ def test_control_beyond_loopback_is_for_the_operator_alone(tmp_path: Path) -> No
             guarded=True,
             peers=peers_in(tmp_path / "target"),
         )
-        ports = Ports(grpc.aio.server(), control_server(settings), None, None)
+        ports = Ports(
+            grpc.aio.server(), control_server(settings, settings.control_listen), None, None
+        )
         register_common(ports, settings, cast(Control, idle), HealthService())
         assert ports.control is not None
         await ports.control.start()

@@ -2,7 +2,12 @@
 
 import pytest
 
-from outrider.contract.settings import MAX_POLICY_VERSION, MAX_VERSION_STEP, PolicySettings
+from outrider.contract.settings import (
+    MAX_POLICY_VERSION,
+    MAX_VERSION_STEP,
+    PolicySettings,
+    SettingsError,
+)
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.worker.errors import InvalidField, PolicySuperseded
 from outrider.worker.server.control import is_newer
@@ -37,11 +42,11 @@ def test_a_version_never_rises_so_far_that_later_ones_have_no_room() -> None:
 def test_a_version_has_a_bound_of_its_own() -> None:
     assert parse_policy(sent(MAX_POLICY_VERSION)).version == MAX_POLICY_VERSION
     for version in (MAX_POLICY_VERSION + 1, (1 << 64) - 1):
-        with pytest.raises(InvalidField, match=r"policy\.version"):
+        with pytest.raises(SettingsError, match=r"policy\.version"):
             parse_policy(sent(version))
 
 
 @pytest.mark.parametrize("drafts", [("nope",), ("",), ("h:99999",), ("h:1", "h:1")])
 def test_an_address_that_is_none_is_refused(drafts: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidField, match=r"policy\.drafts"):
+    with pytest.raises(SettingsError, match=r"policy\.drafts"):
         parse_policy(sent(1, drafts))

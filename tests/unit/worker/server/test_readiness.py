@@ -5,18 +5,18 @@ import time
 
 import pytest
 
-from outrider.worker.messages import LinkState, LinkStatus
+from outrider.contract.state import Link, LinkState
 from outrider.worker.server.readiness import wait_for_first_link
 
 LONG = 600.0
 
 
-CONNECTING = LinkStatus("d:1")
-UP, REFUSED = (LinkStatus("d:1", state) for state in (LinkState.UP, LinkState.REFUSED))
+CONNECTING = Link("d:1")
+UP, REFUSED = (Link("d:1", state) for state in (LinkState.UP, LinkState.REFUSED))
 
 
 @pytest.mark.parametrize("known", [[UP], [REFUSED], [CONNECTING, UP], []])
-def test_it_waits_until_a_link_is_up_or_refused_or_none_is_wanted(known: list[LinkStatus]) -> None:
+def test_it_waits_until_a_link_is_up_or_refused_or_none_is_wanted(known: list[Link]) -> None:
     told = iter([[CONNECTING], [CONNECTING, CONNECTING], known])
     began = time.monotonic()
     asyncio.run(wait_for_first_link(lambda: next(told), LONG))

@@ -26,7 +26,7 @@ from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.server import stage_node
 from outrider.worker.server.shutdown import Shutdown
-from outrider.worker.server.stage_health import Answer, answer_of
+from outrider.worker.server.stage_health import StageAnswer, answer_of
 from outrider.worker.server.stage_node import StageNode
 from tests.peer_folders import fill, name_of, new_authorities, peers_in
 from tests.ports import free_port
@@ -143,7 +143,7 @@ def test_a_stage_beyond_loopback_takes_only_its_own_service(
         settings = replace(SETTINGS, peers=mine)
         node = StageNode(settings, StagePlace(0, (address,)), stop)
         serving = asyncio.create_task(node.run())
-        while await answer_of(address, SECONDS, mine) is not Answer.SERVES:
+        while await answer_of(address, SECONDS, mine) is not StageAnswer.SERVES:
             await asyncio.sleep(0.01)
         said = []
         for peers in (hostile, None, mine):

@@ -12,14 +12,14 @@ import grpc
 import pytest
 
 from outrider.contract.stages import StagePlace
-from outrider.worker.host.keep import Keeper, Rhythm
+from outrider.worker.host.keep import Keeper, KeeperTimes
 from outrider.worker.server.readiness import HealthService
-from outrider.worker.server.stage_health import Answer, Questions, StageHealth, answer_of
+from outrider.worker.server.stage_health import HealthQuestions, StageAnswer, StageHealth, answer_of
 from outrider.worker.server.stage_processes import StageProcesses, places_at, reserved_ports
 
 SECONDS = 60.0
 """Far more than anything here takes."""
-OFTEN = Questions(answer=0.1, loading_answer=0.1, pause=0.01)
+OFTEN = HealthQuestions(answer=0.1, loading_answer=0.1, pause=0.01)
 SILENT = """
 import pathlib, signal, socket, sys
 listener = socket.socket()
@@ -63,7 +63,7 @@ def test_a_reserved_port_is_its_stages_alone() -> None:
             await serve(place.address, reuse=0)
         server = await serve(place.address, reuse=int(place.reserved))
         try:
-            return await answer_of(place.address, SECONDS) is Answer.SERVES
+            return await answer_of(place.address, SECONDS) is StageAnswer.SERVES
         finally:
             await server.stop(None)
             port.close()
@@ -74,14 +74,14 @@ def test_a_reserved_port_is_its_stages_alone() -> None:
 def test_what_does_not_listen_yet_is_not_silent() -> None:
     (port,) = reserved_ports(1)
     address = places_at([port])[0].address
-    assert asyncio.run(answer_of(address, SECONDS)) is Answer.NONE_LISTENS
+    assert asyncio.run(answer_of(address, SECONDS)) is StageAnswer.NONE_LISTENS
     port.listen()
-    assert asyncio.run(answer_of(address, 0.1)) is Answer.SILENCE
+    assert asyncio.run(answer_of(address, 0.1)) is StageAnswer.SILENCE
     port.close()
 
 
 def test_a_stage_that_answers_and_does_not_serve_loads() -> None:
-    async def asked() -> Answer:
+    async def asked() -> StageAnswer:
         (port,) = reserved_ports(1)
         (place,) = places_at([port])
         server = await serve(place.address, reuse=1, serving=False)
@@ -91,7 +91,7 @@ def test_a_stage_that_answers_and_does_not_serve_loads() -> None:
             await server.stop(None)
             port.close()
 
-    assert asyncio.run(asked()) is Answer.LOADS
+    assert asyncio.run(asked()) is StageAnswer.LOADS
 
 
 def test_no_proxy_answers_for_a_stage_that_does_not_listen_yet(
@@ -102,7 +102,7 @@ def test_no_proxy_answers_for_a_stage_that_does_not_listen_yet(
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         monkeypatch.delenv("no_proxy", raising=False)
         address = places_at([port])[0].address
-        assert asyncio.run(answer_of(address, 1.0)) is Answer.NONE_LISTENS
+        assert asyncio.run(answer_of(address, 1.0)) is StageAnswer.NONE_LISTENS
     port.close()
 
 
@@ -117,7 +117,7 @@ def test_a_stage_that_is_stuck_is_killed_and_starts_again_while_the_stages_are_n
         (place,) = places_at(ports)
         number = str(port.getsockname()[1])
         command = (sys.executable, "-c", program, number, str(lives))
-        keeper = Keeper(command, None, Rhythm(first=0.01, last=0.01, grace=0.1))
+        keeper = Keeper(command, None, KeeperTimes(first=0.01, last=0.01, grace=0.1))
         stages = StageProcesses({place: keeper}, ports, OFTEN)
         async with asyncio.timeout(SECONDS):
             while not lives.exists() or len(lives.read_text().split()) < 3:
@@ -135,7 +135,7 @@ def test_a_stage_for_which_there_was_no_process_is_tried_again(
     async def at_last() -> None:
         ports = reserved_ports(1)
         (place,) = places_at(ports)
-        keeper = Keeper((str(program),), None, Rhythm(first=0.01, last=0.01, grace=0.1))
+        keeper = Keeper((str(program),), None, KeeperTimes(first=0.01, last=0.01, grace=0.1))
         stages = StageProcesses({place: keeper}, ports, OFTEN)
         async with asyncio.timeout(SECONDS):
             while caplog.text.count("cannot be started") < 2:
@@ -194,7 +194,7 @@ def test_a_stage_that_cannot_be_ended_is_asked_again(caplog: pytest.LogCaptureFi
 
 def test_a_stage_that_takes_long_is_spoken_of_again_and_again() -> None:
     now = [0.0]
-    own = StageHealth(os.getpid(), Questions(late=60), lambda: now[0])
+    own = StageHealth(os.getpid(), HealthQuestions(late=60), lambda: now[0])
     assert own.late() == ""
     now[0] = 60.0
     words = own.late()
@@ -202,9 +202,9 @@ def test_a_stage_that_takes_long_is_spoken_of_again_and_again() -> None:
     assert "is in state" in words
     assert "s of a processor" in words
     assert own.late() == ""
-    own.answer = Answer.LOADS
+    own.answer = StageAnswer.LOADS
     now[0] = 120.0
     assert "120 s after its start: it loads" in own.late()
-    own.answer = Answer.SERVES
+    own.answer = StageAnswer.SERVES
     now[0] = 180.0
     assert own.late() == ""

@@ -12,6 +12,7 @@ from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
 from outrider.contract.extras import missing_extra
+from outrider.contract.inference import Timing, Usage
 from outrider.contract.settings import Role
 from outrider.worker.messages import (
     Finish,
@@ -20,8 +21,6 @@ from outrider.worker.messages import (
     SessionEnded,
     StageVisit,
     Submit,
-    Timing,
-    Usage,
 )
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.server.tracing.environment import asks_for_traces, start_traces

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.speculation.planner import Candidates, Goodput
+from outrider.worker.speculation.planner import Goodput, NodeCandidates
 
 MOST = 8
 """Draft tokens of a sequence's tree, a chain."""
@@ -56,11 +56,11 @@ class Environment:
         """Return the best number of draft tokens now."""
         return max(range(MOST + 1), key=lambda each: self.rate(sequences, each))
 
-    def tree(self) -> Candidates:
+    def tree(self) -> NodeCandidates:
         """Return a sequence's candidates: a chain with the reach that it has."""
         nodes = np.arange(MOST, dtype=np.int32)
         reach = self.acceptance(self.steps) ** np.arange(1, MOST + 1)
-        return Candidates(nodes, reach.astype(np.float32), nodes + 1)
+        return NodeCandidates(nodes, reach.astype(np.float32), nodes + 1)
 
 
 def recorded(rows: int) -> float:

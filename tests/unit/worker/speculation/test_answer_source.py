@@ -14,7 +14,7 @@ from outrider.worker.speculation.answer_index import (
     MOST_MATCHED,
     NO_ANSWERS,
     AnswerIndex,
-    Places,
+    TextPlaces,
     find,
     write,
 )
@@ -127,7 +127,7 @@ def test_places_are_the_longest_of_the_newest_matches(
         matched = next((at for at, (one, other) in enumerate(pairs) if one != other), most)
         if matched >= GRAM:
             matches.append((place, matched))
-    places = Places(np.zeros(MAX_PLACES, np.int64), np.zeros(MAX_PLACES, np.int32))
+    places = TextPlaces(np.zeros(MAX_PLACES, np.int64), np.zeros(MAX_PLACES, np.int32))
     count = find(index, ids(text), len(text), places)
     best = sorted(matches[:MOST_LOOKED_AT], key=lambda one: -one[1])[:MAX_PLACES]
     pairs_found = zip(places.place[:count].tolist(), places.matched[:count].tolist(), strict=True)

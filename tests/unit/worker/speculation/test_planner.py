@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.planner import (
-    Candidates,
     Goodput,
+    NodeCandidates,
     Seconds,
     merge_few,
     merge_many,
@@ -30,19 +30,19 @@ def floats(*values: float) -> Floats:
     return np.array(values, np.float32)
 
 
-def candidates(*reach: float, depth: int = 1) -> Candidates:
+def candidates(*reach: float, depth: int = 1) -> NodeCandidates:
     count = len(reach)
-    return Candidates(
+    return NodeCandidates(
         np.arange(count, dtype=np.int32), floats(*reach), np.full(count, depth, np.int32)
     )
 
 
 def candidates_of(
     reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, *ends: int
-) -> Candidates:
+) -> NodeCandidates:
     """Sort nodes of one mirror."""
     nodes = MirrorNodes.empty(len(reach))._replace(parent=parent, token=token, depth=depth)
-    return Candidates(*sorted_candidates(reach, nodes, limit, ints(*ends)))
+    return NodeCandidates(*sorted_candidates(reach, nodes, limit, ints(*ends)))
 
 
 def linear(first: float, each: float, rows: int) -> Seconds:
@@ -176,7 +176,7 @@ def test_sorting_many_candidates_is_merging_them(
         tree.sort(key=lambda node: (-node[0], node[1]))
         reach = np.array([node[0] for node in tree], np.float32)
         depth = np.array([node[1] for node in tree], np.int32)
-        made.append(Candidates(np.arange(len(tree), dtype=np.int32), reach, depth))
+        made.append(NodeCandidates(np.arange(len(tree), dtype=np.int32), reach, depth))
     few, many = merge_few(made, most, each), merge_many(made, most, each)
     assert [array.tolist() for array in few] == [array.tolist() for array in many]
 

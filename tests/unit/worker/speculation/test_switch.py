@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.speculation.guard import Guard
+from outrider.worker.speculation.guard import LossGuard
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.target.draft_switch import switch_for
@@ -219,7 +219,7 @@ def test_stays_that_were_short_are_predicted_to_be_short_again() -> None:
 
 
 def test_a_guard_lends_no_more_than_its_advance_and_what_it_earned() -> None:
-    guard = Guard(0.03, 2.0)
+    guard = LossGuard(0.03, 2.0)
     assert guard.affords(5.0)
     guard.lose(1.5)
     assert not guard.affords(1.0)

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from outrider.contract.state import TimelineSpan
 from outrider.worker.engine.loop import Engine
 from outrider.worker.engine.pass_timeline import PassTimeline
-from outrider.worker.messages import MAX_TIMELINE_SPANS, AskTimeline, FromPeer, TimelineSpan
+from outrider.worker.messages import MAX_TIMELINE_SPANS, AskTimeline, FromPeer
 from outrider.worker.target.spans import TargetSpans
 from tests.unit.worker.pair import LINK
 from tests.unit.worker.target.test_early_growth import COUNT, PROMPT, Mailbox, decoding, grown

@@ -5,7 +5,6 @@ Leaves the refusal over HTTP, and the paths that need no key, to `http.middlewar
 
 import hashlib
 import hmac
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,10 +12,8 @@ import grpc
 
 from outrider.contract.api_keys import api_keys
 from outrider.contract.settings import SettingsError
-from outrider.worker.api.setting_files import read_text, stamp
+from outrider.worker.api.setting_files import WatchedFiles, read_text
 from outrider.worker.messages import NO_KEY
-
-logger = logging.getLogger(__name__)
 
 AUTHORIZATION = "authorization"
 SCHEME = "bearer "
@@ -29,11 +26,13 @@ class ApiKeys:
 
     def __init__(self, file: str) -> None:
         """Read one key a line, empty lines aside; raise `SettingsError`."""
-        self._file = file
-        self._stamp = stamp(file)
-        self._digests = _digests(file)
-        self._problem = ""
-        """Why the file could not be read when it was last tried."""
+        self._digests = WatchedFiles[tuple[bytes, ...]](
+            (file,),
+            lambda: _digests(file),
+            lambda now: f"{len(now)} API keys are in force: their file has changed",
+            "nobody is let in",
+            fallback=(),
+        )
         self._numbers: dict[bytes, int] = {}
         """Of the keys that requests came with, by their digests."""
 
@@ -47,28 +46,13 @@ class ApiKeys:
 
         A number is one key's for as long as this worker lives, whatever its file holds later.
         """
-        self._look()
-        text = _readable(authorization)
-        given = _digest(text[len(SCHEME) :].strip())
-        matches = [hmac.compare_digest(given, digest) for digest in self._digests]
-        if not any(matches) or text[: len(SCHEME)].lower() != SCHEME:
+        if isinstance(authorization, bytes):
+            authorization = authorization.decode(errors="replace")
+        given = _digest(authorization[len(SCHEME) :].strip())
+        matches = [hmac.compare_digest(given, digest) for digest in self._digests.current()]
+        if not any(matches) or authorization[: len(SCHEME)].lower() != SCHEME:
             return NO_KEY
         return self._numbers.setdefault(given, len(self._numbers))
-
-    def _look(self) -> None:
-        """Take the keys of a file that has changed: nobody's, where it cannot be read."""
-        found = stamp(self._file)
-        if found == self._stamp:
-            return
-        try:
-            self._digests = _digests(self._file)
-            self._stamp, self._problem = found, ""
-            logger.info("%d API keys are in force: their file has changed", len(self._digests))
-        except SettingsError as error:  # what failed may pass: the next request reads again
-            self._digests, self._stamp = (), None
-            if self._problem != str(error):
-                logger.error("nobody is let in: %s", error)
-            self._problem = str(error)
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
@@ -89,10 +73,6 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ig
 
 async def _refuse(request: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, REFUSAL)
-
-
-def _readable(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _digests(file: str) -> tuple[bytes, ...]:

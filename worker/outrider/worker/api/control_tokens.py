@@ -2,7 +2,7 @@
 
 A chat template writes control tokens (`<|im_start|>`) around turns; the same characters in what a
 user wrote would end the user's turn and begin another. Each gets a break, and what the template has
-laid out is encoded piece by piece. Leaves encoding to `text`.
+laid out is encoded piece by piece, between breaks. Leaves encoding to `text`.
 """
 
 import re
@@ -48,8 +48,3 @@ class ControlTokens:
             pieces.append(text[begin:end])
             begin = end
         return BREAK.join((*pieces, text[begin:]))
-
-
-def pieces_of(laid_out: str) -> list[str]:
-    """Return the pieces between breaks, to be encoded one by one."""
-    return laid_out.split(BREAK)

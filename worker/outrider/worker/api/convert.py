@@ -9,10 +9,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from outrider.contract.inference import Likely
 from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.api.prompt import Chat, Prompt
+from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely
+from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.message import sampling_params
@@ -26,7 +27,7 @@ FINISH_REASONS = {
 def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
     """Convert a request; fields that are not set take their defaults, the seed a random one."""
     return GenerateRequest(
-        prompt=_prompt(message),
+        prompt=prompt_of(message, "prompt"),
         sampling=sampling_params(message.sampling, seed=secrets.randbits(64)),
         model=message.model,
         max_tokens=_optional(message, "max_tokens"),
@@ -40,17 +41,6 @@ def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
     )
 
 
-def tokenize_input(message: pb.TokenizeRequest) -> str | Chat | None:
-    """Convert the input of a request for token ids; None: it has none."""
-    match message.WhichOneof("input"):
-        case "text":
-            return message.text
-        case "chat":
-            return Chat(message.chat.messages, message.chat.tools_json)
-        case _:
-            return None
-
-
 def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
     """Convert part of an answer."""
     message = pb.GenerateResponse(
@@ -62,13 +52,17 @@ def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
             for one in response.logprobs
         ],
     )
-    if response.end is not None:
-        _put_end(message, response.end)
+    if (end := response.end) is not None:
+        message.finish_reason = FINISH_REASONS[end.finish]
+        message.usage.CopyFrom(pb.Usage(**dataclasses.asdict(end.usage)))
+        message.timing.CopyFrom(pb.Timing(**dataclasses.asdict(end.timing)))
+        message.seed = end.seed
     return message
 
 
-def _prompt(message: pb.GenerateRequest) -> Prompt | None:
-    match message.WhichOneof("prompt"):
+def prompt_of(message: Any, oneof: str) -> Any:
+    """Return the `Prompt` of a request, in its field of that name; None: it has none."""
+    match message.WhichOneof(oneof):
         case "text":
             return message.text
         case "chat":
@@ -84,15 +78,8 @@ def _format(message: pb.Format) -> ResponseFormat:
     return ResponseFormat() if which is None else ResponseFormat(**{which: getattr(message, which)})
 
 
-def _put_end(message: pb.GenerateResponse, end: AnswerEnd) -> None:
-    message.finish_reason = FINISH_REASONS[end.finish]
-    message.usage.CopyFrom(pb.Usage(**dataclasses.asdict(end.usage)))
-    message.timing.CopyFrom(pb.Timing(**dataclasses.asdict(end.timing)))
-    message.seed = end.seed
-
-
 def _likely(likely: Likely) -> pb.Likely:
-    return pb.Likely(id=likely.id, logprob=likely.logprob, text=likely.text)
+    return pb.Likely(id=likely.token_id, logprob=likely.logprob, text=likely.text)
 
 
 def _optional(message: Message, name: str) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.auth import AUTHORIZATION, ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
@@ -27,17 +28,6 @@ from outrider.worker.messages import Submit
 NO_CARRIER: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """Limits of a target's open requests."""
-
-    max_waiting: int
-    queue_seconds: float
-    """Longest that a request waits for its first step."""
-    request_seconds: float
-    """Longest answer to a request that comes without a deadline."""
-
-
 @dataclass(slots=True)
 class Inference:
     """One target's requests."""
@@ -45,7 +35,8 @@ class Inference:
     model: ServedModel
     text: Text
     engine: EngineHandle
-    limits: RequestLimits
+    settings: WorkerSettings
+    """Its limits of open requests are here."""
     formats: ResponseFormats
     availability: Availability
     trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
@@ -59,15 +50,10 @@ class Inference:
     _responses: Responses = field(init=False)
 
     def __post_init__(self) -> None:
-        model, seconds = self.model, self.limits.queue_seconds
-        self._prompts = Prompts(self.text, model.context, model.vocabulary)
+        model, seconds = self.model, self.settings.queue_seconds
+        self._prompts = Prompts(self.text, model.context_length, model.vocabulary_size)
         self._parser = RequestParser(model, self._prompts, self.formats, seconds)
         self._responses = Responses(self.engine, self.text)
-
-    @property
-    def reads_carrier(self) -> bool:
-        """True if the metadata or headers of a request say something."""
-        return self.trace is not None or self.keys is not None
 
     @property
     def fingerprint(self) -> str:
@@ -87,7 +73,7 @@ class Inference:
         that it runs."""
         ready = self.engine.ready
         runs = ready.result().sessions if ready.done() and not ready.exception() else 0
-        return self.limits.max_waiting + runs
+        return self.settings.max_waiting + runs
 
     @property
     def ready(self) -> bool:

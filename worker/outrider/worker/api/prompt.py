@@ -6,13 +6,15 @@ a request to `request`.
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from outrider.worker.api.text import Message, Text
+from outrider.contract.inference import Message
+from outrider.worker.api.text import Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
@@ -88,7 +90,11 @@ class Prompts:
             f"{len(turns)} messages",
             f"at most {self.context}, the context length",
         )
-        self._check_bytes("chat.messages", (part for turn in turns for part in _texts(turn)))
+        texts = (
+            (turn.role, turn.content, turn.name, turn.tool_calls_json, turn.tool_call_id)
+            for turn in turns
+        )
+        self._check_bytes("chat.messages", itertools.chain.from_iterable(texts))
         return [_message(index, turn) for index, turn in enumerate(turns)]
 
     def _check_bytes(self, field: str, texts: Iterable[str]) -> None:
@@ -111,12 +117,6 @@ class Prompts:
         require(count > 0, "prompt", f"{count} tokens", limit)
         if count >= self.context:
             raise TooLong("prompt", f"{count} tokens", limit)
-
-
-def _texts(turn: ChatTurn) -> tuple[str, ...]:
-    """Return every text of a turn that counts against the limit of bytes."""
-    calls = (turn.tool_calls_json, turn.tool_call_id)
-    return (turn.role, turn.content, turn.name, *calls)
 
 
 def _message(index: int, turn: ChatTurn) -> Message:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
@@ -27,14 +27,10 @@ SHOWN_CHARACTERS = 64
 """Of a name that is refused: a refusal must fit gRPC's trailers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel(Model):
     """The model of a target, as requests see it."""
 
-    name: str
-    revision: str
-    context: int
-    vocabulary: int
     end_ids: tuple[int, ...]
 
 
@@ -73,10 +69,10 @@ class RequestParser:
         """Check a request and fill in its defaults; raise `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self.check_model(request.model)
-        request.sampling.validate(self.model.vocabulary)
+        request.sampling.validate(self.model.vocabulary_size)
         check_stops(request.stop)
         prompt = await self.prompts.encode(request.prompt)
-        grammar = ""
+        grammar, count = "", request.logprobs
         if (wanted := request.response_format) is not None:
             grammar = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
         return Submit(
@@ -87,9 +83,9 @@ class RequestParser:
             end_ids=() if request.ignore_end else self.model.end_ids,
             speculate=request.speculate,
             arrived=arrived,
-            priority=check_priority(request.priority),
+            priority=checked("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY),
             start_by=arrived + self.queue_seconds,
-            logprobs=check_logprobs(request.logprobs),
+            logprobs=None if count is None else checked("logprobs", count, 0, MAX_LOGPROBS),
             grammar=grammar,
             stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
             shows_tree=request.shows_tree,
@@ -104,12 +100,12 @@ class RequestParser:
             )
 
     def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
-        room = self.model.context - prompt
+        room = self.model.context_length - prompt
         if max_tokens is None:
             return min(DEFAULT_MAX_TOKENS, room)
         limit = (
             f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
-            f"{self.model.context}"
+            f"{self.model.context_length}"
         )
         require(max_tokens > 0, "max_tokens", max_tokens, limit)
         if max_tokens > room:
@@ -117,25 +113,10 @@ class RequestParser:
         return max_tokens
 
 
-def check_priority(priority: int) -> int:
-    """Return the priority; raise `InvalidField` for one out of its limits."""
-    require(
-        -MAX_PRIORITY <= priority <= MAX_PRIORITY,
-        "priority",
-        priority,
-        f"it must be -{MAX_PRIORITY} to {MAX_PRIORITY}",
-    )
-    return priority
-
-
-def check_logprobs(count: int | None) -> int | None:
-    """Return the count of top tokens beside each token; raise `InvalidField` for too many.
-
-    None: no log-probabilities.
-    """
-    limit = f"it must be 0 to {MAX_LOGPROBS}"
-    require(count is None or count <= MAX_LOGPROBS, "logprobs", count, limit)
-    return count
+def checked(name: str, value: int, least: int, most: int) -> int:
+    """Return a number; raise `InvalidField` for one out of its limits."""
+    require(least <= value <= most, name, value, f"it must be {least} to {most}")
+    return value
 
 
 def stream_seconds(interval_ms: int | None, stops: Sequence[str]) -> float:
@@ -143,9 +124,8 @@ def stream_seconds(interval_ms: int | None, stops: Sequence[str]) -> float:
 
     Stop strings are found where text is, in the server, which therefore has to see tokens soon.
     """
-    limit = f"it must be 0 to {MAX_STREAM_INTERVAL_MS}"
     interval_ms = STREAM_INTERVAL_MS if interval_ms is None else interval_ms
-    require(0 <= interval_ms <= MAX_STREAM_INTERVAL_MS, "stream_interval_ms", interval_ms, limit)
+    checked("stream_interval_ms", interval_ms, 0, MAX_STREAM_INTERVAL_MS)
     return min(interval_ms, STREAM_INTERVAL_MS if stops else interval_ms) / 1000
 
 

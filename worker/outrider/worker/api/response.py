@@ -5,9 +5,10 @@ Leaves admission to `inference`, and tokens as text to `text`.
 
 import asyncio
 import ctypes
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
+from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
 from outrider.worker.errors import (
@@ -17,27 +18,17 @@ from outrider.worker.errors import (
     StagesMissing,
     Stopping,
     WaitedTooLong,
+    WorkerError,
 )
-from outrider.worker.messages import Finish, Finished, Submit, Timing, Tokens, Usage
+from outrider.worker.messages import Finish, Finished, Submit, Tokens
 
-
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """One token as a likely one at its position."""
-
-    id: int
-    logprob: float
-    text: bytes
-    """Its bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Log-probability of one committed token, and of the top tokens at its position."""
-
-    token: Likely
-    top: tuple[Likely, ...]
-    """Best first."""
+FAILURES: Mapping[Finish, Callable[[str], WorkerError]] = {
+    Finish.FAILED: RequestFailed,
+    Finish.GRAMMAR_FAILED: GrammarFailed,
+    Finish.EXPIRED: WaitedTooLong,
+    Finish.STAGES_MISSING: StagesMissing,
+}
+"""Errors of answers that end in another way than by `STOP` or `LENGTH`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +109,7 @@ class Responses:
                 case Finished() as finished:
                     if stopped:  # it may have ended in another way before the engine heard of it
                         finished = replace(finished, finish=Finish.STOP)
-                    rest = "" if stopped else stops.finish(detokenizer.finish())
+                    rest = "" if stopped else stops.finish()
                     yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
                     return
                 case None:
@@ -162,19 +153,11 @@ class Responses:
 
 
 def _answer_end(finished: Finished, seed: int) -> AnswerEnd:
-    match finished.finish:
-        case Finish.FAILED:
-            raise RequestFailed(finished.detail)
-        case Finish.GRAMMAR_FAILED:
-            raise GrammarFailed(finished.detail)
-        case Finish.EXPIRED:
-            raise WaitedTooLong(finished.detail)
-        case Finish.STAGES_MISSING:
-            raise StagesMissing(finished.detail)
-        case Finish.CANCELLED:  # no client reads the end of a cancelled answer
-            return AnswerEnd(Finish.STOP, finished.usage, finished.timing, seed)
-        case finish:
-            return AnswerEnd(finish, finished.usage, finished.timing, seed)
+    if (failure := FAILURES.get(finished.finish)) is not None:
+        raise failure(finished.detail)
+    # no client reads the end of a cancelled answer
+    finish = Finish.STOP if finished.finish is Finish.CANCELLED else finished.finish
+    return AnswerEnd(finish, finished.usage, finished.timing, seed)
 
 
 def float32(value: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
+from outrider.contract.inference import Format
 from outrider.worker.api.finite_answers import without_endless
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import error_of
@@ -24,27 +25,19 @@ SHOWN_REASON = 300
 MAX_DIGITS = 12
 MAX_MULTIPLE = 100_000
 ANY_OBJECT = '{"type": "object"}'
-KINDS = ("json_object", "json_schema", "regex")
-"""Fields of a `ResponseFormat` of which one is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseFormat(Format):
     """The format that an answer must have; one field is set."""
 
-    json_object: bool | None = None
-    """True: any JSON object."""
-    json_schema: str | None = None
-    """JSON that fits this JSON Schema."""
-    regex: str | None = None
-    """Text that this regular expression matches as a whole."""
     of_tools: str | None = None
     """Name of the field with the tools of which one must be called, where that is the format."""
 
     @property
     def kind(self) -> str | None:
         """Name of the field that is set."""
-        return next((name for name in KINDS if getattr(self, name) is not None), None)
+        return next((name for name in Format.__slots__ if getattr(self, name) is not None), None)
 
     @property
     def field(self) -> str:

@@ -21,7 +21,7 @@ ROOT = "json-schema:///"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartPlace:
     """Where a part stands: in which list or mapping, under which key, below which base."""
 
     parent: Any
@@ -36,12 +36,12 @@ class References:
     root: Any
     _named: dict[str, Any] = field(default_factory=dict)
     """Schemas by their `$id`, and by base and `$anchor`."""
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, PartPlace] = field(default_factory=dict)
     """By the `id()` of the part."""
 
     def __post_init__(self) -> None:
         """Find the names; raise `ValueError` if two different parts have one."""
-        self._places[id(self.root)] = Place(None, "#", ROOT)
+        self._places[id(self.root)] = PartPlace(None, "#", ROOT)
         self._named[ROOT] = self.root
         parts = [(self.root, "")]
         while parts:
@@ -49,7 +49,7 @@ class References:
             outer = self._places[id(part)].base
             base = outer if word in BY_NAME else self._name(part, outer)
             for key, child in _children(part, word):
-                self._places[id(child)] = Place(part, key, base)
+                self._places[id(child)] = PartPlace(part, key, base)
                 parts.append((child, "" if word in BY_NAME else str(key)))
 
     def target(self, part: Mapping[str, Any]) -> Any:

@@ -4,7 +4,6 @@ Connections that are open go on as they began. Leaves certificates of workers fo
 `outrider.worker.host.peers`.
 """
 
-import logging
 import ssl
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,9 +11,7 @@ from typing import Any, cast
 import grpc
 
 from outrider.contract.settings import SettingsError, WorkerSettings
-from outrider.worker.api.setting_files import read_text, stamp
-
-logger = logging.getLogger(__name__)
+from outrider.worker.api.setting_files import WatchedFiles, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +48,12 @@ class ServerCertificate:
 
     def __init__(self, certificate: str, key: str) -> None:
         """Read both; raises `SettingsError`."""
-        self._files = (certificate, key)
-        self._pair, self._stamps = self._read()
-        self._problem = ""
-        """Why they could not be read when that was last tried."""
+        self.pair = WatchedFiles(
+            (certificate, key),
+            lambda: Pair.read(certificate, key),
+            lambda _: f"new connections get the certificate that {certificate} has now",
+            "the certificate stays as it is",
+        )
 
     @classmethod
     def of(cls, settings: WorkerSettings) -> "ServerCertificate | None":
@@ -65,11 +64,11 @@ class ServerCertificate:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return credentials of a gRPC server."""
-        shown = self._pair
+        shown = self.pair.current()
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
             nonlocal shown
-            before, shown = shown, self.current()
+            before, shown = shown, self.pair.current()
             return None if shown == before else shown.configuration
 
         renewed = cast(Any, fetch)  # the stubs do not know that None leaves all as it is
@@ -77,35 +76,10 @@ class ServerCertificate:
 
     def context(self) -> ssl.SSLContext:
         """Return the context of a server of another protocol."""
-        base = self._pair.context
+        base = self.pair.current().context
 
         def renew(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-            connection.context = self.current().context
+            connection.context = self.pair.current().context
 
         base.sni_callback = renew  # called for each handshake, with and without a name
         return base
-
-    def current(self) -> Pair:
-        """Return what is to be shown now."""
-        if self._look() != self._stamps:
-            try:
-                self._pair, self._stamps = self._read()
-                self._problem = ""
-                logger.info("new connections get the certificate that %s has now", self._files[0])
-            except SettingsError as error:  # half of them is written: the next handshake reads both
-                if self._problem != str(error):
-                    logger.error("the certificate stays as it is: %s", error)
-                self._problem = str(error)
-        return self._pair
-
-    def _read(self) -> tuple[Pair, tuple[object, ...]]:
-        """Return the pair and the stamps of its files; read them again if they were replaced
-        meanwhile, for they are read one after the other. Raises `SettingsError`."""
-        stamps = self._look()
-        pair = Pair.read(*self._files)
-        if (after := self._look()) != stamps:
-            return Pair.read(*self._files), after
-        return pair, stamps
-
-    def _look(self) -> tuple[object, ...]:
-        return tuple(map(stamp, self._files))

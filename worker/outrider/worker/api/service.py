@@ -1,6 +1,7 @@
 """The `Inference` service of a target over gRPC.
 
-Leaves admission and responses to `inference`, messages to `convert`.
+Leaves admission and responses to `inference`, messages to `convert`, and statuses of the errors
+that its methods raise to the server.
 """
 
 from collections.abc import AsyncIterator
@@ -8,11 +9,11 @@ from typing import Any
 
 import grpc
 
+from outrider.contract.inference import Model
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.api import convert
 from outrider.worker.api.inference import NO_CARRIER, Inference
-from outrider.worker.errors import WorkerError, status, trailers
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Inference"].full_name
 FOREVER_SECONDS = 1e9
@@ -35,38 +36,26 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Answer one request."""
         inference = self._inference
-        try:
-            remaining = context.time_remaining()
-            limited = remaining is not None and remaining < FOREVER_SECONDS
-            seconds = None if limited else inference.limits.request_seconds  # gRPC keeps its own
-            carrier = dict(context.invocation_metadata()) if inference.reads_carrier else NO_CARRIER
-            plain = convert.generate_request(request)
-            admitted = await inference.admit(plain, seconds, carrier)
-            async for response in inference.responses(admitted):
-                yield convert.generate_response(response)
-        except WorkerError as error:
-            await context.abort(status(error), str(error), trailers(error))
+        remaining = context.time_remaining()
+        limited = remaining is not None and remaining < FOREVER_SECONDS
+        seconds = None if limited else inference.settings.request_seconds  # gRPC keeps its own
+        reads = inference.trace is not None or inference.keys is not None
+        carrier = dict(context.invocation_metadata()) if reads else NO_CARRIER
+        plain = convert.generate_request(request)
+        admitted = await inference.admit(plain, seconds, carrier)
+        async for response in inference.responses(admitted):
+            yield convert.generate_response(response)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Return the token ids of a text or a chat."""
-        try:
-            prompt = convert.tokenize_input(request)
-            return pb.TokenizeResponse(ids=await self._inference.tokenize(request.model, prompt))
-        except WorkerError as error:
-            await context.abort(status(error), str(error))
-            raise
+        prompt = convert.prompt_of(request, "input")
+        return pb.TokenizeResponse(ids=await self._inference.tokenize(request.model, prompt))
 
     async def Detokenize(
         self, request: pb.DetokenizeRequest, context: Context
     ) -> pb.DetokenizeResponse:
         """Return the text of token ids."""
-        try:
-            return pb.DetokenizeResponse(
-                text=self._inference.detokenize(request.model, request.ids)
-            )
-        except WorkerError as error:
-            await context.abort(status(error), str(error))
-            raise
+        return pb.DetokenizeResponse(text=self._inference.detokenize(request.model, request.ids))
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
@@ -74,13 +63,5 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         """Return the one model."""
         model = self._inference.model
         return pb.ListModelsResponse(
-            models=[
-                pb.Model(
-                    name=model.name,
-                    context_length=model.context,
-                    vocabulary_size=model.vocabulary,
-                    revision=model.revision,
-                    has_chat_template=self._inference.text.has_chat_template,
-                )
-            ]
+            models=[pb.Model(**{name: getattr(model, name) for name in Model.__slots__})]
         )

@@ -14,7 +14,8 @@ from typing import Any, Self
 import jinja2
 from tokenizers import Tokenizer
 
-from outrider.worker.api.control_tokens import ControlTokens, pieces_of
+from outrider.contract.inference import Message
+from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
@@ -24,26 +25,13 @@ SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a chat."""
-
-    role: str
-    content: str
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
-    """Calls that an assistant's turn made; the arguments of each are an object."""
-    tool_call_id: str = ""
-    """The call that this turn answers."""
-    name: str = ""
-    """The speaker, where several share a role."""
-
-    def template_fields(self) -> dict[str, Any]:
-        """Return the turn as chat templates read it: without empty fields."""
-        turn: dict[str, Any] = {"role": self.role, "content": self.content}
-        if self.tool_calls:
-            turn["tool_calls"] = [dict(call) for call in self.tool_calls]
-        optional = (("tool_call_id", self.tool_call_id), ("name", self.name))
-        return turn | {key: value for key, value in optional if value}
+def template_fields(message: Message) -> dict[str, Any]:
+    """Return a turn of a chat as chat templates read it: without empty fields."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [dict(call) for call in message.tool_calls]
+    optional = (("tool_call_id", message.tool_call_id), ("name", message.name))
+    return turn | {key: value for key, value in optional if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +107,13 @@ class Text:
         Raises `InvalidField`.
         """
         laid_out = self.apply_chat_template(messages, tools)
-        return self._encode("chat.messages", pieces_of(laid_out), special=False)
+        return self._encode("chat.messages", laid_out.split(BREAK), special=False)
 
     def encode_question(self, text: str) -> list[int]:
         """Return the ids of a chat's first turn, or of plain text where there is no template."""
-        return (
-            self.encode_chat([Message("user", text)])
-            if self.has_chat_template
-            else self.encode(text)
-        )
+        if self.has_chat_template:
+            return self.encode_chat([Message("user", text)])
+        return self.encode(text)
 
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
@@ -139,7 +125,7 @@ class Text:
         Raises `InvalidField`.
         """
         self._check(messages)
-        turns = [self.control.broken(message.template_fields()) for message in messages]
+        turns = [self.control.broken(template_fields(message)) for message in messages]
         tools = self.control.broken(tools)
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
@@ -177,7 +163,10 @@ class Text:
 
 @dataclass(slots=True)
 class Detokenizer:
-    """Turns ids into text as they come; gives whole characters only, and skips special tokens."""
+    """Turns ids into text as they come; gives whole characters only, and skips special tokens.
+
+    What is buffered at the end is dropped: it is never a whole character.
+    """
 
     text: Text
     _utf8: codecs.IncrementalDecoder = field(
@@ -192,11 +181,6 @@ class Detokenizer:
             self._begun = True
             data = data.removeprefix(b" ") if self.text.strips_space else data
         return self._utf8.decode(data)
-
-    def finish(self) -> str:
-        """Return the text still buffered: none, for that is never a whole character."""
-        self._utf8.reset()
-        return ""
 
 
 @dataclass(slots=True)
@@ -225,10 +209,9 @@ class StopStrings:
                 return self._take(start), False
         return self._take(len(self._buffer)), False
 
-    def finish(self, text: str = "") -> str:
-        """Take the last text and return all that is left to show."""
-        shown, stopped = self.push(text)
-        return shown if stopped else shown + self._buffer
+    def finish(self) -> str:
+        """Return all that is left to show at the end of the text."""
+        return self._buffer
 
     def _take(self, count: int) -> str:
         taken, self._buffer = self._buffer[:count], self._buffer[count:]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.contract.state import TimelineSpan
 from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason, RootTerms
 from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
 from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, DraftTerms
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.kv.block_pool import BLOCK
-from outrider.worker.messages import TimelineSpan
 from outrider.worker.speculation.wait import WaitPolicy
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.pass_record import PassRecord

@@ -59,7 +59,8 @@ class DraftScheduler:
     def allow(self, most: PassRows) -> None:
         """Let passes have so many rows from now on; the runner has room for them."""
         self._most = most
-        self._rows = DraftRows(sum(most), MAX_DEPTH)
+        self.rows = DraftRows(sum(most), MAX_DEPTH)
+        """Room for the rows of a pass."""
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
@@ -89,7 +90,7 @@ class DraftScheduler:
             growing = [session for session in growing if not session.returns]
         if len(growing) > 1:
             growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        batch = batch_of(filter(self.sessions.extend, growing), self._rows, now, self._most)
+        batch = batch_of(filter(self.sessions.extend, growing), self.rows, now, self._most)
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
@@ -102,7 +103,7 @@ class DraftScheduler:
             return None
         returning.sort(key=lambda session: session.uncomputed_tokens)
         most = self._most._replace(prefill=rows)
-        return batch_of(filter(self.sessions.extend, returning), self._rows, now, most)
+        return batch_of(filter(self.sessions.extend, returning), self.rows, now, most)
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""
@@ -135,11 +136,6 @@ class DraftScheduler:
         """Most rows of a pass."""
         return self._most
 
-    @property
-    def rows(self) -> DraftRows:
-        """Room for the rows of a pass."""
-        return self._rows
-
     def count_pass(self, rows: int, prefill: int, seconds: float) -> None:
         """Count a pass over so many rows, `prefill` of committed tokens among them."""
         if not prefill:
@@ -159,7 +155,7 @@ class DraftScheduler:
         counters = self.sessions.counters
         counters.kv_slots_used = self.kv_cache.used * BLOCK
         counters.kv_slots = self.kv_cache.blocks * BLOCK
-        return EngineReport(counters, len(self.sessions.live), 0, self.sessions.draining)
+        return EngineReport(counters, len(self.sessions.live), draining=self.sessions.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
         """Apply one message of a target; a violation closes its session."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from outrider.contract.state import TimelineSpan
 from outrider.worker.draft.batch import DraftBatch
-from outrider.worker.messages import TimelineSpan
 
 LANE = "draft"
 

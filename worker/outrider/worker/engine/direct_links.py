@@ -1,18 +1,19 @@
 """Direct links of one engine: those that its own thread reads and writes.
 
 A link that breaks is given up, and its stream told; whatever it raises, it never ends the engine,
-nor a step of others. Leaves what carries
-the bytes to `link`.
+nor a step of others. Leaves what carries the bytes to `link`.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.worker.engine.poller import Poller
 from outrider.worker.errors import LinkBroken, WorkerError
-from outrider.worker.link.direct import DirectLink
 from outrider.worker.messages import DirectLinkLost, DirectLinkUp, FromPeer, LinkDown, ToPeer
+
+if TYPE_CHECKING:
+    from outrider.worker.link.shared_memory import SharedMemoryLink  # loads numba
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class DirectLinks:
 
     def __init__(self, readable: Poller, on_lost: Callable[[DirectLinkLost], None]) -> None:
         """`readable`: what the engine sleeps on; `on_lost` has the stream of a lost link end."""
-        self._links: dict[int, DirectLink] = {}
+        self._links: dict[int, SharedMemoryLink] = {}
         self._readable = readable
         self._on_lost = on_lost
 
@@ -83,7 +84,7 @@ class DirectLinks:
             except Exception as error:
                 self._lose(link, error)
 
-    def _attach(self, link: int, direct: DirectLink) -> None:
+    def _attach(self, link: int, direct: "SharedMemoryLink") -> None:
         self._links[link] = direct
         self._readable.register(direct.fileno())
 

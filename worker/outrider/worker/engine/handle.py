@@ -8,13 +8,16 @@ starts a fresh one.
 import abc
 import asyncio
 import logging
+import math
+import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.inference import Timing
+from outrider.contract.state import Link
 from outrider.worker.engine.heartbeat import Heartbeat
-from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Alive,
@@ -27,7 +30,6 @@ from outrider.worker.messages import (
     Finish,
     Finished,
     LinkStates,
-    LinkStatus,
     Measure,
     Measured,
     Progress,
@@ -45,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 Event = Tokens | Finished
 GONE = "the engine is gone; this worker is stopping"
+MIN_SECONDS, MAX_SECONDS = 1, 60
+WINDOW = 32
+"""Requests that the mean is taken over: enough to even out lengths, few enough to follow a load."""
 
 
 def _ignore(message: object) -> None:
@@ -70,18 +75,42 @@ class Listeners:
     has the streams."""
 
 
+@dataclass(slots=True)
+class RetryAfter:
+    """Run times of the latest requests of an engine, by which a refused one is told to return."""
+
+    _seconds: "deque[float]" = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Seconds from the first step to the end of each; pauses between requests do not count."""
+
+    def add(self, timing: Timing) -> None:
+        """Note the end of a request; one that never ran does not count."""
+        if timing.queued_seconds:
+            self._seconds.append(timing.total_seconds - timing.queued_seconds)
+
+    def seconds_until_room(self, waiting: int, running: int) -> int:
+        """Estimate the whole seconds, 1 to 60, until as many requests as wait now have begun.
+
+        Little's law: `running` at once, of `each` seconds, end at the rate of `running / each`.
+        Where none waits, one of those that run has to end. 1 if none has ended yet.
+        """
+        each = statistics.fmean(self._seconds) if self._seconds else 0.0
+        seconds = max(1, waiting) * each / max(1, running)
+        return min(MAX_SECONDS, max(MIN_SECONDS, math.ceil(seconds)))
+
+
 class EngineHandle(abc.ABC):
     """A running engine, as the server's loop sees it."""
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-        self.ready.add_done_callback(_retrieve)
+        # a start-up failure counts as seen; awaiting `ready` still raises it
+        self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.gone = asyncio.Event()
         self.heartbeat = Heartbeat(lambda: self.send(AskAlive()))
         self.report = EngineReport()
         self.retry_after = RetryAfter()
-        self.links: tuple[LinkStatus, ...] = ()
+        self.links: tuple[Link, ...] = ()
         """The state of each of a target's links."""
         self.stages: StageGroupState | None = None
         """Of a pipelined target, once it has begun."""
@@ -209,9 +238,3 @@ class EngineHandle(abc.ABC):
         queue = self.events.get(request)
         if queue is not None:
             queue.put_nowait(event)
-
-
-def _retrieve(future: "asyncio.Future[Ready]") -> None:
-    """Mark a start-up failure as seen; awaiting `ready` still raises it."""
-    if not future.cancelled():
-        future.exception()

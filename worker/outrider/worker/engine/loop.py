@@ -4,9 +4,10 @@ Leaves the choice of what runs to a `Scheduler`, tensors to a `Runner`, bytes to
 loop waits only while its scheduler has nothing to run, and never for a client or a link.
 """
 
+import abc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.pass_timeline import NO_TIMELINE, PassTimeline
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
-from outrider.worker.messages import Alive, AskAlive, AskTimeline, EngineReport
+from outrider.worker.messages import Alive, AskAlive, AskTimeline, EngineReport, Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +32,31 @@ OutputIn = TypeVar("OutputIn", contravariant=True)
 OutputOut = TypeVar("OutputOut", covariant=True)
 
 
-class Scheduler(Protocol[Step, OutputIn]):
+class News:
+    """A message of a process to itself, which wakes it: look around."""
+
+
+class LoopScheduler(Protocol):
     """Decides what runs; does no I/O, but puts messages into `outbox`."""
 
     outbox: list[Any]
 
+    def receive(self, message: Any, now: float) -> None:
+        """Apply one message of the server or of a peer."""
+
+    def max_wait(self, now: float) -> float | None:
+        """Return the seconds to wait for a message where nothing is to run; None: no limit."""
+
+    def report(self) -> EngineReport:
+        """Return the counters so far."""
+
+
+class Scheduler(LoopScheduler, Protocol[Step, OutputIn]):
+    """Decides on steps."""
+
     @property
     def host_seconds(self) -> float:
         """Host time within steps of several passes, which the engine takes for time of a pass."""
-
-    def receive(self, message: Any, now: float) -> None:
-        """Apply one message of the server or of a peer."""
 
     def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         """Apply messages that have come while a step ran, before it is settled; return the rest.
@@ -60,12 +75,6 @@ class Scheduler(Protocol[Step, OutputIn]):
 
     def fail(self, step: Step, detail: str, now: float) -> None:
         """End every request or session of a step that could not be run or settled."""
-
-    def max_wait(self, now: float) -> float | None:
-        """Return the seconds to wait for a message when `next` gave None; None: no limit."""
-
-    def report(self) -> EngineReport:
-        """Return the counters so far."""
 
 
 class Runner(Protocol[StepIn, OutputOut]):
@@ -98,25 +107,22 @@ class Transport(Protocol):
         """Hand messages over, without waiting for a peer; none is for a direct link."""
 
 
-class Engine(Generic[Step, Output]):
-    """One worker's engine: its scheduler, runner and transport, and the loop over them."""
+class EngineLoop(abc.ABC):
+    """Steps until the server is gone: takes messages, sends what is in the outbox, and reports."""
 
     def __init__(
         self,
-        scheduler: Scheduler[Step, Output],
-        runner: Runner[Step, Output],
+        scheduler: LoopScheduler,
         transport: Transport,
-        timeline: PassTimeline[Step, Output] = NO_TIMELINE,
+        timeline: Callable[[], Timeline],
+        early: Sequence[Any] = (),
     ) -> None:
+        """`timeline` returns what was computed lately; `early`: messages that came before."""
         self.scheduler = scheduler
-        self.runner = runner
         self.transport = transport
-        self.timeline = timeline
-        self._left: Sequence[Any] = ()
-        """Messages that have come while a step ran and must wait until it is settled."""
-        self._host_seconds = 0.0
-        self._host_since = time.monotonic()
-        """When the last pass or wait ended; what follows is host time up to the next."""
+        self._timeline = timeline
+        self._left = early
+        """Messages that have come and not been received."""
         self._reported_at = 0.0
         self._changed = True
         """True if counters may differ from the last report."""
@@ -131,6 +137,57 @@ class Engine(Generic[Step, Output]):
                 self.step()
         except ChannelClosed:
             logger.info("the server has exited; the engine stops")
+
+    @abc.abstractmethod
+    def step(self) -> None:
+        """Go round once."""
+
+    def receive(self) -> None:
+        """Hand every message that has come to the scheduler."""
+        left, self._left = self._left, ()
+        for message in (*left, *self.transport.drain()):
+            if isinstance(message, AskTimeline):
+                self.scheduler.outbox.append(self._timeline())
+            elif isinstance(message, AskAlive):
+                self.scheduler.outbox.append(Alive())
+            elif not isinstance(message, News):
+                self.scheduler.receive(message, time.monotonic())
+                self._changed = True
+
+    def report(self) -> EngineReport:
+        """Return the counters so far."""
+        return self.scheduler.report()
+
+    def send(self, idle: bool = False) -> None:
+        """Send what is in the outbox, and a report if one is due; an idle engine's always is."""
+        outbox = self.scheduler.outbox
+        now = time.monotonic()
+        if self._changed and (idle or now - self._reported_at > REPORT_SECONDS):
+            outbox.append(self.report())
+            self._reported_at, self._changed = now, False
+        if outbox:
+            self.transport.send(*outbox)
+            outbox.clear()
+
+
+class Engine(EngineLoop, Generic[Step, Output]):
+    """One worker's engine: its scheduler, runner and transport, and the loop over them."""
+
+    scheduler: Scheduler[Step, Output]
+
+    def __init__(
+        self,
+        scheduler: Scheduler[Step, Output],
+        runner: Runner[Step, Output],
+        transport: Transport,
+        timeline: PassTimeline[Step, Output] = NO_TIMELINE,
+    ) -> None:
+        super().__init__(scheduler, transport, timeline.asked)
+        self.runner = runner
+        self.timeline = timeline
+        self._host_seconds = 0.0
+        self._host_since = time.monotonic()
+        """When the last pass or wait ended; what follows is host time up to the next."""
 
     def step(self) -> None:
         """Receive messages, then schedule, run and settle one step; wait if there is none.
@@ -165,18 +222,6 @@ class Engine(Generic[Step, Output]):
             self._note(step, output, began, now)
         self._changed = True
 
-    def receive(self) -> None:
-        """Hand every message that has come to the scheduler."""
-        left, self._left = self._left, ()
-        for message in (*left, *self.transport.drain()):
-            if isinstance(message, AskTimeline):
-                self.scheduler.outbox.append(self.timeline.asked())
-            elif isinstance(message, AskAlive):
-                self.scheduler.outbox.append(Alive())
-            else:
-                self.scheduler.receive(message, time.monotonic())
-                self._changed = True
-
     def schedule(self) -> Step | None:
         """Return the next step; try again after each request that cannot be planned, and so ends.
 
@@ -205,19 +250,12 @@ class Engine(Generic[Step, Output]):
         self.transport.wait(seconds)
         self._host_since = time.monotonic()
 
-    def send(self, idle: bool = False) -> None:
-        """Send what is in the outbox, and a report if one is due; an idle engine's always is."""
-        outbox = self.scheduler.outbox
-        now = time.monotonic()
-        if self._changed and (idle or now - self._reported_at > REPORT_SECONDS):
-            self._count_host()
-            report = self.scheduler.report()
-            report.counters.host_seconds = self._host_seconds + self.scheduler.host_seconds
-            outbox.append(report)
-            self._reported_at, self._changed = now, False
-        if outbox:
-            self.transport.send(*outbox)
-            outbox.clear()
+    def report(self) -> EngineReport:
+        """Return the counters so far, with the host's time."""
+        self._count_host()
+        report = self.scheduler.report()
+        report.counters.host_seconds = self._host_seconds + self.scheduler.host_seconds
+        return report
 
     def _count_host(self) -> None:
         """Count host time up to now, as a pass or a wait begins."""

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from outrider.worker.messages import MAX_TIMELINE_SPANS, Timeline, TimelineSpan
+from outrider.contract.state import TimelineSpan
+from outrider.worker.messages import MAX_TIMELINE_SPANS, Timeline
 
 Step = TypeVar("Step")
 Output = TypeVar("Output")
@@ -38,9 +39,5 @@ class PassTimeline(Generic[Step, Output]):
         )
 
 
-def _nothing(step: Any, output: Any, began: float, ended: float) -> tuple[()]:
-    return ()
-
-
-NO_TIMELINE: PassTimeline[Any, Any] = PassTimeline(_nothing)
+NO_TIMELINE: PassTimeline[Any, Any] = PassTimeline(lambda *_: ())
 """Keeps nothing."""

@@ -178,6 +178,8 @@ class DraftRunner:
         ids = range(vocabulary) if output_ids is None else output_ids
         self.ids = np.array(ids, np.int32)
         """[columns] the target's id of each column."""
+        self.columns = len(self.ids)
+        """Logits that are tokens."""
         self._scorer = DraftScorer(self.ids, vocabulary, self._log_share)
         self._rules: dict[int, tuple[ChildRules, Handle[ScoreRules]]] = {}
         """By their id, as compiled code takes them."""
@@ -227,11 +229,6 @@ class DraftRunner:
             logits, query.positions, self.compiled(rules), rules.branch, out
         )
         return TopChildren(tokens, logprobs)
-
-    @property
-    def columns(self) -> int:
-        """Logits that are tokens."""
-        return len(self.ids)
 
     @property
     def noise(self) -> Handle[NoiseRows]:

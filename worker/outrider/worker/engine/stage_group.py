@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.worker.errors import StageLost, StageRefused
@@ -37,32 +36,24 @@ class Life(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where the leader reaches its stages."""
-
-    first: str
-    """Takes records."""
-    last: str
-    """Has the results."""
-
-
-class StageGroup:
+class StageGroupLinks:
     """The leader's links to its stages; for one thread."""
 
     def __init__(
         self,
-        addresses: Addresses,
+        first: str,
+        last: str,
         new_life: Callable[[int], Life],
         notify: Callable[[], None],
         link: str = "grpc",
     ) -> None:
-        """`new_life` takes the number of a life; `notify` is called, on any thread, when `advance`
-        or `poll` may have news; `link`: what carries records, for people."""
+        """`first` is the address that takes records, `last` that which has the results; `new_life`
+        takes the number of a life; `notify` is called, on any thread, when `advance` or `poll` may
+        have news; `link`: what carries records, for people."""
         self.link = link
         self.facts: Facts = ()
         """Of the last life that was up."""
-        self._addresses = addresses
+        self._addresses = first, last
         self._new_life = new_life
         self._notify = notify
         self._life: Life | None = None
@@ -129,7 +120,7 @@ class StageGroup:
 
     def _begin(self) -> None:
         self._life = self._new_life(secrets.randbits(64))
-        self._beginning = self._life.begin(self._addresses.first, self._addresses.last)
+        self._beginning = self._life.begin(*self._addresses)
         self._beginning.add_done_callback(lambda _: self._notify())
 
     def _rest(self, detail: str, now: float) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.poller import Poller
@@ -118,7 +117,37 @@ class LoopThread:
             self.loop.close()
 
 
-class TargetTransport:
+class InboxTransport:
+    """An inbox, direct links, and the sleep until there is a message in either."""
+
+    def __init__(self, on_lost: Callable[[DirectLinkLost], None]) -> None:
+        """`on_lost` has the stream of a direct link end that is lost."""
+        self.inbox = Inbox()
+        self.arrived = self.inbox.arrived
+        """[1] not 0 while there may be a message, but for those of direct links."""
+        self._readable = Poller()
+        self._readable.register(self.inbox.fileno())
+        self.direct = DirectLinks(self._readable, on_lost)
+
+    def drain(self) -> list[Any]:
+        """Take the messages of the server and of peers; raise `ChannelClosed` when there will be
+        no more."""
+        messages = self.inbox.drain()
+        if any(isinstance(m, Closed) for m in messages):
+            raise ChannelClosed
+        return self.direct.for_scheduler(messages) + self.direct.receive()
+
+    def drain_peers(self) -> list[Any]:
+        """Take the messages of peers that have come, those by gRPC up to the first news of one."""
+        return self.inbox.drain_growth() + self.direct.receive()
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleep until there is a message in the inbox, or on a direct link."""
+        asleep = self.direct.fall_asleep() and self.inbox.fall_asleep()
+        self.direct.awake(self._readable.poll(seconds) if asleep else set[int]())
+
+
+class TargetTransport(InboxTransport):
     """Transport of a target's engine process: its server by a socket pair, its drafts by gRPC or
     direct links.
 
@@ -128,28 +157,17 @@ class TargetTransport:
     """
 
     def __init__(self, channel: Channel) -> None:
+        super().__init__(self._lose)
         self._channel = channel
-        self._inbox = Inbox()
         self._links: DraftLinks | None = None
-        self._readable = Poller()
-        self._readable.register(self._inbox.fileno())
-        self.direct = DirectLinks(self._readable, self._lose)
         self._thread = LoopThread("links")
+        self.loop = self._thread.loop
+        """Of this process's streams, on a thread of its own."""
         self._reads = False
-
-    @property
-    def arrived(self) -> NDArray[np.int64]:
-        """[1] not 0 while there may be a message, but for those of direct links."""
-        return self._inbox.arrived
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of this process's streams, on a thread of its own."""
-        return self._thread.loop
 
     def wake(self, message: Any) -> None:
         """Have `drain` return a message, and wake the engine; on any thread."""
-        self._inbox.put(message)
+        self.inbox.put(message)
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of drafts that are for the scheduler.
@@ -158,22 +176,14 @@ class TargetTransport:
         """
         if not self._reads:
             self._reads = True
-            self._thread.call(self._thread.loop.add_reader, self._channel.fileno(), self._read)
+            self._thread.call(self.loop.add_reader, self._channel.fileno(), self._read)
         messages = []
-        for message in self.direct.for_scheduler(open_inbox(self._inbox)):
+        for message in super().drain():
             if isinstance(message, LinkStates):
                 self._channel.send(message)
             else:
                 messages.append(message)
-        return messages + self.direct.receive()
-
-    def drain_peers(self) -> list[Any]:
-        """Take the messages of drafts that have come, those by gRPC up to the first news of one."""
-        return self._inbox.drain_growth() + self.direct.receive()
-
-    def wait(self, seconds: float | None) -> None:
-        """Sleep until there is a message of the server or of a draft."""
-        sleep(self._readable, self._inbox, self.direct, seconds)
+        return messages
 
     def send(self, *messages: Any) -> None:
         """Send to the server, then to drafts by gRPC: that wakes a thread which takes the
@@ -187,9 +197,9 @@ class TargetTransport:
 
     def close(self) -> None:
         """End every stream, and the thread."""
-        self._thread.call(self._thread.loop.remove_reader, self._channel.fileno())
+        self._thread.call(self.loop.remove_reader, self._channel.fileno())
         self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
-        self._inbox.close()
+        self.inbox.close()
 
     def _lose(self, lost: DirectLinkLost) -> None:
         if self._links is not None:
@@ -200,61 +210,23 @@ class TargetTransport:
         try:
             for message in self._channel.drain():
                 if isinstance(message, SetDrafts):
-                    self._set_drafts(message)
+                    self._links = self._links or DraftLinks(message.identity, self.inbox.put)
+                    self._links.set_addresses(message.addresses)
                 else:
-                    self._inbox.put(message)
+                    self.inbox.put(message)
         except ChannelClosed:
-            self._thread.loop.remove_reader(self._channel.fileno())
-            self._inbox.put(Closed())
-
-    def _set_drafts(self, message: SetDrafts) -> None:
-        if self._links is None:
-            self._links = DraftLinks(message.identity, self._inbox.put)
-        self._links.set_addresses(message.addresses)
+            self.loop.remove_reader(self._channel.fileno())
+            self.inbox.put(Closed())
 
 
-class ThreadTransport:
+class ThreadTransport(InboxTransport):
     """Transport of an engine on a thread of its server's process."""
 
     def __init__(self, deliver: Callable[[Sequence[Any]], None]) -> None:
         """`deliver` takes the engine's messages, on the engine's thread."""
-        self.inbox = Inbox()
+        super().__init__(lambda lost: deliver((lost,)))
         self._deliver = deliver
-        self._readable = Poller()
-        self._readable.register(self.inbox.fileno())
-        self.direct = DirectLinks(self._readable, lambda lost: deliver((lost,)))
-
-    @property
-    def arrived(self) -> NDArray[np.int64]:
-        """[1] not 0 while there may be a message, but for those of direct links."""
-        return self.inbox.arrived
-
-    def drain(self) -> list[Any]:
-        """Take the messages of the server and of targets."""
-        return self.direct.for_scheduler(open_inbox(self.inbox)) + self.direct.receive()
-
-    def drain_peers(self) -> list[Any]:
-        """Take the messages of targets that have come, those by gRPC up to news of a link."""
-        return self.inbox.drain_growth() + self.direct.receive()
-
-    def wait(self, seconds: float | None) -> None:
-        """Sleep until there is a message."""
-        sleep(self._readable, self.inbox, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
         """Hand messages to the server's thread, which has the gRPC streams as well."""
         self._deliver(messages)
-
-
-def open_inbox(inbox: Inbox) -> list[Any]:
-    """Take every message so far; raise `ChannelClosed` when there will be no more."""
-    messages = inbox.drain()
-    if any(isinstance(m, Closed) for m in messages):
-        raise ChannelClosed
-    return messages
-
-
-def sleep(readable: Poller, inbox: Inbox, direct: DirectLinks, seconds: float | None) -> None:
-    """Sleep until there is a message in the inbox, or on a direct link."""
-    asleep = direct.fall_asleep() and inbox.fall_asleep()
-    direct.awake(readable.poll(seconds) if asleep else set[int]())

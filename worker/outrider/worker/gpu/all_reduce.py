@@ -5,9 +5,9 @@ place (docs/decisions/0008); which way never changes the text. Leaves the sums t
 `outrider.kernels.gpu`, and who the ranks are to `device_group`.
 """
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -31,8 +31,8 @@ MakeMailboxes = Callable[[int, DeviceGroup], Mailboxes]
 """Mailboxes of so many words, in memory that all ranks of a group can write to."""
 
 
-class AllReduce(Protocol):
-    """The end of a half layer."""
+class AllReduce(abc.ABC):
+    """The end of a half layer: the product in its own launch, then the sum."""
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
@@ -41,12 +41,16 @@ class AllReduce(Protocol):
 
         x: [rows, inputs]; part: scratch, residual: [rows, outputs].
         """
+        linear(x, weights, part, scratch)
+        self.add(part, residual)
+        return None
 
+    @abc.abstractmethod
     def add(self, part: Tensor, residual: Tensor) -> None:
         """residual += the sum of all ranks' part; both [rows, width]."""
 
 
-class NoReduce:
+class NoReduce(AllReduce):
     """One rank: the next norm adds the product, in its own launch."""
 
     def finish(
@@ -61,20 +65,8 @@ class NoReduce:
         residual.add_(part)
 
 
-class SeparateReduce(AllReduce):
-    """The product in its own launch, then the sum."""
-
-    def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
-    ) -> Tensor | None:
-        """Run the product, then `add`."""
-        linear(x, weights, part, scratch)
-        self.add(part, residual)
-        return None
-
-
 @dataclass(frozen=True, slots=True)
-class GatherReduce(SeparateReduce):
+class GatherReduce(AllReduce):
     """The library gathers all parts (NCCL, or gloo of CPU tensors), a kernel adds them."""
 
     gather: Gather
@@ -85,7 +77,7 @@ class GatherReduce(SeparateReduce):
 
 
 @dataclass(frozen=True, slots=True)
-class OneShotReduce(SeparateReduce):
+class OneShotReduce(AllReduce):
     """Parts go to all ranks as flag words, and are added in the same launch."""
 
     mailboxes: Mailboxes
@@ -96,7 +88,7 @@ class OneShotReduce(SeparateReduce):
 
 
 @dataclass(frozen=True, slots=True)
-class FusedReduce:
+class FusedReduce(AllReduce):
     """Products go to all ranks as flag words, in the product's own launch.
 
     What is no product is added by `other`.

@@ -14,8 +14,7 @@ from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.gpu.buckets import up_to
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.parallel_target_runner import runner_of
-from outrider.worker.gpu.target_runner import GREEDY
+from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.rows import Rows, joined, prompt_rows
@@ -31,7 +30,7 @@ SAMPLINGS = (GREEDY, SamplingParams(temperature=1.0), SamplingParams(temperature
 def ready_runner(model: object, vocabulary: int) -> TargetRunner:
     """Return the runner of a model that was loaded on devices, with its graphs."""
     assert isinstance(model, GpuModel | LeadingGpuModel)
-    runner = runner_of(model, vocabulary)
+    runner = GpuTargetRunner(model, vocabulary)
     own = model if isinstance(model, GpuModel) else model.share
     if own.graphs.captures:
         started = time.monotonic()

@@ -218,7 +218,7 @@ class ChainedPasses:
         groups = group_bucket(-(-width // self._group_rows), width)
         sampled_at = self._staging.device["sampled_at"]
         context = inputs.context(width, groups)
-        rows = NextRows(d.tokens, d.positions, d.slots, sampled_at, d.outputs, context)
+        rows = NextRows(d["tokens"], d["positions"], d["slots"], sampled_at, d["outputs"], context)
         for number, (_, tokens, logprobs) in enumerate(places):
             count = outputs if number == 0 else width
             self._scoring.launch(count, variant, tokens[:count], logprobs[:count])

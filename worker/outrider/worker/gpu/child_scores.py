@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.child_inputs import ChildInputs, mask_out, scale_of
-from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.kernels.gpu.top_children import top_children
-from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import ChildQuery, ChildRules
-from outrider.worker.gpu.input_layout import Shapes, Staging
+from outrider.worker.gpu.input_layout import KINDS, Shapes, Staging, sampling_inputs, settings_of
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.token_masks import NO_MASK, TokenMasks
+from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
 
 LAST = "masks"
 """The last field of a row's settings."""
@@ -39,10 +38,9 @@ class ScoreVariant:
 
 def shapes(rows: int) -> Shapes:
     """Return the fields of the settings of at most `rows` rows with output."""
-    kinds = {"top_p": "float64", "seed": "int64"}
-    kinds |= dict.fromkeys(("temperature", "log_min_p", "scale"), "float32")
-    names = ("temperature", "top_k", "top_p", "log_min_p", "seed", "choice", "sampled_at", "scale")
-    return {name: (kinds.get(name, "int32"), (rows,)) for name in (*names, LAST)}
+    kinds = KINDS | {"scale": "float32"}
+    names = (*(DEVICE_SAMPLE_FIELDS.fields or ()), "scale", LAST)
+    return {name: (kinds.get(name, "int32"), (rows,)) for name in names}
 
 
 class ChildScoring:
@@ -66,9 +64,8 @@ class ChildScoring:
         """
         host = self._staging.host
         for query, begin, end in queries:
-            host["sampled_at"][begin:end] = query.positions
-            host["sampled_at"][end:padded] = 0
             self._put(query.rules, slice(begin, padded))
+            host["sampled_at"][begin:end] = query.positions
         settings = [query.rules.sampling for query, _, _ in queries]
         masked = (host["masks"][:padded] != NO_MASK).any()
         return ScoreVariant(
@@ -79,15 +76,10 @@ class ChildScoring:
         )
 
     def _put(self, rules: ChildRules, lines: slice) -> None:
-        host, settings = self._staging.host, rules.sampling
-        floor = TEMPERATURE_FLOOR if settings.temperature > 0 else 0.0
-        host["temperature"][lines] = max(settings.temperature, floor)
-        host["top_k"][lines] = min(settings.top_k, np.iinfo(np.int32).max)
-        host["top_p"][lines] = settings.top_p
-        host["log_min_p"][lines] = math.log(settings.min_p) if settings.min_p > 0 else -math.inf
-        host["seed"][lines] = np.uint64(settings.seed).astype(np.int64)
-        host["choice"][lines] = np.uint32(settings.choice).astype(np.int32)
-        host["scale"][lines] = scale_of(settings, rules.error_scale)
+        host, settings = self._staging.host, settings_of(rules.sampling)
+        for name in DEVICE_SAMPLE_FIELDS.fields or ():
+            host[name][lines] = settings[name]
+        host["scale"][lines] = scale_of(rules.sampling, rules.error_scale)
         host["masks"][lines] = self._masks.line(rules.allowed)
 
     def launch(self, outputs: int, variant: ScoreVariant, tokens: Tensor, logprobs: Tensor) -> None:
@@ -100,17 +92,7 @@ class ChildScoring:
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
-        sampling = SamplingInputs(
-            temperature=d["temperature"][:outputs],
-            top_k=d["top_k"][:outputs],
-            top_p=d["top_p"][:outputs],
-            log_min_p=d["log_min_p"][:outputs],
-            seed=d["seed"][:outputs],
-            choice=d["choice"][:outputs],
-            position=d["sampled_at"][:outputs],
-            sampled=variant.sampled,
-            cuts_k=variant.cuts_k,
-            cuts_p=variant.cuts_p,
-        )
+        v = variant
+        sampling = sampling_inputs(d, outputs, sampled=v.sampled, cuts_k=v.cuts_k, cuts_p=v.cuts_p)
         inputs = ChildInputs(sampling, d["scale"][:outputs], self._ids, self._log_share)
         top_children(logits, self._columns, inputs, tokens, logprobs)

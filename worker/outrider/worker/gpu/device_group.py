@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.sampling_inputs import Gather, alone
 from outrider.worker.errors import GroupLost
-from outrider.worker.parallel.collectives import FOR_EVER
+from outrider.worker.parallel.collectives import gloo_group
 
 prefix_store: Any = dist.PrefixStore  # type: ignore[attr-defined] # named by a star import
 
@@ -58,12 +58,7 @@ def backend(store: Any, rank: int, size: int, device: str, host: str) -> Any:
             torch.cuda.set_device(device)
             nccl: Any = dist.ProcessGroupNCCL
             return nccl(store, rank, size, nccl.Options())
-        gloo: Any = dist.ProcessGroupGloo
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=host)]
-        options._timeout = FOR_EVER
-        options._threads = 1
-        return gloo(store, rank, size, options)
+        return gloo_group(store, rank, size, host)
     except RuntimeError as error:
         raise GroupLost(f"rank {rank} of {size} met no other rank: {error}") from error
 

@@ -99,7 +99,7 @@ class Forward:
 
     def embed(self, n: int) -> None:
         """Write the embedding of n rows' tokens to the residual."""
-        tokens, residual = self.inputs.device.tokens[:n], self.residual[:n]
+        tokens, residual = self.inputs.device["tokens"][:n], self.residual[:n]
         if self.first_token is None:
             torch.index_select(self.weights.embedding, 0, tokens, out=residual)
             return
@@ -111,7 +111,7 @@ class Forward:
 
     def head(self, m: int) -> None:
         """Compute logits of the first m outputs of the pass whose body ran last."""
-        outputs, normed = self.inputs.device.outputs[:m], self.normed[:m]
+        outputs, normed = self.inputs.device["outputs"][:m], self.normed[:m]
         residual = self.residual.index_select(0, outputs)
         alone = isinstance(self.all_reduce, NoReduce)
         update = self.part.index_select(0, outputs) if alone else None
@@ -121,7 +121,7 @@ class Forward:
     def move(self, moves: int) -> None:
         """Run the first `moves` moves of KV."""
         d = self.inputs.device
-        move(self.kv_cache.k, self.kv_cache.v, d.sources[:moves], d.destinations[:moves])
+        move(self.kv_cache.k, self.kv_cache.v, d["sources"][:moves], d["destinations"][:moves])
 
 
 def plans(weights: DeviceWeights, head_dim: int) -> list[Tiling]:

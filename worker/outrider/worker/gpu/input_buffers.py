@@ -6,7 +6,6 @@ moves from slot -1. Leaves the time of copies to `transfers`, the graph of a buc
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,15 @@ from torch import Tensor
 from outrider.kernels.gpu.attention import DEEPEST
 from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
 from outrider.kernels.gpu.projection import Places
-from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
-from outrider.worker.gpu.input_layout import Field, InputLayout, layout
+from outrider.worker.gpu.input_layout import input_shapes, places_of
 from outrider.worker.gpu.transfers import Transfers, copies_for
 from outrider.worker.kv.block_pool import Int32
 from outrider.worker.model.rows import Rows
+from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
 
+Host = dict[str, NDArray[Any]]
+"""Fields of a host buffer by name."""
 NO_MOVE = -1
 NO_SLOT = -1
 
@@ -39,19 +40,6 @@ class InputShape:
     """0: none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingColumns:
-    """Sampling settings by row with output; fields as `InputLayout` has them."""
-
-    temperature: NDArray[np.float32]
-    top_k: Int32
-    top_p: NDArray[np.float64]
-    log_min_p: NDArray[np.float32]
-    seed: NDArray[np.int64]
-    choice: Int32
-    sampled_at: Int32
-
-
 class InputBuffers:
     """Buffers of all passes of a model."""
 
@@ -59,22 +47,26 @@ class InputBuffers:
         self, rows: int, sequences: int, blocks: int, group_rows: int, device: str
     ) -> None:
         """`group_rows`: rows that share a tile of queries."""
-        places = layout(rows, sequences, blocks)
-        self.copies: Transfers = copies_for(places.tables.stop, device)
-        self.device: InputLayout[Tensor] = places.map(
-            lambda field: field.device(self.copies.static)
-        )
-        self._hosts: list[InputLayout[Any]] = [
-            places.map(partial(Field.host, flat=h.numpy())) for h in self.copies.hosts
+        places = places_of(input_shapes(rows, sequences, blocks))
+        self._tables = places["tables"]
+        self.copies: Transfers = copies_for(self._tables.stop, device)
+        self.device: dict[str, Tensor] = {
+            name: place.device(self.copies.static) for name, place in places.items()
+        }
+        self._hosts: list[Host] = [
+            {name: place.host(host.numpy()) for name, place in places.items()}
+            for host in self.copies.hosts
         ]
-        self._tables: Field = places.tables
         self._buckets = up_to(rows)
         self._group_rows = group_rows
 
     def stage(
-        self, rows: Rows, moves: tuple[Int32, Int32], columns: SamplingColumns | None
+        self, rows: Rows, moves: tuple[Int32, Int32], settings: NDArray[np.void] | None
     ) -> InputShape:
-        """Send a pass to the device; at most 512 moves."""
+        """Send a pass to the device, with at most 512 moves.
+
+        `settings`: [outputs] of `DEVICE_SAMPLE_FIELDS`.
+        """
         index = self.copies.next_host()
         host = self._hosts[index]
         shape = InputShape(
@@ -84,64 +76,48 @@ class InputBuffers:
             moves=bucket(len(moves[0]), MOVES) if len(moves[0]) else 0,
         )
         self._put_rows(host, rows, shape)
-        put(host.sources[: shape.moves], moves[0], NO_MOVE)
-        put(host.destinations[: shape.moves], moves[1], 0)
-        if columns is not None:
-            for name in SamplingColumns.__slots__:
-                put(getattr(host, name)[: shape.outputs], getattr(columns, name), 0)
+        put(host["sources"][: shape.moves], moves[0], NO_MOVE)
+        put(host["destinations"][: shape.moves], moves[1], 0)
+        if settings is not None:
+            for name in DEVICE_SAMPLE_FIELDS.fields or ():
+                put(host[name][: shape.outputs], settings[name], 0)
         sequences, blocks = rows.tables.shape
-        host.tables[:sequences, :blocks] = rows.tables
+        host["tables"][:sequences, :blocks] = rows.tables
         self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])
         return shape
 
     def places(self, rows: int) -> Places:
         """Return positions and slots of the first `rows` rows."""
-        return Places(self.device.positions[:rows], self.device.slots[:rows])
+        return Places(self.device["positions"][:rows], self.device["slots"][:rows])
 
     def context(self, rows: int, groups: int) -> ContextRows:
         """Return the context of the first `rows` rows."""
         d = self.device
         return ContextRows(
-            d.sequence[:rows],
-            d.prefix[:rows],
-            d.ancestors[:rows],
-            d.depth[:rows],
-            d.tables,
-            d.groups[:groups],
+            d["sequence"][:rows],
+            d["prefix"][:rows],
+            d["ancestors"][:rows],
+            d["depth"][:rows],
+            d["tables"],
+            d["groups"][:groups],
         )
 
-    def sampling_inputs(self, outputs: int, *, sampled: bool, filtered: bool) -> SamplingInputs:
-        """Return the settings of the first `outputs` rows with output."""
-        d = self.device
-        return SamplingInputs(
-            d.temperature[:outputs],
-            d.top_k[:outputs],
-            d.top_p[:outputs],
-            d.log_min_p[:outputs],
-            d.seed[:outputs],
-            d.choice[:outputs],
-            d.sampled_at[:outputs],
-            sampled,
-            filtered,
-            filtered,
-        )
-
-    def _put_groups(self, host: InputLayout[Any], rows: Rows) -> int:
+    def _put_groups(self, host: Host, rows: Rows) -> int:
         """Write the groups; returns the bucket of their number."""
         groups = groups_of(rows.sequence, rows.prefix + rows.depth, self._group_rows)
         padded = group_bucket(len(groups), bucket(rows.count, self._buckets))
-        put(host.groups[:padded], groups, 0)
+        put(host["groups"][:padded], groups, 0)
         return padded
 
-    def _put_rows(self, host: InputLayout[Any], rows: Rows, shape: InputShape) -> None:
+    def _put_rows(self, host: Host, rows: Rows, shape: InputShape) -> None:
         deepest = rows.ancestors.shape[1]
         if deepest > DEEPEST:
             raise ValueError(f"ancestors: {deepest} of a row, at most {DEEPEST}")
         for name in ("tokens", "positions", "sequence", "prefix", "depth"):
-            put(getattr(host, name)[: shape.rows], getattr(rows, name), 0)
-        put(host.slots[: shape.rows], rows.slots, NO_SLOT)
-        host.ancestors[: rows.count, :deepest] = rows.ancestors
-        put(host.outputs[: shape.outputs], rows.outputs, 0)
+            put(host[name][: shape.rows], getattr(rows, name), 0)
+        put(host["slots"][: shape.rows], rows.slots, NO_SLOT)
+        host["ancestors"][: rows.count, :deepest] = rows.ancestors
+        put(host["outputs"][: shape.outputs], rows.outputs, 0)
 
 
 def put(place: NDArray[Any], values: NDArray[Any], padding: int) -> None:

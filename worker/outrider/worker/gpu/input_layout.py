@@ -4,11 +4,10 @@ The places are the same for every pass, whatever its size, because graphs hold t
 Leaves the time of copies to `transfers`, and filling the fields to the caller.
 """
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.attention import DEEPEST
+from outrider.kernels.gpu.sampling_inputs import SamplingInputs
+from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.gpu.buckets import MOVES
 from outrider.worker.gpu.transfers import Transfers
+from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
+from outrider.worker.sampling.params import SamplingParams
 
-A = TypeVar("A")
-B = TypeVar("B")
+MOST_K = np.iinfo(np.int32).max
 ALIGNED = 4
 """int32 words: kernels read quicker from addresses that 16 divides."""
 
@@ -49,55 +51,72 @@ class Field:
         return flat[self.start : self.stop].view(getattr(torch, self.kind)).view(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class InputLayout(Generic[A]):
-    """Fields of n rows, of which m have outputs; int32 if nothing else is noted."""
-
-    tokens: A  # [n]
-    positions: A  # [n]
-    slots: A  # [n] -1: no KV is written, a padded row
-    sequence: A  # [n] line of `tables`
-    prefix: A  # [n]
-    depth: A  # [n]
-    ancestors: A  # [n, 64]
-    groups: A  # [n, 2] as `attention_inputs.groups_of` cuts them; 0 rows: a padded group
-    outputs: A  # [m] rows whose logits are wanted
-    temperature: A  # float32 [m], and so on as `SamplingInputs` has them
-    top_k: A  # [m]
-    top_p: A  # float64 [m]
-    log_min_p: A  # float32 [m]
-    seed: A  # int64 [m]
-    choice: A  # [m]
-    sampled_at: A  # [m] position of the token to sample
-    sources: A  # [512] slots; -1: no move
-    destinations: A  # [512]
-    tables: A  # [sequences, blocks], the last: only the lines in use travel
-
-    def map(self, function: Callable[[A], B]) -> "InputLayout[B]":
-        """Apply `function` to each field."""
-        return InputLayout(*(function(getattr(self, f.name)) for f in dataclasses.fields(self)))
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Dtype and shape by name."""
+KINDS = {
+    "temperature": "float32",
+    "top_p": "float64",
+    "log_min_p": "float32",
+    "seed": "int64",
+}
+"""Dtypes of inputs that are not int32."""
 
 
-def layout(rows: int, sequences: int, blocks: int) -> InputLayout[Field]:
-    """Return places for at most `rows` rows of `sequences` sequences of up to `blocks` blocks."""
+def input_shapes(rows: int, sequences: int, blocks: int) -> Shapes:
+    """Return the inputs of at most `rows` rows, of `sequences` sequences of up to `blocks` blocks.
+
+    The last are block tables, of which only the lines in use travel.
+    """
     shapes: dict[str, tuple[int, ...]] = {
+        "tokens": (rows,),
+        "positions": (rows,),
+        "slots": (rows,),  # -1: no KV is written, a padded row
+        "sequence": (rows,),  # line of `tables`
+        "prefix": (rows,),
+        "depth": (rows,),
         "ancestors": (rows, DEEPEST),
-        "groups": (rows, 2),
-        "sources": (MOVES[-1],),
+        "groups": (rows, 2),  # as `attention_inputs.groups_of` cuts them; 0 rows: a padded group
+        "outputs": (rows,),  # rows whose logits are wanted; each has the settings that follow
+        **{name: (rows,) for name in DEVICE_SAMPLE_FIELDS.fields or ()},
+        "sources": (MOVES[-1],),  # slots; -1: no move
         "destinations": (MOVES[-1],),
         "tables": (sequences, blocks),
     }
-    kinds = {"temperature": "float32", "top_p": "float64", "log_min_p": "float32", "seed": "int64"}
-    places: list[Field] = []
-    for field in dataclasses.fields(InputLayout):
-        start = -(-places[-1].stop // ALIGNED) * ALIGNED if places else 0
-        kind, shape = kinds.get(field.name, "int32"), shapes.get(field.name, (rows,))
-        places.append(Field(start, kind, shape))
-    return InputLayout(*places)
+    return {name: (KINDS.get(name, "int32"), shape) for name, shape in shapes.items()}
 
 
-Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
-"""Dtype and shape by name."""
+def sampling_inputs(
+    fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, cuts_k: bool, cuts_p: bool
+) -> SamplingInputs:
+    """Return the sampling settings of the first `outputs` rows with output."""
+    each: dict[str, Any] = {
+        name: fields[name][:outputs] for name in DEVICE_SAMPLE_FIELDS.fields or ()
+    }
+    position = each.pop("sampled_at")
+    return SamplingInputs(**each, position=position, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
+
+
+def settings_of(sampling: SamplingParams) -> NDArray[np.void]:
+    """Return one record of `DEVICE_SAMPLE_FIELDS`; `sampled_at` is 0."""
+    temperature = sampling.temperature
+    record = (
+        max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0,  # 0: the row is greedy
+        min(sampling.top_k, MOST_K),
+        sampling.top_p,
+        math.log(sampling.min_p) if sampling.min_p > 0 else -math.inf,
+        *(sampling.seed, sampling.choice, 0),
+    )
+    return np.array(record, DEVICE_SAMPLE_FIELDS)
+
+
+def places_of(shapes: Shapes) -> dict[str, Field]:
+    """Return a place for each field, one after the other."""
+    places: dict[str, Field] = {}
+    words = 0
+    for name, (kind, shape) in shapes.items():
+        places[name] = Field(-(-words // ALIGNED) * ALIGNED, kind, shape)
+        words = places[name].stop
+    return places
 
 
 class Staging:
@@ -110,11 +129,8 @@ class Staging:
 
     def __init__(self, shapes: Shapes, device: str, copies: Transfers) -> None:
         self._copies = copies
-        self._places: dict[str, Field] = {}
-        words = 0
-        for name, (kind, shape) in shapes.items():
-            place = Field(-(-words // ALIGNED) * ALIGNED, kind, shape)
-            self._places[name], words = place, place.stop
+        self._places = places_of(shapes)
+        words = max(place.stop for place in self._places.values())
         self._host = copies.host(words, dtype=torch.int32)
         self._device = torch.zeros(words, dtype=torch.int32, device=device)
         flat = self._host.numpy()

@@ -16,7 +16,7 @@ from outrider.kernels.gpu.cache import MAX_MOVES
 from outrider.worker.errors import DeviceLost
 from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.forward import Forward, PassLimits, RankShare
-from outrider.worker.gpu.input_buffers import InputBuffers, InputShape, SamplingColumns
+from outrider.worker.gpu.input_buffers import InputBuffers, InputShape
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.kv.block_pool import BLOCK, Int32
@@ -51,14 +51,11 @@ class GpuModel:
         )
         self.copies = self.inputs.copies
         self.forward_pass = Forward(config, weights, kv_cache, self.inputs, limits, share)
+        self.logits = self.forward_pass.logits
+        """float32 [rows, padded columns] on the device: of the last head that ran."""
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
         self.copies.synchronize()
-
-    @property
-    def logits(self) -> Tensor:
-        """float32 [rows, padded columns] on the device: of the last head that ran."""
-        return self.forward_pass.logits
 
     def close(self) -> None:
         """End nothing: memory goes with the object."""
@@ -66,22 +63,22 @@ class GpuModel:
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         shape = self.launch(rows)
-        count = len(rows.outputs)
+        if not shape.outputs:
+            return np.empty((0, self.config.outputs), np.float32)
         self.head(shape)
-        logits = self.fetch_logits(0, count)
-        if count:
-            self.copies.wait()
+        logits = self.fetch_logits(0, len(rows.outputs))
+        self.copies.wait()
         return logits[:, : self.config.outputs]
 
-    def launch(self, rows: Rows, columns: SamplingColumns | None = None) -> InputShape:
+    def launch(self, rows: Rows, settings: NDArray[np.void] | None = None) -> InputShape:
         """Launch queued moves, then the body of a pass; returns before any of it has run.
 
-        `columns`: sampling settings of the rows with outputs, staged for the runner. Raises
+        `settings`: those of sampling of the rows with outputs, staged for the runner. Raises
         `ValueError` for too many rows.
         """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
-        shape = self.inputs.stage(rows, self._moves(), columns)
+        shape = self.inputs.stage(rows, self._moves(), settings)
         forward, graphs = self.forward_pass, self.graphs
         with self.copies.computing():
             if shape.moves:

@@ -19,7 +19,7 @@ from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.forward import PassLimits, RankShare
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
+from outrider.worker.gpu.weights import Loading, Precision
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.load import load_part
@@ -80,9 +80,11 @@ def model_of(
     `blocks` of KV: asked once the weights are there, with the bytes that they leave free. Raises
     `ModelError` and `GroupLost`.
     """
-    weights = load_weights(prepared, shard, terms, group.device)
-    all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
     precision, device = PRECISIONS[terms.dtype], group.device
+    loading = Loading(shard.config, precision, blocks_for(terms.longest) * BLOCK, device)
+    load_part(prepared, lambda name, tensor: loading.take(name, shard.cut(name, tensor)))
+    weights = loading.finished()
+    all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
     held = blocks(free_on(device))
     kv_cache = DeviceKVCache(
         shard.config, held, terms.longest, precision.activations, device, prefix_cache=prefix_cache
@@ -93,14 +95,6 @@ def model_of(
         PassLimits(terms.rows, terms.sequences, splits),
         None if all_reduce is None else RankShare(all_reduce, shard.first_token),
     )  # fmt: skip
-
-
-def load_weights(prepared: PreparedModel, shard: Shard, terms: Terms, device: str) -> DeviceWeights:
-    """Load one tensor after the other; raises `ModelError`."""
-    positions = blocks_for(terms.longest) * BLOCK
-    loading = Loading(shard.config, PRECISIONS[terms.dtype], positions, device)
-    load_part(prepared, lambda name, tensor: loading.take(name, shard.cut(name, tensor)))
-    return loading.finished()
 
 
 def free_on(device: str) -> int:

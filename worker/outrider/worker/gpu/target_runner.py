@@ -1,20 +1,16 @@
-"""Target runner on a device: a pass, then sampling, of which the host sees token ids alone.
+"""Target runner on one device or several: a pass, then sampling, of which the host sees token ids.
 
-Head and sampling are one graph; the host waits once, for the ids, and not at all in a step without
-any. A part with a logits processor is sampled on the host by the same noise, from a copy of its
-rows of logits; one that wants logits gets such a copy beside its ids. Leaves the pass to `model`,
-sampling to `outrider.kernels.gpu.sampling`.
+The host waits once, for the ids, and not at all in a step without any. A part with a logits
+processor is sampled on the host by the same noise, from a copy of its rows of logits; one that
+wants logits gets such a copy beside its ids. Leaves passes and sampling to `device_share`, and to
+`parallel_model` over several ranks.
 """
 
-import enum
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from outrider.kernels.gpu.sampling import sample
-from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import (
     NOTHING_SAMPLED,
     SampleBatch,
@@ -23,99 +19,56 @@ from outrider.worker.engine.runner import (
     TargetRunner,
     spans,
 )
-from outrider.worker.gpu.input_buffers import InputShape, SamplingColumns
+from outrider.worker.gpu.device_share import DeviceShare, SampleVariant
+from outrider.worker.gpu.input_layout import settings_of
 from outrider.worker.gpu.model import GpuModel, lasting_errors
+from outrider.worker.gpu.parallel_model import LeadingGpuModel
+from outrider.worker.parallel.step_message import DeviceSampleSpec
 from outrider.worker.sampling.params import SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
-READ_TOGETHER = 4
-"""Columns that the sampling kernel reads at once."""
-
-
-class SampleVariant(enum.Enum):
-    """Work of a launch of sampling; each is a graph of its own."""
-
-    GREEDY = enum.auto()
-    SAMPLED = enum.auto()
-    """Some row has a temperature, min-p included."""
-    FILTERED = enum.auto()
-    """Some row with a temperature has top-k or top-p."""
 
 
 class GpuTargetRunner(TargetRunner):
-    """Runs a target's passes on a device, and samples there."""
+    """Runs a target's passes on its devices, and samples there."""
 
-    def __init__(self, model: GpuModel, vocabulary: int) -> None:
+    def __init__(self, model: GpuModel | LeadingGpuModel, vocabulary: int) -> None:
         super().__init__(model, vocabulary)
-        self._gpu = model
+        self._share = DeviceShare(model) if isinstance(model, GpuModel) else model
         self._vocabulary = vocabulary
-        self._columns = -(-vocabulary // READ_TOGETHER) * READ_TOGETHER
-        self._tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
-        self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
-        self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
-        model.copies.synchronize()
 
     @lasting_errors()
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
         parts = list(spans(step.parts, [len(part.rows.outputs) for part in step.parts]))
-        count = len(step.rows.outputs)
-        if count == 0:
-            self._gpu.launch(step.rows)
+        if len(step.rows.outputs) == 0:
+            self._model.forward(step.rows)
             return [NOTHING_SAMPLED] * len(parts)
+        wanted = [
+            (begin, end)
+            for part, begin, end in parts
+            if end > begin and (part.logits_processor or part.logits_wanted)
+        ]
         samplings = [GREEDY if part.logits_processor else part.sampling for part in step.parts]
-        shape = self._gpu.launch(step.rows, sampling_columns(step, samplings))
-        self._sample_on_device(shape, variant_of(samplings))
-        seen = [self._wanted(part, begin, end) for part, begin, end in parts]
-        copies = self._gpu.copies
-        copies.fetch(self._tokens[:count], self._ids[:count])
-        copies.wait()
-        tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
+        each = sampling_records(step, samplings)
+        variant = variant_of(samplings).value
+        spec = DeviceSampleSpec(self._vocabulary, variant, bool(wanted), each)
+        tokens, logits = self._share.sample(step.rows, spec, wanted)
         return [
-            self._sampled(part, tokens, logits, begin, end)
-            for (part, begin, end), logits in zip(parts, seen, strict=True)
+            self._sampled(part, tokens[begin:end], logits.get(begin, NO_LOGITS))
+            for part, begin, end in parts
         ]
 
-    def _sample_on_device(self, shape: InputShape, variant: SampleVariant) -> None:
-        def work() -> None:
-            self._gpu.forward_pass.head(shape.outputs)
-            self._launch_sampling(shape.outputs, variant)
-
-        with self._gpu.copies.computing():
-            self._gpu.graphs.run((self, shape.outputs, variant), work)  # with buffers of its own
-
-    def _launch_sampling(self, m: int, variant: SampleVariant) -> None:
-        """Sample tokens of the first m outputs."""
-        logits = self._gpu.logits[:m]
-        logits[:, self._vocabulary : self._columns].fill_(-torch.inf)
-        inputs = self._gpu.inputs.sampling_inputs(
-            m,
-            sampled=variant is not SampleVariant.GREEDY,
-            filtered=variant is SampleVariant.FILTERED,
-        )
-        sample(logits, self._columns, inputs, self._tokens[:m], self._logprobs[:m])
-
-    def _wanted(self, part: SamplePart, begin: int, end: int) -> NDArray[np.float32]:
-        """Return a part's logits, there after the wait; none if they are not needed on the host."""
-        if end == begin or not (part.logits_processor or part.logits_wanted):
-            return NO_LOGITS
-        return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
-
     def _sampled(
-        self,
-        part: SamplePart,
-        tokens: NDArray[np.int32],
-        logits: NDArray[np.float32],
-        begin: int,
-        end: int,
+        self, part: SamplePart, tokens: NDArray[np.int32], logits: NDArray[np.float32]
     ) -> SampledTokens:
-        """Return what came of outputs begin … end - 1; `tokens` of all, `logits` of these."""
-        if begin == end:
+        """Return what came of a part's outputs."""
+        if not len(tokens):
             return NOTHING_SAMPLED
         if part.logits_processor:
-            return self._sample(part, logits, tokens[begin:end])
-        return SampledTokens(tokens[begin:end], logits)
+            return self._sample(part, logits, tokens)
+        return SampledTokens(tokens, logits)
 
 
 def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
@@ -126,27 +79,10 @@ def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
     return SampleVariant.SAMPLED if random else SampleVariant.GREEDY
 
 
-def sampling_columns(step: SampleBatch, samplings: Sequence[SamplingParams]) -> SamplingColumns:
-    """Return the settings of each row with output, in the order of the parts."""
+def sampling_records(step: SampleBatch, samplings: Sequence[SamplingParams]) -> NDArray[np.void]:
+    """Return the settings of each row with output, in the order of the parts: [outputs] of
+    `DEVICE_SAMPLE_FIELDS`."""
     counts = [len(part.rows.outputs) for part in step.parts]
-
-    def each(values: list[float], kind: type) -> NDArray:
-        return np.repeat(np.array(values, kind), counts)
-
-    most = np.iinfo(np.int32).max
-    return SamplingColumns(
-        temperature=each([effective_temperature(s.temperature) for s in samplings], np.float32),
-        top_k=each([min(s.top_k, most) for s in samplings], np.int32),
-        top_p=each([s.top_p for s in samplings], np.float64),
-        log_min_p=each(
-            [np.log(s.min_p) if s.min_p > 0 else -np.inf for s in samplings], np.float32
-        ),
-        seed=each([s.seed for s in samplings], np.uint64).view(np.int64),
-        choice=each([s.choice for s in samplings], np.uint32).view(np.int32),
-        sampled_at=step.rows.positions[step.rows.outputs] + np.int32(1),
-    )
-
-
-def effective_temperature(temperature: float) -> float:
-    """Return what logits are divided by; 0: nothing, the row is greedy."""
-    return max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0
+    each = np.repeat(np.array([settings_of(s) for s in samplings]), counts)
+    each["sampled_at"] = step.rows.positions[step.rows.outputs] + 1
+    return each

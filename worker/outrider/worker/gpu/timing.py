@@ -10,12 +10,9 @@ import torch
 import triton
 
 from outrider.worker.engine.runner import SampledTokens
-from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.parallel_target_runner import runner_of
-from outrider.worker.gpu.target_runner import GREEDY
-from outrider.worker.model.config import ModelConfig
+from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import NO_PATH
@@ -59,26 +56,9 @@ class GreedyPasses:
     """Passes of a model as `step_timing` measures them."""
 
     def __init__(self, model: GpuModel | LeadingGpuModel) -> None:
-        self._model = model
-        self._runner = runner_of(model, model.config.outputs)
-
-    @property
-    def config(self) -> ModelConfig:
-        return self._model.config
-
-    @property
-    def path(self) -> str:
-        """Format of the weights."""
-        return self._model.path
-
-    @property
-    def kv_cache(self) -> DeviceKVCache:
-        return self._model.kv_cache
-
-    @property
-    def row_capacity(self) -> int:
-        """Most rows of a pass."""
-        return self._model.row_capacity
+        self.config, self.path = model.config, model.path
+        self.kv_cache, self.row_capacity = model.kv_cache, model.row_capacity
+        self._runner = GpuTargetRunner(model, model.config.outputs)
 
     def forward(self, rows: Rows) -> list[SampledTokens]:
         """Run a pass, sample, and wait for the ids."""

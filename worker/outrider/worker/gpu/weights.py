@@ -36,7 +36,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DeviceLayer:
     """Weights of one layer."""
 
     attention_norm: Tensor  # [hidden]
@@ -53,26 +53,11 @@ class DeviceWeights:
     """Everything that a pass reads besides its rows and their KV."""
 
     embedding: Tensor  # [tokens, padded; hidden]
-    layers: tuple[Layer, ...]
+    layers: tuple[DeviceLayer, ...]
     final_norm: Tensor  # [hidden]
     head: Weights
     """Outputs padded as the embedding's tokens are."""
     rotary: Tensor  # float32 [positions, 2, head_dim / 2]
-
-    @classmethod
-    def of(
-        cls,
-        config: ModelConfig,
-        tensors: Mapping[str, Floats],
-        precision: Precision,
-        positions: int,
-        device: str,
-    ) -> "DeviceWeights":
-        """Load arrays by their Hugging Face names; raises `ModelError` for a missing one."""
-        loading = Loading(config, precision, positions, device)
-        for name, tensor in tensors.items():
-            loading.take(name, tensor)
-        return loading.finished()
 
 
 class Loading:
@@ -123,14 +108,14 @@ class Loading:
     def _head_is_embedding(self) -> bool:
         return self._config.tied and self._config.output_ids is None
 
-    def _layer(self, prefix: str) -> Layer:
+    def _layer(self, prefix: str) -> DeviceLayer:
         c = self._config
         queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
         attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
         qkv = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         matrices = {f"{attention}{name}.weight": n for name, n in qkv.items()}
         biases = {f"{attention}{name}.bias": n for name, n in qkv.items()}
-        return Layer(
+        return DeviceLayer(
             attention_norm=self._vector(f"{prefix}input_layernorm.weight", c.hidden),
             qkv=self._matrix(matrices, c.hidden),
             heads=HeadParts(

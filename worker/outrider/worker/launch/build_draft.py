@@ -21,7 +21,7 @@ from outrider.worker.launch.warmup import discard, warm_up_draft
 from outrider.worker.link.wire import FromDraft
 from outrider.worker.messages import ToPeer
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.leader import Leader, LeadingModel
+from outrider.worker.parallel.leader import LeadingModel, RankLeader
 from outrider.worker.parallel.runners import ParallelDraftRunner
 
 
@@ -57,7 +57,7 @@ def draft_runner(
     `serial`: its passes keep a target waiting, so no pass is chained to the one that was scheduled.
     Ranks with a GPU each gather their logits, and children are picked on the host.
     """
-    if loaded.on_gpu and not isinstance(loaded.model, Leader):
+    if loaded.on_gpu and not isinstance(loaded.model, RankLeader):
         from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
         from outrider.worker.gpu.draft_runner import runner_of
 

@@ -11,7 +11,7 @@ from typing import Any
 from outrider.contract.settings import SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
-from outrider.worker.engine.stage_group import Addresses, Facts, StageGroup
+from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import ModelError
 from outrider.worker.host.peers import beyond_loopback
@@ -62,7 +62,9 @@ def build_pipelined(
     return engine, ready(settings, models, facts)
 
 
-def stage_group(settings: WorkerSettings, models: Models, transport: TargetTransport) -> StageGroup:
+def stage_group(
+    settings: WorkerSettings, models: Models, transport: TargetTransport
+) -> StageGroupLinks:
     """Return the group of this target's stages, not begun yet; raises `SettingsError`."""
     pipeline = settings.pipeline
     place = StagePlace.of(os.environ, pipeline.stages)
@@ -86,8 +88,8 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
         )
         return StageClient(group, transport.loop, models.vocabulary, notify, peers)
 
-    addresses = Addresses(own_address(place), place.addresses[-1])
-    return StageGroup(addresses, new_life, notify, LINKS[distributed])
+    addresses = own_address(place), place.addresses[-1]
+    return StageGroupLinks(*addresses, new_life, notify, LINKS[distributed])
 
 
 def own_address(place: StagePlace) -> str:
@@ -95,7 +97,7 @@ def own_address(place: StagePlace) -> str:
     return f"127.0.0.1:{place.address.rpartition(':')[2]}"
 
 
-def first_group(group: StageGroup, transport: TargetTransport) -> tuple[Facts, list[Any]]:
+def first_group(group: StageGroupLinks, transport: TargetTransport) -> tuple[Facts, list[Any]]:
     """Wait until the group is up; return its facts, and the messages that came meanwhile.
 
     Raises `ModelError` if the stages cannot work together, `ChannelClosed` if the server is gone.

@@ -23,7 +23,7 @@ from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup, join_store
 from outrider.worker.parallel.processes import READY
 from outrider.worker.parallel.rank_spec import RankSpec
-from outrider.worker.parallel.shared_memory import SharedMemory
+from outrider.worker.parallel.shared_memory import RankMemory
 from outrider.worker.parallel.step_message import ChildSpec, InitMessage, SampleSpec, decode
 from outrider.worker.parallel.vocab_parallel import ChildScores, sample
 from outrider.worker.parallel.watchdog import Watchdog
@@ -94,11 +94,11 @@ def follow(
     model.close()
 
 
-def memory_of(spec: RankSpec) -> SharedMemory | None:
+def memory_of(spec: RankSpec) -> RankMemory | None:
     """Map the memory that the ranks of one machine share; None if they have none."""
     if spec.rendezvous.memory is None:
         return None
-    return SharedMemory.of(spec.rendezvous.memory, spec.rank, spec.size)
+    return RankMemory.of(spec.rendezvous.memory, spec.rank, spec.size)
 
 
 def report_ready() -> None:

@@ -19,7 +19,7 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import Measurable
-from outrider.worker.parallel.leader import Leader
+from outrider.worker.parallel.leader import RankLeader
 from outrider.worker.parallel.placement import RankPlacement
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LoadedModel:
 
     def limit_passes(self) -> None:
         """Limit passes by the measured costs, once all is compiled: a longer one is stuck."""
-        if isinstance(self.model, Leader):
+        if isinstance(self.model, RankLeader):
             self.model.watchdog.set_limit(self.longest_pass)
 
     def keep_threads_apart(self) -> None:

@@ -8,9 +8,8 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.state import DraftMemoryState, Memory
 from outrider.worker.kv.block_pool import BlockMoves
-from outrider.worker.messages import MemoryReport
 from outrider.worker.model.movable_weights import CopyFailed
 from outrider.worker.speculation.draft_memory import OFFLOAD, DraftMemory, MemoryView
 
@@ -124,11 +123,11 @@ class MemoryLender:
         """Return the move that is due, as `DraftMemory.wanted`."""
         return self.memory.wanted(view, now)
 
-    def report(self) -> MemoryReport:
+    def report(self) -> Memory:
         """Return who has how much now."""
         target, draft = self.block_bytes
         on_device = self.memory.state is not DraftMemoryState.ON_HOST
-        return MemoryReport(
+        return Memory(
             draft=self.memory.state,
             target_kv_bytes=self.target_kv.blocks * target,
             draft_kv_bytes=self.draft_kv.blocks * draft,

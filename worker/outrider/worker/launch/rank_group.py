@@ -21,7 +21,7 @@ from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.placement import LEADER, RankPlacement
 from outrider.worker.parallel.processes import Followers
 from outrider.worker.parallel.rank_spec import GROUP_LOST, Rendezvous, rank_specs
-from outrider.worker.parallel.shared_memory import SharedMemory, create
+from outrider.worker.parallel.shared_memory import RankMemory, create
 from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.parallel.watchdog import Watchdog
 
@@ -66,7 +66,7 @@ class RankGroup:
         memory = create(size, floats) if placement.nodes == 1 and device is None else None
         rendezvous = Rendezvous(self.host, port, memory)
         specs = rank_specs(settings, prepared, placement, rendezvous, device, layers)
-        self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
+        self._memory = None if memory is None else RankMemory.of(memory, LEADER, size)
         self.followers = Followers([s for s in specs if s.rank != LEADER], self._exit)
         if memory is not None:
             os.close(memory)  # it stays mapped

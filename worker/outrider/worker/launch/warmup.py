@@ -19,7 +19,7 @@ from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, 
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.answer_index import NO_ANSWERS, write
-from outrider.worker.speculation.planner import Candidates, Goodput
+from outrider.worker.speculation.planner import Goodput, NodeCandidates
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.tree.growth import Growth
 
@@ -61,7 +61,7 @@ def warm_up_target(scheduler: TargetScheduler, runner: Runner[Any, Any], vocabul
 def plan_two_sequences() -> None:
     """Compile the planner of several sequences."""
     one = np.ones(1, np.int32)
-    ranked = Candidates(one, np.ones(1, np.float32), one)
+    ranked = NodeCandidates(one, np.ones(1, np.float32), one)
     Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
 
 

@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PairRefused, ProtocolViolation
-from outrider.worker.link.distributed import Rendezvous, open_rendezvous
+from outrider.worker.link.distributed import PairRendezvous, open_rendezvous
 from outrider.worker.link.handshake import DraftHello, TargetHello
-from outrider.worker.link.meeting import Meeting, Memory, hand_over
+from outrider.worker.link.meeting import LinkMemory, MeetingPlace, hand_over
 from outrider.worker.messages import Identity
 
 NAMES = {
@@ -37,9 +37,9 @@ class Chosen:
     transport: LinkTransport
     detail: str = ""
     """For people: why nothing shorter."""
-    memory: Memory | None = None
+    memory: LinkMemory | None = None
     """That the draft has, too."""
-    rendezvous: Rendezvous | None = None
+    rendezvous: PairRendezvous | None = None
     """Where the draft is to join."""
 
 
@@ -93,7 +93,7 @@ def is_told(own: Identity, draft: DraftHello) -> bool:
     return own.shares_memory and draft.meeting is not None
 
 
-def must_choose(own: Identity, meeting: Meeting | None, target: TargetHello) -> bool:
+def must_choose(own: Identity, meeting: MeetingPlace | None, target: TargetHello) -> bool:
     """Return True if a target's next message is its choice.
 
     Raises `PairRefused` where the draft's settings name what the target does not have.
@@ -107,7 +107,7 @@ def must_choose(own: Identity, meeting: Meeting | None, target: TargetHello) -> 
     return meeting is not None and target.shares_memory
 
 
-def accept_choice(own: Identity, payload: bytes, memory: Memory | None) -> pb.Choice:
+def accept_choice(own: Identity, payload: bytes, memory: LinkMemory | None) -> pb.Choice:
     """Return a target's choice; `memory`: what it handed over.
 
     Raises `ProtocolViolation`, and `PairRefused` where the draft's settings name something else.

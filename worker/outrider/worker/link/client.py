@@ -9,7 +9,6 @@ own; its stream is here, for liveness. The loss of a draft costs only its nodes:
 import asyncio
 import dataclasses
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 import grpc
 
 from outrider.contract.settings import LinkTransport
+from outrider.contract.state import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import (
     LinkBroken,
@@ -27,14 +27,12 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.host.peers import Options, beyond_loopback, open_channel
+from outrider.worker.host.peers import beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
-from outrider.worker.link.distributed import LEFT_SECONDS, Carrier
+from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier
 from outrider.worker.link.handshake import DraftHello
-from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
-from outrider.worker.link.retries import Retries
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
@@ -42,9 +40,7 @@ from outrider.worker.messages import (
     FromPeer,
     Identity,
     LinkDown,
-    LinkState,
     LinkStates,
-    LinkStatus,
     LinkUp,
     ToPeer,
 )
@@ -55,6 +51,12 @@ PAIR = "/outrider.protos.v1.Drafter/Pair"
 HELLO_SECONDS = 10.0
 FALLBACK_SECONDS = 60.0
 """Time for which a direct link that broke goes over gRPC at least."""
+FIRST_SECONDS = 0.1
+LAST_SECONDS = 0.5
+"""A draft that returns is used again within a second, however long it was away. A try costs a
+connection that nobody takes."""
+REFUSED_SECONDS = 10.0
+"""After a refusal, which another try soon would meet again."""
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
@@ -73,7 +75,7 @@ OPTIONS = (
 class _Link:
     """One address, for as long as the policy names it."""
 
-    status: LinkStatus
+    status: Link
     task: asyncio.Task[None] | None = None
     broke: str = ""
     """Why the link broke last, when it was direct or was to be."""
@@ -87,14 +89,6 @@ class _Link:
             "the link to the draft at %s goes over gRPC for %.0f s: %s",
             *(self.status.address, FALLBACK_SECONDS, self.broke),
         )
-
-    def why_not_direct(self) -> str:
-        """Return why the link must not be direct now; empty: it may be."""
-        return self.broke if time.monotonic() < self.fallback_until else ""
-
-    def set_state(self, state: LinkState, detail: str = "") -> None:
-        """Set the state; the draft's revision and incarnation stay as they are."""
-        self.status = dataclasses.replace(self.status, state=state, detail=detail)
 
 
 @dataclass(slots=True)
@@ -122,7 +116,7 @@ class DraftLinks:
                 self._ending.add(link.task)
                 link.task.add_done_callback(self._ending.discard)
         for address in wanted - set(self._links):
-            link = self._links[address] = _Link(LinkStatus(address))
+            link = self._links[address] = _Link(Link(address))
             link.task = asyncio.create_task(self._keep(link), name=f"link to {address}")
         self._report()
 
@@ -149,7 +143,7 @@ class DraftLinks:
 
     async def _keep(self, link: _Link) -> None:
         """Connect again and again, with back-off, until cancelled; log each reason once."""
-        retries, logged = Retries(), ""
+        pause, logged = 0.0, ""
         while True:
             try:
                 await self._serve(link)
@@ -159,46 +153,40 @@ class DraftLinks:
                 if _broke(error):
                     link.fall_back(error)
             if link.status.state is LinkState.UP:
-                retries, logged = Retries(), ""
-            link.set_state(LinkState.REFUSED if is_refused else LinkState.CONNECTING, why)
+                pause, logged = 0.0, ""
+            state = LinkState.REFUSED if is_refused else LinkState.CONNECTING
+            link.status = dataclasses.replace(link.status, state=state, detail=why)
             self._report()
             if why != logged:
                 logger.warning("no link to the draft at %s: %s", link.status.address, why)
                 logged = why
-            await asyncio.sleep(retries.pause(is_refused))
+            pause = next_pause(pause, is_refused)
+            await asyncio.sleep(pause)
 
     async def _serve(self, link: _Link) -> None:
         """Run one stream until it ends."""
         max_bytes = max(MAX_HELLO_BYTES, max_bytes_of_draft(self.identity.sessions))
         options = (*OPTIONS, ("grpc.max_receive_message_length", max_bytes))
-        async with self._channel(link.status.address, options) as channel:
+        peers = beyond_loopback(self.identity.peers, link.status.address)
+        name = peers.draft if peers else ""
+        async with open_channel(link.status.address, options, peers, name) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
-            call = pair(_Queued(outgoing))
+            call = pair(outgoing)
             outgoing.put(handshake.hello_to_draft(self.identity))
             answers: AsyncIterator[bytes] = aiter(call)
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
                 draft = handshake.accept_draft(self.identity, first)
-                chosen = await self._choose(link, draft, outgoing)
+                broke = link.broke if time.monotonic() < link.fallback_until else ""
+                chosen = await choose(self.identity, link.status.address, draft, broke)
+                if is_told(self.identity, draft):
+                    outgoing.put(choice_message(chosen, broke))
                 await self._carry(link, answers, outgoing, draft, chosen)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
                 call.cancel()
-
-    def _channel(self, address: str, options: Options) -> grpc.aio.Channel:
-        """Return a new channel, with the certificates that are there now; raises `OSError`."""
-        peers = beyond_loopback(self.identity.peers, address)
-        return open_channel(address, options, peers, peers.draft if peers else "")
-
-    async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Chosen:
-        """Choose what carries the messages, and say so."""
-        broke = link.why_not_direct()
-        chosen = await choose(self.identity, link.status.address, draft, broke)
-        if is_told(self.identity, draft):
-            outgoing.put(choice_message(chosen, broke))
-        return chosen
 
     async def _carry(
         self,
@@ -225,7 +213,10 @@ class DraftLinks:
             up = LinkUp(number, draft.allowed, draft.room)
             news: LinkUp | DirectLinkUp = up
             if chosen.memory is not None:
-                news = self._through_memory(up, chosen.memory)
+                from outrider.worker.link import shared_memory  # loads numba
+
+                end_of = shared_memory.target_end
+                news = shared_memory.direct_link(up, chosen.memory, self.identity, end_of)
             elif carrier is not None:
                 await _joined(carrier, reading)
                 self._outgoing[number] = carrier.send
@@ -253,7 +244,7 @@ class DraftLinks:
         self, link: _Link, news: LinkUp | DirectLinkUp, draft: DraftHello, chosen: Chosen
     ) -> None:
         """Say that a link is up."""
-        link.status = LinkStatus(
+        link.status = Link(
             link.status.address,
             LinkState.UP,
             chosen.detail,
@@ -268,12 +259,12 @@ class DraftLinks:
             *(link.status.address, chosen.transport, chosen.detail and f"({chosen.detail})"),
         )
 
-    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> Carrier | None:
+    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> PairCarrier | None:
         """Begin to join the draft of a link through torch.distributed; None: of another."""
         if chosen.rendezvous is None:
             return None
         own = self.identity
-        return Carrier(
+        return PairCarrier(
             chosen.rendezvous.join,
             pb.TargetMessage,
             outgoing.put,
@@ -281,19 +272,6 @@ class DraftLinks:
             max_bytes_of_draft(own.sessions),
             max_unread_bytes(own.context, own.sessions),
         )
-
-    def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
-        """Return the news of a link through shared memory; raise `LinkBroken`, with it closed."""
-        from outrider.worker.link.shared_memory import target_end  # loads numba
-
-        try:
-            end = target_end(up.link, memory.descriptor, memory.bell, self.identity)
-        except LinkBroken:
-            memory.bell.close()
-            raise
-        finally:
-            os.close(memory.descriptor)
-        return DirectLinkUp(up, end)
 
     async def _read(self, number: int, answers: AsyncIterator[bytes], direct: bool) -> None:
         """Hand messages to the engine until the stream ends; raise `ProtocolViolation`."""
@@ -312,19 +290,6 @@ class DraftLinks:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """Iterator over a queue; no generator, for those cannot be closed while they wait."""
-
-    queue: SendQueue
-
-    def __aiter__(self) -> "_Queued":
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await self.queue.get()
-
-
 async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     """Raise the error with which the engine lost a direct link.
 
@@ -338,7 +303,7 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     raise error
 
 
-async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
+async def _joined(carrier: PairCarrier, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
     joined = asyncio.wrap_future(carrier.joined)
     ends: tuple[asyncio.Future[Any], ...] = (joined, reading)
@@ -350,6 +315,16 @@ async def _joined(carrier: Carrier, reading: "asyncio.Task[None]") -> None:
         joined.result()
     finally:
         joined.cancel()
+
+
+def next_pause(last: float, refused: bool) -> float:
+    """Return the seconds until the next try; `last`: those before this one, 0 if a link was up.
+
+    A refusal does not lengthen the pauses after it: what refused may be gone.
+    """
+    if refused:
+        return REFUSED_SECONDS
+    return min(2 * last, LAST_SECONDS) if 0 < last < REFUSED_SECONDS else FIRST_SECONDS
 
 
 def reason(error: Exception) -> str:

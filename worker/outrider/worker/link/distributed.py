@@ -37,7 +37,7 @@ HOST, GUEST = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Rendezvous:
+class PairRendezvous:
     """An open store, for one other process: a target's for a draft, a stage's for the next one."""
 
     host: str
@@ -64,7 +64,7 @@ def require() -> None:
     from outrider.worker.link import process_pair  # noqa: F401
 
 
-def open_rendezvous(other: str) -> Rendezvous:
+def open_rendezvous(other: str) -> PairRendezvous:
     """Open a store for the process at an address; raise `LinkBroken`."""
     from outrider.worker.host.rendezvous import open_store
 
@@ -74,7 +74,7 @@ def open_rendezvous(other: str) -> Rendezvous:
         store, port = open_store("", 0, 2, SECONDS)
     except (OSError, RuntimeError) as error:
         raise LinkBroken(f"{other} has nowhere to join: {error}") from None
-    return Rendezvous(own, port, secrets.token_hex(PREFIX_BYTES), store)
+    return PairRendezvous(own, port, secrets.token_hex(PREFIX_BYTES), store)
 
 
 def join(offer: pb.Rendezvous) -> "ProcessPair":
@@ -99,7 +99,7 @@ def _pair(store: Any, prefix: str, number: int, host: str) -> "ProcessPair":
     return ProcessPair(prefix_store(prefix, store), number, host, SECONDS)
 
 
-class Carrier:
+class PairCarrier:
     """Payloads of one stream, both ways: a thread sends them, another one receives them."""
 
     def __init__(

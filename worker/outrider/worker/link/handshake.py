@@ -21,6 +21,7 @@ from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
 PROTOCOL_VERSION = 2
 """Version of Hello and of the records that follow it."""
 MAX_VOCABULARY_BLOCKS = 1 << 16
+MEMORY, DISTRIBUTED = pb.LINK_TRANSPORT_SHARED_MEMORY, pb.LINK_TRANSPORT_DISTRIBUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def hello_to_target(identity: Identity, meeting: pb.Meeting | None = None) -> by
     if meeting is not None:
         hello.meeting.CopyFrom(meeting)
     elif identity.shares_memory:
-        hello.transports.remove(pb.LINK_TRANSPORT_SHARED_MEMORY)
+        hello.transports.remove(MEMORY)
     return pb.DraftMessage(hello=hello).SerializeToString()
 
 
@@ -83,8 +84,8 @@ def _hello(identity: Identity) -> pb.Hello:
 
 def _transports(identity: Identity) -> "list[pb.LinkTransport.ValueType]":
     if identity.distributed:
-        return [pb.LINK_TRANSPORT_DISTRIBUTED]
-    return [pb.LINK_TRANSPORT_SHARED_MEMORY] if identity.shares_memory else []
+        return [DISTRIBUTED]
+    return [MEMORY] if identity.shares_memory else []
 
 
 def accept_draft(own: Identity, payload: bytes) -> DraftHello:
@@ -94,14 +95,14 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
     allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
     room = Room(draft.sessions, draft.context_length)
-    meeting = draft.meeting if _shares_memory(draft) and draft.HasField("meeting") else None
+    meeting = draft.meeting if MEMORY in draft.transports and draft.HasField("meeting") else None
     return DraftHello(
         draft.revision,
         draft.incarnation,
         room,
         allowed,
         meeting,
-        _distributed(draft),
+        DISTRIBUTED in draft.transports,
     )
 
 
@@ -111,7 +112,9 @@ def accept_target(own: Identity, payload: bytes) -> TargetHello:
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
-    return TargetHello(_mask(agreed, size), _shares_memory(target), _distributed(target))
+    return TargetHello(
+        _mask(agreed, size), MEMORY in target.transports, DISTRIBUTED in target.transports
+    )
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
@@ -148,14 +151,6 @@ def _check_protocol(peer: pb.Hello) -> None:
         raise PairRefused(
             f"vocabulary hashed in blocks of {peer.vocabulary_block}, here {VOCABULARY_BLOCK}"
         )
-
-
-def _shares_memory(peer: pb.Hello) -> bool:
-    return pb.LINK_TRANSPORT_SHARED_MEMORY in peer.transports
-
-
-def _distributed(peer: pb.Hello) -> bool:
-    return pb.LINK_TRANSPORT_DISTRIBUTED in peer.transports
 
 
 def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:

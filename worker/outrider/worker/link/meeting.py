@@ -37,7 +37,7 @@ ANSWER_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LinkMemory:
     """Memory that two processes share: an open file, and their connection."""
 
     descriptor: int
@@ -50,7 +50,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Meeting:
+class MeetingPlace:
     """A draft's socket, and the memory that has been handed over there."""
 
     name: str
@@ -58,7 +58,7 @@ class Meeting:
     _listener: socket.socket
     _accepting: asyncio.Task[None] | None = None
     _offered: set[bytes] = field(default_factory=set)
-    _taken: dict[bytes, Memory] = field(default_factory=dict)
+    _taken: dict[bytes, LinkMemory] = field(default_factory=dict)
     _connections: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
@@ -88,7 +88,7 @@ class Meeting:
         self._offered.add(token)
         return pb.Meeting(socket=self.name, token=token)
 
-    def take(self, offer: pb.Meeting) -> Memory | None:
+    def take(self, offer: pb.Meeting) -> LinkMemory | None:
         """Return what was handed over on an offer, which ends; None: nothing."""
         self._offered.discard(offer.token)
         return self._taken.pop(offer.token, None)
@@ -148,10 +148,10 @@ class Meeting:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise
-        self._taken[token] = Memory(descriptors[0], connection)
+        self._taken[token] = LinkMemory(descriptors[0], connection)
 
 
-async def hand_over(folder: Path, offer: pb.Meeting) -> Memory:
+async def hand_over(folder: Path, offer: pb.Meeting) -> LinkMemory:
     """Make memory and hand it to the draft that sent `offer`; raise `LinkBroken`."""
     if not SOCKET_NAME.fullmatch(offer.socket):
         raise LinkBroken("the draft names no socket of its own")
@@ -170,7 +170,7 @@ async def hand_over(folder: Path, offer: pb.Meeting) -> Memory:
     return memory
 
 
-def _memory() -> Memory:
+def _memory() -> LinkMemory:
     """Make memory and a socket that is not connected yet; raise `LinkBroken`, saying why not."""
     descriptor = memory_file.create()
     try:
@@ -179,10 +179,10 @@ def _memory() -> Memory:
         os.close(descriptor)
         raise LinkBroken(f"no socket can be had: {reason(error)}") from None
     bell.setblocking(False)
-    return Memory(descriptor, bell)
+    return LinkMemory(descriptor, bell)
 
 
-async def _send(folder: Path, offer: pb.Meeting, memory: Memory) -> None:
+async def _send(folder: Path, offer: pb.Meeting, memory: LinkMemory) -> None:
     """Connect, hand over and wait for the answer."""
     loop = asyncio.get_running_loop()
     with short_path(folder, offer.socket) as path:

@@ -39,15 +39,18 @@ NUMBERS = 1 << 32
 OPEN, COMMIT, LIMITS, CLOSE, GROW, CAPACITY = range(1, 7)
 """Kinds of body."""
 _OPEN = struct.Struct("<QQ5IfI5f")
-"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, temperature, top_k,
-top_p, min_p, three penalties; then a body of limits, tokens i32, biased i32, biases f32, text.
-"""
+"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, `SETTINGS`; then a body
+of limits, tokens i32, biased i32, biases f32, text."""
+SETTINGS = (
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
+)
 _GROW = struct.Struct("<QIIq")
 """session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
 _COMMIT = struct.Struct("<QII")
 """session, position, tokens; then tokens i32."""
 _LIMITS = struct.Struct("<QIIIIf")
-"""session, depth, width, nodes_ahead, link_lag_micros, error_scale."""
+LIMITS_FIELDS = ("session", "depth", "width", "nodes_ahead", "link_lag_micros", "error_scale")
 _CLOSE = struct.Struct("<QII")
 """session, reason, bytes of the detail; then the detail."""
 _CAPACITY = struct.Struct("<QQ")
@@ -130,13 +133,7 @@ def _open(message: Open) -> bytes:
         len(message.tokens),
         len(params.logit_bias),
         len(traceparent),
-        params.temperature,
-        params.top_k,
-        params.top_p,
-        params.min_p,
-        params.frequency_penalty,
-        params.presence_penalty,
-        params.repetition_penalty,
+        *(getattr(params, name) for name in SETTINGS),
     )
     arrays = (message.tokens, np.array(biased, np.int32), np.array(values, np.float32))
     parts = (head, _limits(message.limits), *(array.tobytes() for array in arrays), traceparent)
@@ -149,24 +146,13 @@ def _open_from(body: memoryview) -> Open:
     biased = tokens + 4 * count
     end = biased + BIAS_BYTES * biases
     _require(len(body) == end + length, OPEN, body)
-    temperature, top_k, top_p, min_p, frequency, presence, repetition = settings
     bias = zip(
         np.frombuffer(body, np.int32, biases, biased).tolist(),
         np.frombuffer(body, np.float32, biases, biased + 4 * biases).tolist(),
         strict=True,
     )
-    sampling = SamplingParams(
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        seed,
-        choice,
-        frequency,
-        presence,
-        repetition,
-        tuple(bias),
-    )
+    named = dict(zip(SETTINGS, settings, strict=True))
+    sampling = SamplingParams(**named, seed=seed, choice=choice, logit_bias=tuple(bias))
     return Open(
         session,
         np.frombuffer(body, np.int32, count, tokens),
@@ -178,19 +164,11 @@ def _open_from(body: memoryview) -> Open:
 
 
 def _limits(limits: Limits) -> bytes:
-    return _LIMITS.pack(
-        limits.session,
-        limits.depth,
-        limits.width,
-        limits.nodes_ahead,
-        limits.link_lag_micros,
-        limits.error_scale,
-    )
+    return _LIMITS.pack(*(getattr(limits, name) for name in LIMITS_FIELDS))
 
 
 def _limits_from(body: memoryview) -> Limits:
-    session, depth, width, nodes_ahead, lag, scale = _unpack(_LIMITS, body)
-    return Limits(session, depth, width, nodes_ahead, scale, lag)
+    return Limits(**dict(zip(LIMITS_FIELDS, _unpack(_LIMITS, body), strict=True)))
 
 
 def _close(message: Close) -> bytes:

@@ -20,36 +20,30 @@ FOR_BYTES, FOR_ROOM = 1, 2
 """Words of an end that sleeps until bytes come, and of one that also has some to write; else 0."""
 
 
-class End(enum.IntEnum):
+class RingEnd(enum.IntEnum):
     """End of shared memory; its number is that of the ring that it writes."""
 
     TARGET = 0
     DRAFT = 1
 
     @property
-    def other(self) -> "End":
-        return End(1 - self)
+    def other(self) -> "RingEnd":
+        return RingEnd(1 - self)
 
 
-def _written_word(end: End) -> int:
-    """Return the index of the word with all bytes that an end has written."""
-    return LINE * (1 + 3 * end)
+WRITTEN, READ, ASLEEP = 1, 2, 3
+"""Words of an end: all bytes that it has written, all that it has read, and how it sleeps."""
 
 
-def _read_word(end: End) -> int:
-    """Return the index of the word with all bytes that an end has read."""
-    return LINE * (2 + 3 * end)
-
-
-def _asleep_word(end: End) -> int:
-    """Return the index of the word that says how an end sleeps."""
-    return LINE * (3 + 3 * end)
+def word_of(which: int, end: RingEnd) -> int:
+    """Return the index of a word of an end."""
+    return LINE * (which + 3 * end)
 
 
 class Ring:
     """One end's view of both rings."""
 
-    def __init__(self, descriptor: int, end: End) -> None:
+    def __init__(self, descriptor: int, end: RingEnd) -> None:
         """Map a file that `memory_file.check` let pass; the descriptor may then be closed.
 
         Raises `LinkBroken` where it cannot be mapped.
@@ -80,12 +74,12 @@ class Ring:
         if first < count:
             self._out[: count - first] = data[first:count]
         self._written += count
-        self._publish(_written_word(self._end), self._written, FOR_BYTES)
+        self._publish(word_of(WRITTEN, self._end), self._written, FOR_BYTES)
         return count
 
     def read(self) -> bytearray:
         """Copy all bytes that have come; raise `LinkBroken`."""
-        count = self._coming(shared_words.load(self._words, _written_word(self._end.other)))
+        count = self._coming(shared_words.load(self._words, word_of(WRITTEN, self._end.other)))
         if count == 0:
             return bytearray()
         start = self._read % RING_BYTES
@@ -93,7 +87,7 @@ class Ring:
         if len(data) < count:
             data += self._in[: count - len(data)]
         self._read += count
-        self._publish(_read_word(self._end), self._read, FOR_ROOM)
+        self._publish(word_of(READ, self._end), self._read, FOR_ROOM)
         return data
 
     def fall_asleep(self, has_more: bool) -> bool:
@@ -102,25 +96,25 @@ class Ring:
         Returns False if that is so already. Raises `LinkBroken`.
         """
         sleep = FOR_ROOM if has_more else FOR_BYTES
-        written = _written_word(self._end.other)
-        asleep = _asleep_word(self._end)
+        written = word_of(WRITTEN, self._end.other)
+        asleep = word_of(ASLEEP, self._end)
         if self._coming(shared_words.fall_asleep(self._words, asleep, sleep, written)) > 0:
             return False
         return not has_more or self._room(1) == 0
 
     def awake(self) -> None:
         """Take that back."""
-        shared_words.store(self._words, _asleep_word(self._end), 0)
+        shared_words.store(self._words, word_of(ASLEEP, self._end), 0)
 
     def _publish(self, word: int, value: int, least: int) -> None:
         """Set a word; have the other end woken if it sleeps like this."""
-        if shared_words.publish(self._words, word, value, _asleep_word(self._end.other), least):
+        if shared_words.publish(self._words, word, value, word_of(ASLEEP, self._end.other), least):
             self.must_wake = True
 
     def _room(self, wanted: int) -> int:
         """Return the bytes that have room; looks up the other end's place only if it matters."""
         if self._peer_read + RING_BYTES - self._written < wanted:
-            read = shared_words.load(self._words, _read_word(self._end.other))
+            read = shared_words.load(self._words, word_of(READ, self._end.other))
             if not self._peer_read <= read <= self._written:
                 raise LinkBroken(f"{read} bytes were read, of {self._written}")
             self._peer_read = read

@@ -7,6 +7,7 @@ caller.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Self
 
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.rate_limit import UNREAD_BYTES
@@ -32,6 +33,13 @@ class SendQueue:
         if self._bytes > self.max_bytes:
             self._waiting.clear()
             self.full.set()
+
+    def __aiter__(self) -> Self:
+        """Iterate over it for ever; no generator, for those cannot be closed while they wait."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self.get()
 
     async def get(self) -> bytes:
         """Wait for the oldest message and return it; for one reader."""

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,15 +24,15 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.host.peers import EVERYBODY, Admission
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS
-from outrider.worker.link.distributed import LEFT_SECONDS, Carrier, join
-from outrider.worker.link.meeting import Meeting, Memory
+from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier, join
+from outrider.worker.link.meeting import LinkMemory, MeetingPlace
 from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
 from outrider.worker.link.send_queue import SendQueue
-from outrider.worker.link.wire import Close, FromTarget
+from outrider.worker.link.wire import Close
 from outrider.worker.messages import (
     DirectLinkLost,
     DirectLinkUp,
@@ -54,12 +53,12 @@ Without it gRPC ends the connection at the third look ("too many pings")."""
 
 
 @dataclass(slots=True)
-class Stream:
+class TargetStream:
     """One target's stream."""
 
-    memory: Memory | None = None
+    memory: LinkMemory | None = None
     """What the engine itself reads and writes; nothing is queued here."""
-    carrier: Carrier | None = None
+    carrier: PairCarrier | None = None
     """What carries the payloads beside the stream."""
     queue: SendQueue = field(default_factory=SendQueue)
     error: WorkerError | None = None
@@ -114,7 +113,7 @@ class Stream:
 class SendQueues:
     """Streams of the targets, as the engine's messages reach them."""
 
-    by_link: dict[int, Stream] = field(default_factory=dict)
+    by_link: dict[int, TargetStream] = field(default_factory=dict)
 
     def send(self, messages: Sequence[ToPeer | DirectLinkLost]) -> None:
         """Queue messages of the engine; drop those for a link that has ended."""
@@ -135,9 +134,9 @@ class DrafterService:
     identity: Identity
     to_engine: Callable[[object], None]
     queues: SendQueues
-    meeting: Meeting | None = None
+    meeting: MeetingPlace | None = None
     """Where it takes memory of targets; None: it shares none."""
-    admission: Admission = EVERYBODY
+    admission: AllowedCaller = EVERYBODY
     """Who may open streams."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -152,7 +151,7 @@ class DrafterService:
         """Serve one stream: Hello both ways, then messages both ways."""
         await self.admission.check(context)
         offer = self.meeting.offer() if self.meeting is not None else None
-        stream = Stream()
+        stream = TargetStream()
         try:
             yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
@@ -193,13 +192,13 @@ class DrafterService:
             self._down(link)
             stream.close()
 
-    def _handed_over(self, offer: pb.Meeting | None) -> Memory | None:
+    def _handed_over(self, offer: pb.Meeting | None) -> LinkMemory | None:
         """Return the memory that came on an offer."""
         if self.meeting is None or offer is None:
             return None
         return self.meeting.take(offer)
 
-    def _choose(self, stream: Stream, payload: bytes, memory: Memory | None) -> None:
+    def _choose(self, stream: TargetStream, payload: bytes, memory: LinkMemory | None) -> None:
         """Have a stream carry messages as its target chose.
 
         Memory that was not chosen is closed. Raises as `accept_choice`.
@@ -212,7 +211,7 @@ class DrafterService:
             if memory is not None and stream.memory is None:
                 memory.close()
         if choice.transport == pb.LINK_TRANSPORT_DISTRIBUTED:
-            stream.carrier = Carrier(
+            stream.carrier = PairCarrier(
                 partial(join, choice.rendezvous),
                 pb.DraftMessage,
                 stream.queue.put,
@@ -227,22 +226,15 @@ class DrafterService:
         if memory is not None:
             memory.close()
 
-    def _up(self, up: LinkUp, memory: Memory | None) -> LinkUp | DirectLinkUp:
+    def _up(self, up: LinkUp, memory: LinkMemory | None) -> LinkUp | DirectLinkUp:
         """Return the news of a link; raise `LinkBroken`, with memory closed."""
         if memory is None:
             return up
-        from outrider.worker.link.shared_memory import draft_end  # loads numba
+        from outrider.worker.link import shared_memory  # loads numba
 
-        try:
-            end = draft_end(up.link, memory.descriptor, memory.bell, self.identity)
-        except LinkBroken:
-            memory.bell.close()
-            raise
-        finally:
-            os.close(memory.descriptor)
-        return DirectLinkUp(up, end)
+        return shared_memory.direct_link(up, memory, self.identity, shared_memory.draft_end)
 
-    async def _read(self, link: int, incoming: AsyncIterator[bytes], stream: Stream) -> None:
+    async def _read(self, link: int, incoming: AsyncIterator[bytes], stream: TargetStream) -> None:
         """Hand messages to the engine until the stream ends, then end it here."""
         own = self.identity
         token_bucket = TokenBucket.of_target(time.monotonic(), own.context, own.sessions)
@@ -254,8 +246,11 @@ class DrafterService:
                 messages = payloads.from_target(payload)
                 token_bucket.spend_records(len(messages), time.monotonic())
                 for message in messages:
+                    if message.session == 0 and isinstance(message, Close):
+                        return
                     if message.session == 0:
-                        return stream.end(ended_by(message))
+                        words = "session 0 stands for the stream; it can only be closed"
+                        raise ProtocolViolation(words)
                 if stream.memory is not None:
                     raise ProtocolViolation("the messages of this link do not go over its stream")
                 self.to_engine(FromPeer(link, messages))
@@ -285,10 +280,3 @@ def status(error: WorkerError) -> grpc.StatusCode:
     """Return the status with which a stream ends."""
     broke = isinstance(error, LinkBroken)
     return grpc.StatusCode.DATA_LOSS if broke else grpc.StatusCode.INVALID_ARGUMENT
-
-
-def ended_by(message: FromTarget) -> ProtocolViolation | None:
-    """Return the violation of a message for session 0, the stream itself; None for a Close."""
-    if isinstance(message, Close):
-        return None
-    return ProtocolViolation("session 0 stands for the stream; it can only be closed")

@@ -6,13 +6,15 @@ messages to `records`, and the way there to `meeting`.
 """
 
 import contextlib
+import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.worker.errors import PeerLeft, ProtocolViolation
+from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
+from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.rate_limit import (
     UNREAD_BYTES,
     TokenBucket,
@@ -29,8 +31,8 @@ from outrider.worker.link.records import (
     message_from_target,
     written,
 )
-from outrider.worker.link.ring import End, Ring
-from outrider.worker.messages import FromPeer, Identity
+from outrider.worker.link.ring import Ring, RingEnd
+from outrider.worker.messages import DirectLinkUp, FromPeer, Identity, LinkUp
 
 WAKE = b"!"
 BELL_BYTES = 4096
@@ -38,7 +40,11 @@ BELL_BYTES = 4096
 
 @dataclass(slots=True)
 class SharedMemoryLink:
-    """One end of a link, a `DirectLink`; for the engine's thread alone."""
+    """One end of a link, for the engine's thread alone; a method that raises has ended it.
+
+    Raises `LinkBroken` if its bytes cannot be trusted, `ProtocolViolation` if the peer broke the
+    rules, and `PeerLeft` if it has left; nothing but `close` may be called then.
+    """
 
     link: int
     ring: Ring
@@ -53,7 +59,7 @@ class SharedMemoryLink:
     _looked_at: float = 0.0
 
     def send(self, messages: Sequence[Any]) -> None:
-        """Write messages; keep what has no room, up to `max_unread` bytes."""
+        """Write messages; keep what has no room, up to `max_unread` bytes; never wait."""
         records = written(messages, self.writer, time.monotonic())
         count = 0 if self._unsent else self.ring.write(records)
         if count < len(records):
@@ -121,11 +127,27 @@ class SharedMemoryLink:
                 self.bell.send(WAKE)
 
 
+def direct_link(
+    up: LinkUp,
+    memory: LinkMemory,
+    own: Identity,
+    end_of: Callable[[int, int, socket.socket, Identity], SharedMemoryLink],
+) -> DirectLinkUp:
+    """Return the news of a link; raise `LinkBroken`, with its memory closed."""
+    try:
+        return DirectLinkUp(up, end_of(up.link, memory.descriptor, memory.bell, own))
+    except LinkBroken:
+        memory.bell.close()
+        raise
+    finally:
+        os.close(memory.descriptor)
+
+
 def target_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -> SharedMemoryLink:
     """Return a target's end of a link, by its own limits."""
     return SharedMemoryLink(
         link,
-        Ring(descriptor, End.TARGET),
+        Ring(descriptor, RingEnd.TARGET),
         bell,
         RecordWriter(body_for_draft),
         RecordReader(message_from_draft, max_bytes_of_draft(own.sessions)),
@@ -138,7 +160,7 @@ def draft_end(link: int, descriptor: int, bell: socket.socket, own: Identity) ->
     """Return a draft's end of a link, by its own limits."""
     return SharedMemoryLink(
         link,
-        Ring(descriptor, End.DRAFT),
+        Ring(descriptor, RingEnd.DRAFT),
         bell,
         RecordWriter(body_for_target),
         RecordReader(message_from_target, max_bytes_of_target(own.context)),

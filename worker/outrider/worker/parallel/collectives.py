@@ -24,7 +24,7 @@ from outrider.worker.host.rendezvous import gloo
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.placement import LEADER
-from outrider.worker.parallel.shared_memory import SharedMemory
+from outrider.worker.parallel.shared_memory import RankMemory
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -43,7 +43,7 @@ class ProcessGroup:
     """This process among the ranks of a model."""
 
     def __init__(
-        self, store: Any, rank: int, size: int, host: str, memory: SharedMemory | None = None
+        self, store: Any, rank: int, size: int, host: str, memory: RankMemory | None = None
     ) -> None:
         """Meet the others in `store`, one of torch's; raises `GroupLost` if they do not come.
 
@@ -52,14 +52,10 @@ class ProcessGroup:
         """
         self.rank = rank
         self.size = size
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=host)]
-        options._timeout = FOR_EVER
-        options._threads = 1
         self._memory = memory
         self._parts = np.empty(0, np.float32)
         try:
-            self._gloo = gloo(store, rank, size, options)
+            self._gloo = gloo_group(store, rank, size, host)
         except RuntimeError as error:
             raise GroupLost(f"rank {rank} of {size} met no other: {error}") from error
 
@@ -126,6 +122,15 @@ class ProcessGroup:
         if len(self._parts) < size:
             self._parts = aligned((size,), np.float32)
         return self._parts[:size].reshape(shape)
+
+
+def gloo_group(store: Any, rank: int, size: int, host: str) -> Any:
+    """Return torch's gloo group; raises `RuntimeError` if the others do not come."""
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=host)]
+    options._timeout = FOR_EVER
+    options._threads = 1
+    return gloo(store, rank, size, options)
 
 
 def join_store(host: str, port: int, size: int) -> Any:

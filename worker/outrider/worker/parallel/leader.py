@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.draft_scores import ScoredPart
 from outrider.worker.errors import GroupLost
-from outrider.worker.kv.kv_cache import HostKVCache, KVCache
+from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
@@ -36,7 +35,7 @@ Int32 = NDArray[np.int32]
 T = TypeVar("T")
 
 
-class Share(Protocol):
+class RankPart(Protocol):
     """This rank's part of a model."""
 
     @property
@@ -49,13 +48,13 @@ class Share(Protocol):
 NO_TOKENS = np.empty(0, np.int32)
 
 
-class Leader:
+class RankLeader:
     """Sends each step to the other ranks, and runs this rank's share of it."""
 
     def __init__(
         self,
         config: ModelConfig,
-        own: Share,
+        own: RankPart,
         group: "ProcessGroup",
         watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
@@ -63,16 +62,13 @@ class Leader:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
         self.config = config
         self.watchdog = watchdog
+        self.row_capacity = own.row_capacity
+        """Most rows of a pass."""
         self._share = own
         self._group = group
         self._ended = ended
         self._moves: list[Move] = []
         own.kv_cache.moved = lambda *slots: self._moves.append(slots)
-
-    @property
-    def row_capacity(self) -> int:
-        """Most rows of a pass."""
-        return self._share.row_capacity
 
     def lead(
         self, rows: Rows, wanted: Wanted, work: Callable[[], T], hidden: Floats | None = None
@@ -102,7 +98,7 @@ class Leader:
         self._ended()
 
 
-class LeadingModel(Leader):
+class LeadingModel(RankLeader):
     """A whole model, of which this process computes the first share."""
 
     def __init__(
@@ -116,18 +112,9 @@ class LeadingModel(Leader):
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
         super().__init__(config, own, group, watchdog, ended)
         self._own = own
+        self.path, self.kv_cache = own.path, own.kv_cache
         self._logits = np.empty((0, config.outputs), np.float32)
         self._child_scores = ChildScores(config.output_ids, group.rank, own.config.outputs)
-
-    @property
-    def path(self) -> NumericPath:
-        """Numeric path of the weights."""
-        return self._own.path
-
-    @property
-    def kv_cache(self) -> HostKVCache:
-        """KV cache of this rank's heads; its blocks are those of all ranks."""
-        return self._own.kv_cache
 
     def forward(self, rows: Rows) -> Floats:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
@@ -150,12 +137,12 @@ class LeadingModel(Leader):
             self.forward_layers(rows, hidden)
             return NO_TOKENS
 
-        def together(own: Floats) -> Int32:
-            tokens = sample(self._group, own, self._own.config.outputs, rows, spec)
-            assert tokens is not None  # this is the leader
-            return tokens
+        def together(own: Floats) -> Int32 | None:
+            return sample(self._group, own, self._own.config.outputs, rows, spec)
 
-        return self._run(rows, spec, together, hidden)
+        tokens = self._run(rows, spec, together, hidden)
+        assert tokens is not None  # this is the leader
+        return tokens
 
     def score(self, rows: Rows, spec: ChildSpec) -> list[ScoredPart]:
         """Score the children of each row with output, on each rank those among its own ids.
@@ -167,12 +154,11 @@ class LeadingModel(Leader):
             self.forward(rows)
             return NOTHING_SCORED
 
-        def together(own: Floats) -> list[ScoredPart]:
-            parts = self._child_scores.score(self._group, own, rows, spec)
-            assert parts is not None  # this is the leader
-            return parts
-
-        return self._run(rows, spec, together)
+        parts = self._run(
+            rows, spec, lambda own: self._child_scores.score(self._group, own, rows, spec)
+        )
+        assert parts is not None  # this is the leader
+        return parts
 
     def _run(
         self,

@@ -4,7 +4,7 @@ A pass whose rows all ask for an unfiltered distribution, without penalties or b
 logits; any other gathers all of them, and goes on as without ranks. The tokens are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,11 @@ class ParallelTargetRunner(TargetRunner):
         """Return for each part the token sampled after each row with output."""
         if not all(map(samples_on_ranks, (p for p in step.parts if len(p.rows.outputs)))):
             return super().run(step)
-        tokens = self._leading.sample(step.rows, sample_spec(step, self._vocabulary))
         outputs = [len(part.rows.outputs) for part in step.parts]
+        each = (
+            part.sampling for part, n in zip(step.parts, outputs, strict=True) for _ in range(n)
+        )
+        tokens = self._leading.sample(step.rows, sample_spec(each, self._vocabulary))
         return [
             SampledTokens(tokens[begin:end], NO_LOGITS)
             for _, begin, end in spans(step.parts, outputs)
@@ -68,9 +71,7 @@ class ParallelStageSampler:
 
     def sample(self, rows: Rows, hidden: Floats | None, each: Sequence[SamplingParams]) -> Int32:
         """Run the layers, then sample the token after each row with output."""
-        fields = [(one.seed, one.temperature, one.choice) for one in each]
-        spec = SampleSpec(self._vocabulary, np.array(fields, SAMPLE_FIELDS))
-        return self._model.sample(rows, spec, hidden)
+        return self._model.sample(rows, sample_spec(each, self._vocabulary), hidden)
 
 
 class ParallelDraftRunner(DraftRunner):
@@ -117,14 +118,10 @@ def scores_on_ranks(query: ChildQuery) -> bool:
     return rules.sampling.unfiltered and rules.adjuster is None and rules.branch > 0
 
 
-def sample_spec(step: SampleBatch, vocabulary: int) -> SampleSpec:
-    """Describe the sampling of all rows with outputs, in the order of the parts."""
-    each = [
-        (part.sampling.seed, part.sampling.temperature, part.sampling.choice)
-        for part in step.parts
-        for _ in range(len(part.rows.outputs))
-    ]
-    return SampleSpec(vocabulary, np.array(each, SAMPLE_FIELDS))
+def sample_spec(each: Iterable[SamplingParams], vocabulary: int) -> SampleSpec:
+    """Describe the sampling of all rows with outputs, in their order."""
+    fields = [(one.seed, one.temperature, one.choice) for one in each]
+    return SampleSpec(vocabulary, np.array(fields, SAMPLE_FIELDS))
 
 
 def child_spec(queries: list[ChildQuery], vocabulary: int) -> ChildSpec:

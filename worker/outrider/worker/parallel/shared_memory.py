@@ -17,7 +17,7 @@ MARK = 16 * 8
 """Bytes of one rank's mark: two cache lines of its own."""
 
 
-class SharedMemory:
+class RankMemory:
     """One rank's view of the memory of all."""
 
     def __init__(self, buffer: mmap.mmap | bytearray, rank: int, ranks: int) -> None:

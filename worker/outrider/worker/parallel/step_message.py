@@ -24,6 +24,8 @@ HEADER = 12
 blocks a sequence, moves, numbers of a hidden state, the kind of result (`LOGITS` and on), of which
 vocabulary, and two numbers more of that: children and masks of `CHILDREN`; variant and logits of
 `DEVICE_SAMPLES`."""
+ROW_FIELDS = ("tokens", "positions", "slots", "sequence", "prefix", "depth")
+"""Fields of `Rows` with a number a row."""
 STOP = 0
 """Rows of the step that ends a follower's loop."""
 LOGITS, SAMPLES, CHILDREN, DEVICE_SAMPLES = range(4)
@@ -91,7 +93,7 @@ class ChildSpec:
 DEVICE_SAMPLE_FIELDS = np.dtype(
     [
         *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
-        *(("log_min_p", np.float32), ("seed", np.int64), ("choice", np.int32)),
+        *(("log_min_p", np.float32), ("seed", np.uint64), ("choice", np.uint32)),
         ("sampled_at", np.int32),
     ]
 )
@@ -136,10 +138,8 @@ def encode(step: StepMessage) -> Int32:
     rows = step.rows
     if rows is not None:
         header[1:6] = rows.count, len(rows.outputs), rows.ancestors.shape[1], *rows.tables.shape
-        payload += [
-            *(rows.tokens, rows.positions, rows.slots, rows.sequence, rows.prefix, rows.depth),
-            *(rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)),
-        ]
+        payload += [getattr(rows, name) for name in ROW_FIELDS]
+        payload += [rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)]
     if step.hidden is not None:
         header[7] = step.hidden.shape[1]
         payload.append(np.ascontiguousarray(step.hidden).reshape(-1).view(np.int32))
@@ -172,14 +172,8 @@ def decode(numbers: Int32) -> StepMessage:
     moves = [(take(length), take(length)) for length in lengths]
     if count == STOP:
         return StepMessage(moves, None)
-    tokens, positions, slots, sequence, prefix, depth = (take(count) for _ in range(6))
     rows = Rows(
-        tokens=tokens,
-        positions=positions,
-        slots=slots,
-        sequence=sequence,
-        prefix=prefix,
-        depth=depth,
+        **{name: take(count) for name in ROW_FIELDS},
         outputs=take(outputs),
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),

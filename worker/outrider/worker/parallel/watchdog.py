@@ -6,7 +6,6 @@ Leaves what happens then to the caller, ranks whose process has ended to `proces
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from outrider.worker.engine.heartbeat import MAX_SLOWDOWN
 
@@ -35,12 +34,7 @@ class Watchdog:
     def __enter__(self) -> None:
         self._began = time.monotonic()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._began = None
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from outrider.worker.pipeline.records import End, Move, Record, Results
 from outrider.worker.pipeline.segment_builder import (
     PromptShares,
     SegmentBuilder,
-    Share,
+    SegmentShare,
     choose,
     first_come,
 )
@@ -31,7 +31,7 @@ from outrider.worker.pipeline.segment_log import SegmentLog
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
 from outrider.worker.pipeline.sent_row import SentRow
-from outrider.worker.pipeline.sequence import SUSPECTED, PipelinedSequence, Placement
+from outrider.worker.pipeline.sequence import SUSPECTED, KVPlacement, PipelinedSequence
 from outrider.worker.pipeline.tree_slots import TreeSlots
 from outrider.worker.pipeline.walk import Rerooted, commit, walk
 from outrider.worker.speculation.acceptance import Calibration
@@ -186,7 +186,7 @@ class Leader:
         drop_killed(record, self.outgoing)
         self.outgoing.append(record)
 
-    def _send_segment(self, shares: list[Share]) -> None:
+    def _send_segment(self, shares: list[SegmentShare]) -> None:
         builder = SegmentBuilder(next(self._segment_numbers), self._row_numbers.__next__)
         for share in shares:
             builder.add(share)
@@ -286,7 +286,7 @@ class Leader:
         self._send(sequence.begin())
         return True
 
-    def _place(self, sequence: PipelinedSequence) -> Placement | None:
+    def _place(self, sequence: PipelinedSequence) -> KVPlacement | None:
         """Take the blocks of a sequence; None, and nothing taken, where there are too few."""
         tree = self.pool.admit(NO_PROMPT, BLOCK * self.limits.tree_blocks)
         if tree is None:
@@ -296,7 +296,7 @@ class Leader:
             self.pool.free(tree)
             return None
         number, cached = next(self._sequence_numbers), table.cached
-        return Placement(number, table, TreeSlots(tree), sent=cached, computed=cached)
+        return KVPlacement(number, table, TreeSlots(tree), sent=cached, computed=cached)
 
     def _make_room(self, sequence: PipelinedSequence) -> None:
         """Get blocks for the root and, if some are free, for all nodes; preempt for the root."""

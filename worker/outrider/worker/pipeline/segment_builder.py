@@ -21,7 +21,7 @@ from outrider.worker.tree.walk import ROOT
 ROOT_REACH = 1.0
 
 
-class Candidate(NamedTuple):
+class RowCandidate(NamedTuple):
     """A root or node that could have a row; they sort best first, parents before children."""
 
     unlikeliness: float
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Share:
+class SegmentShare:
     """Rows of one sequence in a segment."""
 
     sequence: PipelinedSequence
@@ -80,14 +80,14 @@ def choose(
     sequences: Sequence[PipelinedSequence],
     plan: SegmentPlan,
     share_prompts: PromptShares = first_come,
-) -> list[Share]:
+) -> list[SegmentShare]:
     """Choose the rows of the next segment; `sequences` by seniority.
 
     Roots and nodes of drafts, as many as the plan of trees says; nodes of the text where they pay
     by themselves, but no more than all that a segment may have. None leaves before its parent.
     """
     counts = share_prompts(sequences, plan.prompt_rows)
-    shares = [Share(s, rows) for s, rows in zip(sequences, counts, strict=True)]
+    shares = [SegmentShare(s, rows) for s, rows in zip(sequences, counts, strict=True)]
     found = (candidates(share, at) for at, share in enumerate(shares) if share.decodes)
     most, trees, of_text = max(plan.rows, plan.most_rows), 0, 0
     for best in heapq.merge(*found):
@@ -106,7 +106,7 @@ def choose(
     return [share for share in shares if share.count]
 
 
-def candidates(share: Share, at: int) -> Iterator[Candidate]:
+def candidates(share: SegmentShare, at: int) -> Iterator[RowCandidate]:
     """Yield what has not left of a sequence that decodes, best first.
 
     No more nodes than there are tree slots; none whose place among the committed positions has no
@@ -116,7 +116,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     sequence = share.sequence
     placed, mirror = sequence.kv, sequence.mirror
     if placed.root is None:
-        yield Candidate(-ROOT_REACH, 0, sequence.served, at, ROOT, ROOT)
+        yield RowCandidate(-ROOT_REACH, 0, sequence.served, at, ROOT, ROOT)
     sampled_at_once = not sequence.submit.grammar or placed.decodes
     if len(mirror) == 0 or not sequence.sources or not sampled_at_once:
         return
@@ -127,7 +127,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     )
     unsent = [i for i, node in enumerate(order.tolist()) if placed.row_of(node) is None]
     for i in unsent[: placed.slots.free]:
-        yield Candidate(-float(reach[i]), int(depth[i]), sequence.served, at, i, int(order[i]))
+        yield RowCandidate(-float(reach[i]), int(depth[i]), sequence.served, at, i, int(order[i]))
 
 
 def source_of(sequence: PipelinedSequence, node: int) -> int:
@@ -147,7 +147,7 @@ class SegmentBuilder:
         self._masks: list[int] = []
         self.sampled: list[tuple[PipelinedSequence, SentRow]] = []
 
-    def add(self, share: Share) -> None:
+    def add(self, share: SegmentShare) -> None:
         """Add the rows of a sequence; they have left from now on."""
         sequence, placed = share.sequence, share.sequence.kv
         for _ in range(share.prompt_rows):

@@ -8,13 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from outrider.worker.messages import (
-    MAX_TIMELINE_SPANS,
-    SegmentTotals,
-    StageTotals,
-    StageVisit,
-    TimelineSpan,
-)
+from outrider.contract.state import SegmentTotals, StageTotals, TimelineSpan
+from outrider.worker.messages import MAX_TIMELINE_SPANS, StageVisit
 from outrider.worker.pipeline.records import NO_VISITS, Results, Segment, Visits
 from outrider.worker.pipeline.sent_row import SentRow
 from outrider.worker.pipeline.stage_clocks import StageClocks

@@ -24,7 +24,7 @@ SUSPECTED = 2
 
 
 @dataclass(slots=True, eq=False)
-class Placement:
+class KVPlacement:
     """KV of a sequence, under one number of it on the stages."""
 
     number: int
@@ -80,7 +80,7 @@ class PipelinedSequence:
     """Number of the segment in which its last root left; -1: none has."""
     losses: int = 0
     """Groups of stages that were lost while it ran, since its last commit."""
-    placed: Placement | None = None
+    placed: KVPlacement | None = None
     """None while it waits."""
 
     @classmethod
@@ -114,7 +114,7 @@ class PipelinedSequence:
         return self.losses >= SUSPECTED
 
     @property
-    def kv(self) -> Placement:
+    def kv(self) -> KVPlacement:
         """Placement of a sequence that runs."""
         assert self.placed is not None
         return self.placed

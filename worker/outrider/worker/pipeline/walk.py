@@ -10,7 +10,7 @@ import numpy as np
 from outrider.worker.messages import Finish
 from outrider.worker.pipeline.records import FORM_BROKEN
 from outrider.worker.pipeline.sent_row import Sampled, SentRow
-from outrider.worker.pipeline.sequence import PipelinedSequence, Placement
+from outrider.worker.pipeline.sequence import KVPlacement, PipelinedSequence
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
 
 
@@ -90,7 +90,7 @@ def _root_has_left(done: Walk, rerooted: Rerooted) -> bool:
     return done.fall_in and len(rerooted.promoted) == len(done.path)
 
 
-def reroot(placed: Placement, path: list[int], renumbered: list[int]) -> Rerooted:
+def reroot(placed: KVPlacement, path: list[int], renumbered: list[int]) -> Rerooted:
     """Give the survivors' rows their new nodes; return the others.
 
     `renumbered` [nodes] as of `tree.walk.survivors`.

@@ -9,14 +9,13 @@ import logging
 import os
 import secrets
 import socket
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_reflection.v1alpha import reflection
+from llguidance import LLTokenizer
 
 from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
@@ -25,29 +24,27 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
-from outrider.worker.api.http import page
-from outrider.worker.api.http.app import draft_application, target_application
-from outrider.worker.api.http.middleware import StatusCounter
+from outrider.worker.api.http.app import draft_application, page_routes, target_application
 from outrider.worker.api.http.server import HttpServer
-from outrider.worker.api.inference import Inference, RequestLimits
+from outrider.worker.api.inference import Inference
 from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
-from outrider.worker.host.peers import Admission, beyond_loopback
+from outrider.worker.host.peers import AllowedCaller, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
 from outrider.worker.link import distributed, memory_file
 from outrider.worker.link import service as drafter_service
-from outrider.worker.link.meeting import Meeting
+from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
-from outrider.worker.server import control_service, readiness
-from outrider.worker.server.control import About, Control
+from outrider.worker.server import control_service
+from outrider.worker.server.control import Control
 from outrider.worker.server.control_service import ControlService, control_admission
 from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.measured_cut import with_cut
@@ -119,17 +116,22 @@ async def build_worker(
         link_dir=settings.link_dir,
         peers=settings.peers,
     )
+    starts_with_drafts = bool(settings.policy.drafts) and settings.role is Role.TARGET
+    awaits_link = starts_with_drafts and settings.link_seconds > 0  # and is to be ready with one
     control = Control(
-        about=About(settings.role, settings.name, settings.threads, identity),
+        role=settings.role,
+        model=settings.name,
+        threads=settings.threads,
+        identity=identity,
         engine=engine,
-        availability=Availability(awaits_link(settings), settings.lame_duck_seconds),
+        availability=Availability(awaits_link, settings.lame_duck_seconds),
         policy=settings.policy,
         on_drain=stop.request,
         undecided=settings.await_arrangement,
     )
     exposition.show(control.state)
     inference: Inference | None = None
-    meeting: Meeting | None = None
+    meeting: MeetingPlace | None = None
     if settings.role is Role.TARGET:
         inference = build_inference(settings, models, facts, control, traces, ports.keys)
         control.text = inference.text
@@ -137,7 +139,9 @@ async def build_worker(
         InferenceService(inference).register(ports.grpc)
     else:
         meeting = open_meeting(settings)
-        drafter = DrafterService(identity, engine.send, queues, meeting, link_admission(settings))
+        peers = beyond_loopback(settings.peers, settings.listen)
+        admission = AllowedCaller(None if peers is None else peers.target)
+        drafter = DrafterService(identity, engine.send, queues, meeting, admission)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
     register_common(ports, settings, control, health)
@@ -216,7 +220,7 @@ def _require_memory(folder: str | None) -> None:
         raise LinkBroken(f"settings.link_dir, {folder}, is no folder to write to")
 
 
-def open_meeting(settings: WorkerSettings) -> Meeting | None:
+def open_meeting(settings: WorkerSettings) -> MeetingPlace | None:
     """Open the place at which targets hand memory to a draft; None: gRPC carries all links.
 
     Raises `SettingsError` if the settings name shared memory and targets cannot be met.
@@ -224,7 +228,7 @@ def open_meeting(settings: WorkerSettings) -> Meeting | None:
     if settings.link_dir is None or settings.link in DISTANT:
         return None
     try:
-        return Meeting.open(Path(settings.link_dir))
+        return MeetingPlace.open(Path(settings.link_dir))
     except LinkBroken as error:
         if settings.link is LinkTransport.SHARED_MEMORY:
             raise SettingsError(
@@ -232,12 +236,6 @@ def open_meeting(settings: WorkerSettings) -> Meeting | None:
             ) from None
         logger.warning("links go over gRPC: %s", error)
         return None
-
-
-def awaits_link(settings: WorkerSettings) -> bool:
-    """True for a target that starts with drafts and is to be ready with them."""
-    named = bool(settings.policy.drafts) and settings.role is Role.TARGET
-    return named and settings.link_seconds > 0
 
 
 def build_inference(
@@ -249,32 +247,29 @@ def build_inference(
     keys: ApiKeys | None,
 ) -> Inference:
     """Return the requests of a target."""
+
+    def build() -> LLTokenizer:
+        return tokenizer_of(models.own, facts.vocabulary, facts.end_ids)
+
+    text = Text.load(models.own.tokenizer)
     served = ServedModel(
         name=settings.name,
         revision=models.own.revision,
-        context=facts.context,
-        vocabulary=facts.vocabulary,
+        context_length=facts.context,
+        vocabulary_size=facts.vocabulary,
+        has_chat_template=text.has_chat_template,
         end_ids=facts.end_ids,
     )
     return Inference(
         model=served,
-        text=Text.load(models.own.tokenizer),
+        text=text,
         engine=control.engine,
-        limits=RequestLimits(
-            settings.max_waiting, settings.queue_seconds, settings.request_seconds
-        ),
-        formats=response_formats(models, facts),
+        settings=settings,
+        formats=ResponseFormats(build if facts.end_ids else None),
         availability=control.availability,
         trace=traces.begin if traces else None,
         keys=keys,
     )
-
-
-def response_formats(models: Models, facts: ModelFacts) -> ResponseFormats:
-    """Return the compiler of a target's response formats."""
-    if not facts.end_ids:
-        return ResponseFormats(None)
-    return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
 def register_common(
@@ -287,15 +282,7 @@ def register_common(
     ControlService(control, control_admission(settings)).register(server)
     services[server] = (*services.get(server, ()), control_service.SERVICE)
     for server, names in services.items():
-        health.register(server)
-        listed = (*names, readiness.SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(listed, server)
-
-
-def link_admission(settings: WorkerSettings) -> Admission:
-    """Return who may open links to a draft."""
-    peers = beyond_loopback(settings.peers, settings.listen)
-    return Admission(None if peers is None else peers.target)
+        health.register_listed(server, *names)
 
 
 def build_http(
@@ -311,11 +298,9 @@ def build_http(
     if inference is None:
         app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
-        open_routes = (*more, *page.routes(os.environ))
+        open_routes = (*more, *page_routes(os.environ))
         app = target_application(inference, ports.keys, open_routes, own_names(settings))
-    statuses: Counter[str] = Counter()
-    exposition.count(metrics.HTTP_REQUESTS, statuses)
-    return HttpServer(StatusCounter(app, statuses), ports.http, settings)
+    return HttpServer(exposition.counting(app), ports.http, settings)
 
 
 def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:

@@ -4,18 +4,26 @@ Leaves messages to `control_service`; the engine gets a copy of each newer polic
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 
-from outrider.contract.counters import Counters
 from outrider.contract.settings import (
     MAX_GRACE_SECONDS,
     MAX_VERSION_STEP,
     PolicySettings,
     Role,
     WorkerSettings,
+)
+from outrider.contract.state import (
+    EngineState,
+    EngineWork,
+    Link,
+    SegmentTotals,
+    StageGroup,
+    StageTotals,
+    StageView,
+    State,
 )
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.text import Text
@@ -26,12 +34,10 @@ from outrider.worker.messages import (
     Arrange,
     EngineReport,
     Identity,
-    LinkStatus,
     Ready,
     SetDrafts,
     SetPolicy,
     StageGroupState,
-    StageStatus,
     Timeline,
 )
 
@@ -55,55 +61,14 @@ def is_newer(policy: PolicySettings, known: PolicySettings) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerState:
-    """State of a worker, as `GetState` and `/metrics` show it."""
-
-    role: Role
-    model: str
-    revision: str = ""
-    incarnation: int = 0
-    threads: int = 0
-    ready: bool = False
-    draining: bool = False
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """The policy in force."""
-    links: tuple[LinkStatus, ...] = ()
-    """Targets only: one for each draft of the policy."""
-    report: EngineReport = field(default_factory=EngineReport)
-    engine: Ready | None = None
-    """None until the model is loaded."""
-    stage: StageStatus | None = None
-    """Stages of a pipelined target only: None until its layers are loaded."""
-    stages: StageGroupState | None = None
-    """Pipelined targets only."""
-
-    @property
-    def counters(self) -> Counters:
-        return self.report.counters
-
-    @property
-    def dtype(self) -> str:
-        """Numeric path of the weights; empty until the model is loaded."""
-        loaded = self.engine or self.stage
-        return loaded.dtype if loaded else ""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Facts that never change in one life of a worker."""
+@dataclass(slots=True)
+class Control:
+    """One worker's policy and state."""
 
     role: Role
     model: str
     threads: int
     identity: Identity
-
-
-@dataclass(slots=True)
-class Control:
-    """One worker's policy and state."""
-
-    about: About
     engine: EngineHandle
     availability: Availability
     policy: PolicySettings
@@ -117,7 +82,7 @@ class Control:
     def arrange(self, settings: WorkerSettings) -> None:
         """Tell an engine that does not know it yet how to run."""
         self.undecided = False
-        self.about = dataclasses.replace(self.about, threads=settings.threads)
+        self.threads = settings.threads
         self.policy = settings.policy
         keep_process_to(settings.other_processors)
         self.engine.send(Arrange(settings))
@@ -135,8 +100,8 @@ class Control:
 
     def send_drafts(self) -> None:
         """Tell a target's engine which drafts to keep links to."""
-        if self.about.role is Role.TARGET:
-            self.engine.send(SetDrafts(self.about.identity, self.policy.drafts))
+        if self.role is Role.TARGET:
+            self.engine.send(SetDrafts(self.identity, self.policy.drafts))
 
     def drain(self, grace: float) -> int:
         """Begin to stop, soon; return the count of running requests."""
@@ -153,27 +118,29 @@ class Control:
         return self._engine_ready() is not None and up
 
     @property
-    def links(self) -> tuple[LinkStatus, ...]:
+    def links(self) -> tuple[Link, ...]:
         """One for each draft of the policy in force, as the engine last reported it."""
         known = {link.address: link for link in self.engine.links}
-        return tuple(known.get(address, LinkStatus(address)) for address in self.policy.drafts)
+        return tuple(known.get(address, Link(address)) for address in self.policy.drafts)
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """Return the state now."""
-        about = self.about
-        return WorkerState(
-            role=about.role,
-            model=about.model,
-            revision=about.identity.revision,
-            incarnation=about.identity.incarnation,
-            threads=about.threads,
+        report, engine, group = self.engine.report, self._engine_ready(), self.engine.stages
+        return State(
+            role=self.role,
+            model=self.model,
+            revision=self.identity.revision,
+            incarnation=self.identity.incarnation,
             ready=self.ready,
             draining=self.availability.draining,
             policy=self.policy,
             links=self.links,
-            report=self.engine.report,
-            engine=self._engine_ready(),
-            stages=self.engine.stages,
+            dtype=engine.dtype if engine else "",
+            threads=self.threads,
+            step_seconds=engine.step_seconds if engine else {},
+            engine=_engine(engine, self.threads) if engine else None,
+            stages=_stages(group, report) if group else None,
+            **{field.name: getattr(report, field.name) for field in fields(EngineWork)},
         )
 
     async def timeline(self) -> Timeline:
@@ -183,3 +150,31 @@ class Control:
     def _engine_ready(self) -> Ready | None:
         future = self.engine.ready
         return future.result() if future.done() and not future.exception() else None
+
+
+def _engine(engine: Ready, threads: int) -> EngineState:
+    return EngineState(
+        max_context=engine.context,
+        dtype=engine.dtype,
+        threads=threads,
+        max_running=engine.sessions,
+        kv_bytes=engine.kv_bytes,
+        prefix_cache=engine.prefix_cache,
+        path_seconds=engine.path_seconds,
+    )
+
+
+def _stages(group: StageGroupState, report: EngineReport) -> StageGroup:
+    """Return what is known of a target's stages; those that did nothing yet have empty totals."""
+    totals = report.stages or (StageTotals(),) * len(group.stages)
+    return StageGroup(
+        up=group.up,
+        detail=group.detail,
+        losses=group.losses,
+        link=group.link,
+        each=tuple(
+            StageView(**asdict(layers), **asdict(total))
+            for layers, total in zip(group.stages, totals, strict=True)
+        ),
+        **asdict(report.segments or SegmentTotals()),
+    )

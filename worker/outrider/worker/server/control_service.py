@@ -1,49 +1,34 @@
 """The `Control` service of both roles over gRPC, and its messages of policy and state.
 
-Leaves the policy in force and the drain to `control`.
+Leaves the policy in force and the drain to `control`, and statuses of the errors that its methods
+raise to the server.
 """
 
-import dataclasses
+import json
 import time
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 import grpc
 
-from outrider.contract.addresses import address_problem
 from outrider.contract.settings import (
     MAX_THREADS,
-    POLICY_RANGES,
     PolicySettings,
     Role,
-    SettingsError,
     WorkerSettings,
 )
-from outrider.contract.sources import SOURCES, SourceKind, source_problem
+from outrider.contract.sources import SourceKind
+from outrider.contract.state import State
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
-from outrider.worker.errors import InvalidField, PolicySuperseded, Stopping, status
-from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
-from outrider.worker.messages import (
-    EngineReport,
-    LinkState,
-    LinkStatus,
-    Measure,
-    Ready,
-    SegmentTotals,
-    StageGroupState,
-    StageTotals,
-    Timeline,
-)
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller, add_port, beyond_loopback
+from outrider.worker.messages import Measure, Timeline
 from outrider.worker.sampling.params import require
-from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.call_errors import CallErrors
+from outrider.worker.server.control import Control
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
-LINK_STATES = {
-    LinkState.CONNECTING: pb.LINK_STATE_CONNECTING,
-    LinkState.UP: pb.LINK_STATE_UP,
-    LinkState.REFUSED: pb.LINK_STATE_REFUSED,
-}
 MOST_ROWS = 32
 """Rows of a pass that is timed: those of a model with the shortest context."""
 Context = Any
@@ -53,7 +38,7 @@ class Controlled(Protocol):
     """What is controlled: a worker, or one stage of a pipelined target."""
 
     def set_policy(self, policy: PolicySettings) -> None: ...
-    def state(self) -> WorkerState: ...
+    def state(self) -> State: ...
     def drain(self, grace: float) -> int: ...
     async def timeline(self) -> Timeline: ...
 
@@ -61,7 +46,7 @@ class Controlled(Protocol):
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Controlled, admission: Admission = EVERYBODY) -> None:
+    def __init__(self, control: Controlled, admission: AllowedCaller = EVERYBODY) -> None:
         self._control = control
         self._admission = admission
 
@@ -72,11 +57,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
         """Take a newer policy, or once more the one in force; refuse any other."""
         await self._admission.check(context)
-        try:
-            self._control.set_policy(parse_policy(request.policy))
-        except (InvalidField, PolicySuperseded) as error:
-            await context.abort(status(error), str(error))
-            raise
+        self._control.set_policy(parse_policy(request.policy))
         return state_message(self._control.state())
 
     async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
@@ -97,20 +78,13 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Measure(self, request: pb.MeasureRequest, context: Context) -> pb.MeasureResponse:
         """Measure on an engine that is not told yet how to run."""
         control = await self._undecided(context)
-        try:
-            measured = await control.engine.measured(parse_measure(request, control.text))
-        except (InvalidField, Stopping) as error:
-            await context.abort(status(error), str(error))
-            raise
-        return pb.MeasureResponse(**dataclasses.asdict(measured))
+        measured = await control.engine.measured(parse_measure(request, control.text))
+        return pb.MeasureResponse(**asdict(measured))
 
     async def Arrange(self, request: pb.ArrangeRequest, context: Context) -> pb.ArrangeResponse:
         """Tell an engine how to run that does not know it yet."""
         control = await self._undecided(context)
-        try:
-            control.arrange(WorkerSettings.from_json(request.settings))
-        except SettingsError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        control.arrange(WorkerSettings.from_json(request.settings))
         return pb.ArrangeResponse()
 
     async def _undecided(self, context: Context) -> Control:
@@ -123,33 +97,26 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return self._control
 
 
-def control_admission(settings: WorkerSettings) -> Admission:
+def control_server(settings: WorkerSettings, address: str) -> grpc.aio.Server:
+    """Return the server of Control with its port; raises `RuntimeError` and `SettingsError`."""
+    server = grpc.aio.server(interceptors=(CallErrors(),), options=(("grpc.so_reuseport", 0),))
+    add_port(server, address, beyond_loopback(settings.peers, address))
+    return server
+
+
+def control_admission(settings: WorkerSettings) -> AllowedCaller:
     """Return who may call Control."""
     peers = beyond_loopback(settings.peers, settings.control_listen or settings.listen)
-    return Admission(None if peers is None else peers.operator)
+    return AllowedCaller(None if peers is None else peers.operator)
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
-    """Convert a policy; raise `InvalidField`."""
-    values: dict[str, Any] = {
-        field.name: getattr(policy, field.name) for field in dataclasses.fields(PolicySettings)
-    }
-    kinds = {kind.value: kind for kind in SOURCES}
-    for name in policy.sources:
-        require(name in kinds, "policy.sources", name, f"it must be one of {', '.join(SOURCES)}")
-    values |= {
-        "drafts": tuple(policy.drafts),
-        "sources": tuple(kinds[name] for name in policy.sources) or (SourceKind.DRAFT,),
-    }
-    parsed = PolicySettings(**values)
-    for name, (least, most) in POLICY_RANGES.items():
-        value = getattr(parsed, name)
-        require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
-    if problem := source_problem(parsed.sources):
-        raise InvalidField("policy.sources", list(policy.sources), problem)
-    if wrong := address_problem(parsed.drafts):
-        raise InvalidField("policy.drafts", f"{len(parsed.drafts)} addresses", wrong)
-    return parsed
+    """Convert a policy; raise `SettingsError`."""
+    values = {field.name: getattr(policy, field.name) for field in fields(PolicySettings)}
+    sources = list(policy.sources) or [SourceKind.DRAFT]
+    return PolicySettings.from_json(
+        json.dumps(values | {"drafts": list(policy.drafts), "sources": sources})
+    )
 
 
 def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
@@ -172,34 +139,12 @@ def parse_measure(request: pb.MeasureRequest, text: Text | None) -> Measure:
     )
 
 
-def state_message(state: WorkerState) -> pb.State:
+def state_message(state: State) -> pb.State:
     """Convert a worker's state."""
-    report, engine = state.report, state.engine
-    return pb.State(
-        role=state.role,
-        model=state.model,
-        revision=state.revision,
-        incarnation=state.incarnation,
-        ready=state.ready,
-        draining=state.draining,
-        policy=pb.Policy(**dataclasses.asdict(state.policy)),
-        links=map(_link, state.links),
-        running=report.running,
-        waiting=report.waiting,
-        counters=pb.Counters(**dataclasses.asdict(report.counters)),
-        dtype=state.dtype,
-        threads=state.threads,
-        step_seconds=engine.step_seconds if engine else {},
-        engine=_engine(engine, state.threads) if engine else None,
-        drafting=report.drafting,
-        last_rows=report.last_rows,
-        last_node_rows=report.last_node_rows,
-        planner_choice=report.planner_choice,
-        draft_lag=report.draft_lag,
-        stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
-        stages=_stages(state.stages, report) if state.stages else None,
-        memory=pb.Memory(**dataclasses.asdict(report.memory)) if report.memory else None,
-    )
+    values = asdict(state)
+    for link in values["links"]:
+        link["state"] = f"LINK_STATE_{link['state'].name}"
+    return pb.State(**values)
 
 
 def timeline_message(timeline: Timeline) -> pb.Timeline:
@@ -213,36 +158,4 @@ def timeline_message(timeline: Timeline) -> pb.Timeline:
             )
             for span in timeline.spans
         ]
-    )
-
-
-def _stages(group: StageGroupState, report: EngineReport) -> pb.StageGroup:
-    """Convert what is known of a target's stages; those that did nothing yet have no totals."""
-    totals = report.stages or (StageTotals(),) * len(group.stages)
-    return pb.StageGroup(
-        up=group.up,
-        detail=group.detail,
-        losses=group.losses,
-        link=group.link,
-        **dataclasses.asdict(report.segments or SegmentTotals()),
-        each=[
-            pb.StageView(**dataclasses.asdict(layers), **dataclasses.asdict(total))
-            for layers, total in zip(group.stages, totals, strict=True)
-        ],
-    )
-
-
-def _link(link: LinkStatus) -> pb.Link:
-    return pb.Link(**dataclasses.asdict(link) | {"state": LINK_STATES[link.state]})
-
-
-def _engine(engine: Ready, threads: int) -> pb.Engine:
-    return pb.Engine(
-        max_context=engine.context,
-        dtype=engine.dtype,
-        threads=threads,
-        max_running=engine.sessions,
-        kv_bytes=engine.kv_bytes,
-        prefix_cache=engine.prefix_cache,
-        path_seconds=engine.path_seconds,
     )

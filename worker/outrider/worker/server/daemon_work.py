@@ -11,8 +11,8 @@ from outrider.worker.errors import Stopping
 T = TypeVar("T")
 
 
-def begin(work: Callable[[], T], name: str) -> Future[T]:
-    """Begin work on a thread of its own; return what it will return or raise."""
+async def unless_stopped(work: Callable[[], T], name: str, stop: asyncio.Event) -> T:
+    """Return what work on a thread of its own returns; raise `Stopping` once `stop` is set."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
@@ -23,12 +23,7 @@ def begin(work: Callable[[], T], name: str) -> Future[T]:
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
-
-async def unless_stopped(work: Callable[[], T], name: str, stop: asyncio.Event) -> T:
-    """Return what work on a thread of its own returns; raise `Stopping` once `stop` is set."""
-    working = asyncio.wrap_future(begin(work, name))
+    working = asyncio.wrap_future(future)
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

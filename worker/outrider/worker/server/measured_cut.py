@@ -4,16 +4,17 @@ Leaves measuring to `python -m outrider.worker cut`, a process that loads what t
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from outrider.contract.settings import WorkerSettings
-from outrider.worker.errors import ModelError, Stopping
+from outrider.worker.errors import ModelError
+from outrider.worker.server.daemon_work import unless_stopped
 
 logger = logging.getLogger(__name__)
 
@@ -45,28 +46,21 @@ async def run_until(command: tuple[str, ...], stop: asyncio.Event) -> tuple[int,
     It is over when this returns or raises: `Stopping` once `stop` is set.
     """
     lifeline, own_end = os.pipe()  # the other end closes with this process
-    stopping = asyncio.create_task(stop.wait())
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(*command, "--parent-fd", str(lifeline)),
+        process = subprocess.Popen(
+            (*command, "--parent-fd", str(lifeline)),
             pass_fds=[lifeline],
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
-        printed = asyncio.create_task(process.communicate())
         try:
-            await asyncio.wait((printed, stopping), return_when=asyncio.FIRST_COMPLETED)
+            output, _ = await unless_stopped(process.communicate, "measuring", stop)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            output, _ = await printed
+            process.kill()
+            await asyncio.to_thread(process.wait)
     finally:
-        stopping.cancel()
         os.close(lifeline)
         os.close(own_end)
-    if stop.is_set():
-        raise Stopping("this worker is to stop before it has started")
-    assert process.returncode is not None
     return process.returncode, output
 
 

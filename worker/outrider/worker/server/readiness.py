@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
-from outrider.worker.messages import LinkState, LinkStatus
+from outrider.contract.state import Link, LinkState
 
-SERVICE = health.SERVICE_NAME
 POLL_SECONDS = 0.02
 KNOWN = (LinkState.UP, LinkState.REFUSED)
 logger = logging.getLogger(__name__)
@@ -43,21 +43,23 @@ class HealthService(health.aio.HealthServicer):
         """Add the service to a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
+    def register_listed(self, server: grpc.aio.Server, *others: str) -> None:
+        """Add the service, and reflection that lists it with the `others` of the server."""
+        self.register(server)
+        listed = (*others, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(listed, server)
+
     async def set_serving(self, serving: bool) -> None:
         """Set the status of the whole worker."""
         statuses = health_pb2.HealthCheckResponse
         await self.set("", statuses.SERVING if serving else statuses.NOT_SERVING)
 
 
-async def wait_for_first_link(links: Callable[[], Sequence[LinkStatus]], seconds: float) -> None:
+async def wait_for_first_link(links: Callable[[], Sequence[Link]], seconds: float) -> None:
     """Wait until a link is up or refused, or none is wanted any more; at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not _is_known(links()):
+            while (now := links()) and not any(link.state in KNOWN for link in now):
                 await asyncio.sleep(POLL_SECONDS)
             return
     logger.warning("no draft was found within %.0f s; decoding plainly meanwhile", seconds)
-
-
-def _is_known(links: Sequence[LinkStatus]) -> bool:
-    return not links or any(link.state in KNOWN for link in links)

@@ -21,7 +21,8 @@ from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.link.rate_limit import max_bytes_of_target
 from outrider.worker.server.build import Ports, build_worker
-from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server.call_errors import CallErrors
+from outrider.worker.server.control_service import control_server
 from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
@@ -35,18 +36,23 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
 
     `parent` is a file descriptor that reads end-of-file when the supervising process is gone.
     """
+    largest = MAX_MESSAGE_BYTES
+    if settings.role is Role.DRAFT:  # whose model is not known yet
+        context = settings.max_context or DEFAULT_CONTEXT
+        largest = max(MAX_HELLO_BYTES, max_bytes_of_target(context))
     options = (
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", largest_bytes(settings)),
+        ("grpc.max_receive_message_length", largest),
         *drafter_service.OPTIONS,
         *renewal(settings),
     )
     keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()
-    server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
+    server = grpc.aio.server(interceptors=(*guards, CallErrors()), options=options)
     try:
         port = add_port(server, settings)
-        control = control_server(settings)
+        address = settings.control_listen
+        control = control_server(settings, address) if address else None
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
@@ -92,22 +98,3 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
     if certificate is None:
         return server.add_insecure_port(settings.listen)
     return server.add_secure_port(settings.listen, certificate.credentials())
-
-
-def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:
-    """Return the server of Control with its port; None: it is served with all else. Raises
-    `RuntimeError` and `SettingsError`."""
-    if not settings.control_listen:
-        return None
-    options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
-    peers = beyond_loopback(settings.peers, settings.control_listen)
-    add_peer_port(server, settings.control_listen, peers)
-    return server
-
-
-def largest_bytes(settings: WorkerSettings) -> int:
-    """Return the most bytes of one message to a worker, before its model is known."""
-    if settings.role is Role.TARGET:
-        return MAX_MESSAGE_BYTES
-    return max(MAX_HELLO_BYTES, max_bytes_of_target(settings.max_context or DEFAULT_CONTEXT))

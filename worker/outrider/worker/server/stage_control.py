@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.contract.settings import MAX_GRACE_SECONDS, PolicySettings, Role, WorkerSettings
+from outrider.contract.state import StageState, State
 from outrider.worker.launch.load_stage import LoadedStage
-from outrider.worker.messages import StageStatus, Timeline
+from outrider.worker.messages import Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.server.control import WorkerState, is_newer
+from outrider.worker.server.control import is_newer
 
 
 @dataclass(slots=True)
@@ -45,9 +46,10 @@ class StageControl:
         asyncio.get_running_loop().call_soon(self.on_drain, seconds)
         return 0
 
-    def state(self) -> WorkerState:
+    def state(self) -> State:
         """Return the state now."""
-        return WorkerState(
+        stage = self._status()
+        return State(
             role=Role.TARGET,
             model=self.settings.name,
             revision="" if self.loaded is None else self.loaded.identity.revision,
@@ -56,18 +58,19 @@ class StageControl:
             ready=self.ready,
             draining=self.draining,
             policy=self.policy,
-            stage=self._status(),
+            dtype=stage.dtype if stage else "",
+            stage=stage,
         )
 
     async def timeline(self) -> Timeline:
         """Return nothing: the leader has the times of all stages."""
         return Timeline()
 
-    def _status(self) -> StageStatus | None:
+    def _status(self) -> StageState | None:
         if self.loaded is None or self.loop is None:
             return None
         own, counters, traffic = self.loaded.identity, self.loop.counters, self.loop.traffic
-        return StageStatus(
+        return StageState(
             index=own.facts.stage,
             stages=own.stages,
             first_layer=own.facts.layers.first,

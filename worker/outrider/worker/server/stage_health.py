@@ -20,7 +20,7 @@ NO_PROXY = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-class Answer(enum.StrEnum):
+class StageAnswer(enum.StrEnum):
     """What a stage says when it is asked whether it serves."""
 
     NONE_LISTENS = "does not listen yet"
@@ -30,7 +30,7 @@ class Answer(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class HealthQuestions:
     """How stages are asked whether they serve; seconds."""
 
     answer: float = 5.0
@@ -49,11 +49,11 @@ class StageHealth:
     """What is known of one life of a stage."""
 
     process: int
-    questions: Questions
+    questions: HealthQuestions
     clock: Callable[[], float] = time.monotonic
     peers: PeerSettings | None = None
     """Certificates that the stage is known by; None: it wants none."""
-    answer: Answer = Answer.NONE_LISTENS
+    answer: StageAnswer = StageAnswer.NONE_LISTENS
     """The last one."""
     _stopped: bool = False
     """It was at the last look."""
@@ -69,22 +69,22 @@ class StageHealth:
         was_stopped, self._stopped = self._stopped, is_stopped(self.process)
         if self._stopped:  # it may have been for a moment
             return "is stopped" if was_stopped else ""
-        served = self.answer is Answer.SERVES
+        served = self.answer is StageAnswer.SERVES
         seconds = self.questions.answer if served else self.questions.loading_answer
         self.answer = await answer_of(address, seconds, self.peers)
-        return f"{self.answer} within {seconds:g} s" if self.answer is Answer.SILENCE else ""
+        return f"{self.answer} within {seconds:g} s" if self.answer is StageAnswer.SILENCE else ""
 
     def late(self) -> str:
         """Return what is to be said of a stage that takes long, or nothing."""
         now = self.clock()
-        if self.answer is Answer.SERVES or now - self._spoken < self.questions.late:
+        if self.answer is StageAnswer.SERVES or now - self._spoken < self.questions.late:
             return ""
         self._spoken = now
         words = f"is not ready {now - self._began:.0f} s after its start: it {self.answer}"
         return f"{words}; {facts_of(self.process)}"
 
 
-async def answer_of(address: str, seconds: float, peers: PeerSettings | None = None) -> Answer:
+async def answer_of(address: str, seconds: float, peers: PeerSettings | None = None) -> StageAnswer:
     """Ask whatever listens at an address whether it serves, for at most so many seconds; raises
     `OSError` where the certificate to ask with cannot be read."""
     name = peers.target if peers else ""
@@ -94,7 +94,7 @@ async def answer_of(address: str, seconds: float, peers: PeerSettings | None = N
             found = await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                return Answer.NONE_LISTENS
+                return StageAnswer.NONE_LISTENS
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            return Answer.SILENCE if late else Answer.LOADS
-    return Answer.SERVES if found.status == SERVING else Answer.LOADS
+            return StageAnswer.SILENCE if late else StageAnswer.LOADS
+    return StageAnswer.SERVES if found.status == SERVING else StageAnswer.LOADS

@@ -10,21 +10,18 @@ import logging
 import secrets
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
 from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
-from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.errors import GroupLost
+from outrider.worker.errors import GroupLost, Stopping
 from outrider.worker.host.peers import add_port, beyond_loopback
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
@@ -37,9 +34,9 @@ from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.pipeline.wire.stream import MAX_BYTES
-from outrider.worker.server import control_service, daemon_work, readiness
-from outrider.worker.server.control_service import ControlService, control_admission
-from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server import control_service
+from outrider.worker.server.control_service import ControlService, control_admission, control_server
+from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.shutdown import Shutdown
@@ -95,17 +92,17 @@ class StageNode:
         except RuntimeError as error:
             logger.error("cannot take records at %s: %s", self._place.address, error)
             return EXIT_ADDRESS_IN_USE
-        stopping = asyncio.create_task(self._stop.requested.wait())
-        loading = asyncio.wrap_future(daemon_work.begin(self._load, "loading"))
         late = asyncio.create_task(self._tell_while_late())
-        await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
-        late.cancel()
-        if not loading.done():
-            loading.cancel()
+        try:
+            loaded = await unless_stopped(self._load, "loading", self._stop.requested)
+        except Stopping:
             return 0
-        self._take_groups(loading.result())
+        finally:
+            late.cancel()
+        self._take_groups(loaded)
         await self.health.set_serving(True)
         logger.info("ready: stage %d takes records at %s", self._place.index, self._place.address)
+        stopping = asyncio.create_task(self._stop.requested.wait())
         failed = asyncio.create_task(self._failed.wait())
         await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
         failed.cancel()
@@ -159,7 +156,9 @@ class StageNode:
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
         server.add_generic_rpc_handlers((self._door,))
         self.health.register(server)  # here it is asked whether it lives
-        add_port(server, bound_address(self._place.address), self._peers)
+        address = self._place.address  # on loopback there alone, else on all interfaces
+        bound = address if is_loopback(address) else f"[::]:{address.rpartition(':')[2]}"
+        add_port(server, bound, self._peers)
         await server.start()
         self._server = server
 
@@ -193,12 +192,6 @@ class StageNode:
             self._event_loop.call_soon_threadsafe(self._failed.set)
 
 
-def bound_address(address: str) -> str:
-    """Return where a stage listens that others reach at `address`: on loopback there alone, else on
-    all interfaces."""
-    return address if is_loopback(address) else f"[::]:{address.rpartition(':')[2]}"
-
-
 async def serve_stage(
     settings: WorkerSettings, place: StagePlace, parent: int | None, load: Load = load_here
 ) -> int:
@@ -206,11 +199,8 @@ async def serve_stage(
 
     `parent` is as for `server.serve`. Raises `ModelError` and `SettingsError`.
     """
-    options = (("grpc.so_reuseport", 0),)
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
     try:
-        address = settings.control_listen or settings.listen  # it has no clients
-        add_port(server, address, beyond_loopback(settings.peers, address))
+        server = control_server(settings, settings.control_listen or settings.listen)
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
@@ -218,9 +208,7 @@ async def serve_stage(
     stop = Shutdown.install(parent, settings.grace_seconds)
     node = StageNode(settings, place, stop, load)
     ControlService(node.control, control_admission(settings)).register(server)
-    node.health.register(server)
-    services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(services, server)
+    node.health.register_listed(server, control_service.SERVICE)
     await node.health.set_serving(False)
     await server.start()
     http = start_http(settings, node, listener) if listener is not None else None
@@ -235,11 +223,9 @@ async def serve_stage(
 
 def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socket) -> HttpServer:
     """Start the HTTP server: health, readiness and metrics."""
-    exposition = Exposition.of_stage(settings.name)
+    exposition = Exposition(Role.TARGET, settings.name, metrics.OF_STAGES)
     exposition.show(node.control.state)
-    statuses: Counter[str] = Counter()
-    exposition.count(metrics.HTTP_REQUESTS, statuses)
     app = draft_application(lambda: node.control.ready, (exposition.route(),))
-    http = HttpServer(StatusCounter(app, statuses), listener, settings)
+    http = HttpServer(exposition.counting(app), listener, settings)
     http.start()
     return http

@@ -14,7 +14,7 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference
 from outrider.worker.engine.handle import EngineHandle
-from outrider.worker.link.meeting import Meeting
+from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.messages import Drain
 from outrider.worker.server.control import Control
 from outrider.worker.server.readiness import HealthService, wait_for_first_link
@@ -43,7 +43,7 @@ class Worker:
     inference: Inference | None
     """A target's."""
     traces: "Traces | None"
-    meeting: Meeting | None = None
+    meeting: MeetingPlace | None = None
     """A draft's, if it shares memory with targets."""
     stages: StageProcesses | None = None
     """Of a pipelined target."""

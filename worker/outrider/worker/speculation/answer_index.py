@@ -56,7 +56,7 @@ NO_ANSWERS = AnswerIndex.empty(0)
 """Of a request that may not look anything up."""
 
 
-class Places(NamedTuple):
+class TextPlaces(NamedTuple):
     """Where the last tokens of a text stand, longest match first."""
 
     place: Ids
@@ -90,7 +90,7 @@ def token_at(index: AnswerIndex, place: int) -> int:
 
 
 @njit()
-def find(index: AnswerIndex, tokens: Ints, length: int, places: Places) -> int:
+def find(index: AnswerIndex, tokens: Ints, length: int, places: TextPlaces) -> int:
     """Fill in where the last tokens of a text of so many stand; return the number of places."""
     room, count = index.tokens.shape[0], 0
     if room == 0 or length < GRAM:
@@ -129,7 +129,7 @@ def _matched(index: AnswerIndex, place: int, tokens: Ints) -> int:
 
 
 @njit()
-def _keep(places: Places, count: int, place: int, matched: int) -> int:
+def _keep(places: TextPlaces, count: int, place: int, matched: int) -> int:
     """Add a place to so many, if it is among the longest matches; return how many there are then.
 
     Of equals the first stays ahead.

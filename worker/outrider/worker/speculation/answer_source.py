@@ -13,14 +13,14 @@ from outrider.worker.speculation.answer_index import (
     MAX_PLACES,
     SEPARATOR,
     AnswerIndex,
-    Places,
+    TextPlaces,
     find,
     token_at,
 )
 from outrider.worker.speculation.frontier import (
     MAX_FRONTIER,
     Frontier,
-    Place,
+    FrontierPlace,
     add,
     best_of,
     new_frontier,
@@ -43,12 +43,12 @@ def answered(
     """
     parents, ids = np.empty(most, np.int32), np.empty(most, np.int32)
     logprobs, count = np.empty(most, np.float32), 0
-    places = Places(np.empty(MAX_PLACES, np.int64), np.empty(MAX_PLACES, np.int32))
+    places = TextPlaces(np.empty(MAX_PLACES, np.int64), np.empty(MAX_PLACES, np.int32))
     known = find(index, tokens, length, places)
     if known == 0:
         return parents[:0], ids[:0], logprobs[:0]
     frontier = new_frontier()
-    waiting = _expand(index, places, frontier, 0, Place((1 << known) - 1, ROOT, 0, 0.0))
+    waiting = _expand(index, places, frontier, 0, FrontierPlace((1 << known) - 1, ROOT, 0, 0.0))
     while count < most and waiting > 0:
         best = best_of(frontier, waiting)
         name, depth, score = frontier.name[best], frontier.depth[best], frontier.score[best]
@@ -56,7 +56,7 @@ def answered(
         logprobs[count] = frontier.estimate[best]
         waiting = remove(frontier, best, waiting)
         if depth < deepest:
-            place = Place(int(name), count, int(depth), float(score))
+            place = FrontierPlace(int(name), count, int(depth), float(score))
             waiting = _expand(index, places, frontier, waiting, place)
         count += 1
     return parents[:count], ids[:count], logprobs[:count]
@@ -64,7 +64,7 @@ def answered(
 
 @njit()
 def _expand(
-    index: AnswerIndex, places: Places, frontier: Frontier, waiting: int, above: Place
+    index: AnswerIndex, places: TextPlaces, frontier: Frontier, waiting: int, above: FrontierPlace
 ) -> int:
     """Add what followed a node to the continuations that wait; return how many do then.
 
@@ -93,7 +93,7 @@ def _expand(
 
 
 @njit()
-def _token(index: AnswerIndex, places: Places, name: int, depth: int) -> int:
+def _token(index: AnswerIndex, places: TextPlaces, name: int, depth: int) -> int:
     """Return the last token of a path that follows at a set of places."""
     at = 0
     while not name >> at & 1:

@@ -28,7 +28,7 @@ class Frontier(NamedTuple):
     """Sum of the estimates of its path."""
 
 
-class Place(NamedTuple):
+class FrontierPlace(NamedTuple):
     """A node, or the root, whose continuations are to be weighed."""
 
     name: int
@@ -52,7 +52,7 @@ def new_frontier() -> Frontier:
 
 
 @njit()
-def add(frontier: Frontier, waiting: int, name: int, place: Place, estimate: float) -> int:
+def add(frontier: Frontier, waiting: int, name: int, place: FrontierPlace, estimate: float) -> int:
     """Add a continuation of a place to so many; return how many there are then. There must be
     room."""
     frontier.name[waiting], frontier.above[waiting] = name, place.node

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Guard:
+class LossGuard:
     """Earns a share of the time spent, and pays what was lost: all losses together stay within
     that share and the advance."""
 

@@ -17,7 +17,7 @@ from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT, contains
 
 
-class Candidates(NamedTuple):
+class NodeCandidates(NamedTuple):
     """One sequence's candidates, best first; every prefix is a subtree that hangs on the root."""
 
     nodes: Ints
@@ -32,7 +32,9 @@ ROWS_PAY, NO_ROW_PAYS = Choice.ROWS_PAY, Choice.NO_ROW_PAYS  # an enum's lookup 
 MANY = 32
 """Sequences from which on sorting all candidates takes less time than merging them: 23 against 26
 us of 32, 38 against 85 of 64 (16 rows each, Zen 5, a busy machine)."""
-NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
+NO_CANDIDATES = NodeCandidates(
+    np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32)
+)
 
 
 class RowPlan(NamedTuple):
@@ -78,7 +80,7 @@ class Goodput:
         self._written = self._written * fade + tokens
         self._plain = self._plain * fade + seconds * self.plain_rate
 
-    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
 
         `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows.
@@ -104,7 +106,7 @@ def choice_of(candidates: int, rows: int) -> Choice:
     return ROWS_PAY if rows else NO_ROW_PAYS
 
 
-def merge_few(candidates: list[Candidates], most: int, each: int) -> tuple[Floats, Ints]:
+def merge_few(candidates: list[NodeCandidates], most: int, each: int) -> tuple[Floats, Ints]:
     """Do `merge` of the candidates of some sequences."""
     start = np.zeros(len(candidates) + 1, np.int32)
     np.cumsum([len(one.reach) for one in candidates], out=start[1:])
@@ -118,7 +120,7 @@ def merge_few(candidates: list[Candidates], most: int, each: int) -> tuple[Float
     return found
 
 
-def merge_many(candidates: list[Candidates], most: int, each: int) -> tuple[Floats, Ints]:
+def merge_many(candidates: list[NodeCandidates], most: int, each: int) -> tuple[Floats, Ints]:
     """Do `merge` of the candidates of many sequences, by sorting them all."""
     counts = [min(each, len(one.reach)) for one in candidates]
     reach = np.concatenate([one.reach[:each] for one in candidates])
@@ -135,7 +137,7 @@ def merge_many(candidates: list[Candidates], most: int, each: int) -> tuple[Floa
 def sorted_candidates(
     reach: Floats, nodes: MirrorNodes, limit: int, end_tokens: Ints
 ) -> tuple[Ints, Floats, Ints]:
-    """Sort one mirror's candidates by (reach down, depth up, index up); returns `Candidates`.
+    """Sort one mirror's candidates by (reach down, depth up, index up); returns `NodeCandidates`.
 
     `reach` float32[nodes]. Left out are nodes whose row could add no token: those at depth `limit`
     (tokens that the request may still get) or deeper, those that are never reached, end tokens, and

@@ -12,7 +12,7 @@ from outrider.kernels.jit.compiled import njit
 from outrider.worker.speculation.frontier import (
     MAX_FRONTIER,
     Frontier,
-    Place,
+    FrontierPlace,
     add,
     best_of,
     new_frontier,
@@ -60,7 +60,7 @@ def proposals(tables: SuffixTables, most: int, deepest: int) -> tuple[Ints, Ints
     if state == START:
         return parents[:0], tokens[:0], logprobs[:0]
     frontier, matched = new_frontier(), int(tables.length[state])
-    waiting = _expand(tables, frontier, 0, Place(state, ROOT, 0, 0.0), matched)
+    waiting = _expand(tables, frontier, 0, FrontierPlace(state, ROOT, 0, 0.0), matched)
     while count < most and waiting > 0:
         best = best_of(frontier, waiting)
         edge, depth, score = frontier.name[best], frontier.depth[best], frontier.score[best]
@@ -68,7 +68,7 @@ def proposals(tables: SuffixTables, most: int, deepest: int) -> tuple[Ints, Ints
         logprobs[count] = frontier.estimate[best]
         waiting = remove(frontier, best, waiting)
         if depth < deepest:
-            place = Place(int(tables.target[edge]), count, int(depth), float(score))
+            place = FrontierPlace(int(tables.target[edge]), count, int(depth), float(score))
             waiting = _expand(tables, frontier, waiting, place, matched)
         count += 1
     return parents[:count], tokens[:count], logprobs[:count]
@@ -76,7 +76,7 @@ def proposals(tables: SuffixTables, most: int, deepest: int) -> tuple[Ints, Ints
 
 @njit()
 def _expand(
-    tables: SuffixTables, frontier: Frontier, waiting: int, place: Place, matched: int
+    tables: SuffixTables, frontier: Frontier, waiting: int, place: FrontierPlace, matched: int
 ) -> int:
     """Add what has followed a place, a state after a match of so many tokens, to those that wait;
     return how many do then."""

@@ -11,7 +11,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from outrider.worker.speculation.guard import Balance, Guard
+from outrider.worker.speculation.guard import Balance, LossGuard
 
 DWELL_STEP = 0.5
 """Weight of the latest stay in the predicted one."""
@@ -97,7 +97,7 @@ class Dwell:
 
 
 @dataclass(slots=True)
-class Load:
+class SequenceLoad:
     """Mean number of sequences in a step, of about the last second."""
 
     memory_seconds: float
@@ -146,16 +146,16 @@ class Switch:
         self.scale = scale
         """Seconds that plain decoding was seen to take, over those of the step costs."""
         self.state = Drafting.ON
-        self.guard = Guard(self._settings.guard_share, self._settings.guard_seconds)
+        self.guard = LossGuard(self._settings.guard_share, self._settings.guard_seconds)
         self.return_seconds = 0.0
         """What it costs to take up drafting again now: the drafts' catching up."""
         self._balance = Balance()
         """Of drafting, since it was last turned on."""
         self._on_since = now
         self._dwell = Dwell(self._settings.dwell_prior_seconds)
-        self._load = Load(self._settings.load_seconds)
+        self._load = SequenceLoad(self._settings.load_seconds)
         """Of steps without drafts;"""
-        self._drafted_load = Load(self._settings.load_seconds)
+        self._drafted_load = SequenceLoad(self._settings.load_seconds)
         """of those with them;"""
         self._checked_load: float | None = None
         """that of the last check; before any, of the first step."""
@@ -230,7 +230,7 @@ class Switch:
         if self.state is Drafting.ON:
             if self._should_check(now):
                 self._undrafted = Ratio(settings.window_seconds)
-                self._load = Load(settings.load_seconds)  # of before drafting came back
+                self._load = SequenceLoad(settings.load_seconds)  # of before drafting came back
                 self._enter(Drafting.CHECK, now)
         elif self.state is Drafting.CHECK:
             if self._busy >= settings.check_seconds:

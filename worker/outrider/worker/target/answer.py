@@ -8,16 +8,8 @@ from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from outrider.worker.messages import (
-    Finish,
-    Finished,
-    PassTree,
-    Submit,
-    Timing,
-    TokenLogprob,
-    Tokens,
-    Usage,
-)
+from outrider.contract.inference import Timing, Usage
+from outrider.worker.messages import Finish, Finished, PassTree, Submit, TokenLogprob, Tokens
 
 ALONG = 0.5
 """Share of its interval after which an answer's tokens go along with those of another: soon all

@@ -14,7 +14,7 @@ from outrider.contract.sources import SOURCES
 from outrider.worker.messages import PassTree
 from outrider.worker.model.rows import Rows
 from outrider.worker.speculation.local_sources import SourceRows
-from outrider.worker.speculation.planner import Candidates
+from outrider.worker.speculation.planner import NodeCandidates
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror_table import DRAFT
 
@@ -75,7 +75,7 @@ class PassViews:
 
     def __init__(self, arrays: PassArrays) -> None:
         self._arrays = arrays
-        self._candidates: dict[int, Candidates] = {}
+        self._candidates: dict[int, NodeCandidates] = {}
         self._rows: dict[int, Rows] = {}
         self._table: Ints | None = None
         """Block table that all of `_rows` have."""
@@ -83,12 +83,12 @@ class PassViews:
         self._sequence = np.zeros(MAX_ROWS, np.int32)
         self._outputs = np.arange(MAX_ROWS, dtype=np.int32)
 
-    def candidates(self, count: int) -> Candidates:
+    def candidates(self, count: int) -> NodeCandidates:
         """Return the first `count` candidates."""
         found = self._candidates.get(count)
         if found is None:
             a = self._arrays
-            found = Candidates(a.candidate[:count], a.reach[:count], a.candidate_depth[:count])
+            found = NodeCandidates(a.candidate[:count], a.reach[:count], a.candidate_depth[:count])
             self._candidates[count] = found
         return found
 

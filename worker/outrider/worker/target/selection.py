@@ -18,8 +18,8 @@ from outrider.worker.speculation.acceptance import Calibration, ErrorScale
 from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
-    Candidates,
     Goodput,
+    NodeCandidates,
     RowPlan,
     best_count,
     choice_of,
@@ -393,7 +393,7 @@ class RowSelector(DraftSwitch):
         useful = sequence.prompt_length < sequence.length < sequence.most_tokens - 1
         return useful and self.sources(sequence.submit) != 0
 
-    def _candidates(self, sequence: Sequence) -> Candidates | None:
+    def _candidates(self, sequence: Sequence) -> NodeCandidates | None:
         """Return a sequence's candidates, best first; None if no node row could add a token."""
         if not self.speculates(sequence):
             return None
@@ -405,7 +405,7 @@ class RowSelector(DraftSwitch):
     def _waits(
         self,
         sequences: list[Sequence],
-        trees: list[Candidates | None],
+        trees: list[NodeCandidates | None],
         plan: RowPlan,
         costs: PassCosts,
         now: float,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from outrider.worker.messages import TimelineSpan
+from outrider.contract.state import TimelineSpan
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.stats import Stats
 

@@ -101,7 +101,7 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
 
 @njit()
 def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
-    """Write the fields of `planner.Candidates`; return how many there are.
+    """Write the fields of `planner.NodeCandidates`; return how many there are.
 
     `limit`: tokens that the request may still get; `sources`: those whose nodes count, a bit each.
     """

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.worker.errors import StageLost
 from outrider.worker.pipeline.wire import stream
-from outrider.worker.pipeline.wire.stream import Stream
+from outrider.worker.pipeline.wire.stream import StageStream
 
 CORE = "Internal error from Core"
 SILENCE = 600.0
@@ -45,7 +45,7 @@ def ended(call: Call | None, error: grpc.aio.BaseError | None = None) -> str:
 
     async def carry() -> None:
         incoming = failing(error or core())
-        await Stream("stage 1 at x").carry(incoming, SILENCE, lambda payload: None, call)
+        await StageStream("stage 1 at x").carry(incoming, SILENCE, lambda payload: None, call)
 
     with pytest.raises(StageLost) as caught:
         asyncio.run(carry())

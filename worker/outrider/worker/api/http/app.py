@@ -3,37 +3,55 @@
 Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai, health
+from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.api.http.disconnect import ClientGone
-from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
 from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.middleware import (
-    DrainMiddleware,
-    KeyMiddleware,
-    NameMiddleware,
+    RefusalMiddleware,
+    StartMiddleware,
+    by_other_names,
+    closing,
+    without_key,
 )
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
-from outrider.worker.api.http.to_openai import CHAT, COMPLETION
 from outrider.worker.api.inference import Inference
 from outrider.worker.errors import UnknownModel, WorkerError
 
 NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
 """Status of a response that no client reads; logs of other servers use it too."""
+FILES = Path(__file__).with_name("page_files")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy: nothing from elsewhere, and nothing inline."""
+HEADERS = MappingProxyType(
+    {
+        "Content-Security-Policy": POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+)
 
 
 def target_application(
@@ -55,27 +73,27 @@ def target_application(
     ]
     handlers: Mapping[Any, Any] = {
         WorkerError: errors.handle_refusal,
-        ApiError: errors.handle_refusal,
+        errors.ApiError: errors.handle_refusal,
         ClientGone: handle_client_gone,
         HTTPException: errors.handle_http_error,
         Exception: errors.handle_bug,
     }
-    draining = Middleware(DrainMiddleware, is_draining=lambda: inference.availability.draining)
-    middleware = [draining]
+    begin = closing(lambda: inference.availability.draining)
+    middleware = [Middleware(StartMiddleware, begin=begin)]
     if names is not None:
-        middleware.append(Middleware(NameMiddleware, allowed=names))
+        middleware.append(Middleware(RefusalMiddleware, refuse=by_other_names(names)))
     if keys is not None:
-        middleware.append(Middleware(KeyMiddleware, keys=keys))
+        middleware.append(Middleware(RefusalMiddleware, refuse=without_key(keys)))
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
     return application
 
 
 def draft_application(
-    is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = health.no_trouble
+    is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = lambda: ""
 ) -> Starlette:
     """Return the application of a draft, of a stage, or of ranks that follow; `more` are further
-    routes."""
+    routes. By default such a worker lives if it answers."""
 
     def waiting() -> str:
         return "" if is_ready() else NOT_READY
@@ -101,14 +119,14 @@ class Api:
         return JSONResponse(self._model())
 
     async def completions(self, request: Request) -> Response:
-        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, CompletionBody, from_openai.completion, seconds)
-        return await respond(self.inference, request, parsed, COMPLETION, seconds)
+        return await respond(self.inference, request, parsed, CompletionChoice, seconds)
 
     async def chat_completions(self, request: Request) -> Response:
-        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, ChatBody, from_openai.chat, seconds)
-        return await respond(self.inference, request, parsed, CHAT, seconds)
+        return await respond(self.inference, request, parsed, ChatChoice, seconds)
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model
@@ -117,7 +135,7 @@ class Api:
             "object": "model",
             "created": 0,
             "owned_by": "outrider",
-            "max_model_len": model.context,
+            "max_model_len": model.context_length,
             "revision": model.revision,
         }
 
@@ -125,3 +143,19 @@ class Api:
 async def handle_client_gone(request: Request, error: Exception) -> Response:
     """Return a response that no client reads."""
     return Response(status_code=CLIENT_GONE)
+
+
+def page_routes(environment: Mapping[str, str]) -> tuple[Route, ...]:
+    """Return the routes of the page at `/`, a chat and live figures in files that need no key; none
+    where the environment asks for no page."""
+    if environment.get(ENV_PAGE) != "1":
+        return ()
+    files = (Route(f"/page/{file.name}", _sender(file)) for file in sorted(FILES.iterdir()))
+    return (Route("/", _sender(FILES / "index.html")), *files)
+
+
+def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    async def send(request: Request) -> Response:
+        return FileResponse(file, headers=HEADERS)
+
+    return send

@@ -4,41 +4,54 @@
 `to_openai`.
 """
 
+import abc
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from outrider.contract.inference import TokenLogprobs
 from outrider.worker.api.http.logprobs import Offsets, for_chat
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
-from outrider.worker.api.response import AnswerEnd, GenerateResponse, TokenLogprobs
+from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
 
-class Choice(Protocol):
+@dataclass(slots=True)
+class AnswerChoice(abc.ABC):
     """One choice, while its responses come."""
+
+    prefix: ClassVar[str]
+    """Of the id of its response."""
+    whole_object: ClassVar[str]
+    """Field `object` of a whole response."""
+    chunk_object: ClassVar[str]
+    """Field `object` of a chunk of a stream."""
+
+    index: int
+    calling: Calling
+    """NONE for completions, which call no functions."""
+    _texts: list[str] = field(default_factory=list)
+    _logprobs: list[TokenLogprobs] = field(default_factory=list)
+    _finish: str | None = None
 
     def begin(self) -> list[dict[str, Any]]:
         """Return what a stream shows before the first token."""
+        return []
 
+    @abc.abstractmethod
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
         """Return what a stream shows of the next response; nothing while all of it is buffered."""
 
+    @abc.abstractmethod
     def whole(self) -> dict[str, Any]:
         """Return the choice of a response that is not streamed."""
 
 
 @dataclass(slots=True)
-class CompletionChoice:
+class CompletionChoice(AnswerChoice):
     """A choice of /v1/completions."""
 
-    index: int
-    calling: Calling
-    """Always NONE: completions call no functions."""
-    _texts: list[str] = field(default_factory=list)
-    _logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prefix = "cmpl-"
+    whole_object = chunk_object = "text_completion"
     _offsets: Offsets = field(default_factory=Offsets)
-    _finish: str | None = None
-
-    def begin(self) -> list[dict[str, Any]]:
-        return []
 
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
         """Return the text, and the finish reason at the end."""
@@ -66,15 +79,12 @@ class CompletionChoice:
 
 
 @dataclass(slots=True)
-class ChatChoice:
+class ChatChoice(AnswerChoice):
     """A choice of /v1/chat/completions."""
 
-    index: int
-    calling: Calling
+    prefix = "chatcmpl-"
+    whole_object, chunk_object = "chat.completion", "chat.completion.chunk"
     _tools: ToolCalls = field(init=False)
-    _texts: list[str] = field(default_factory=list)
-    _logprobs: list[TokenLogprobs] = field(default_factory=list)
-    _finish: str | None = None
 
     def __post_init__(self) -> None:
         self._tools = ToolCalls(self.calling)

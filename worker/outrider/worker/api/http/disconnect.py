@@ -24,17 +24,12 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Done]) -> Done
             raise ClientGone
         return working.result()
     finally:
-        await _end(working, leaving)
+        for task in (working, leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
 
 
 async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _end(*tasks: "asyncio.Task[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task

@@ -38,6 +38,7 @@ CODES = {
     "WaitedTooLong": "queue_timeout",
 }
 """Code by the name of an error, where the status alone does not say it."""
+FIELD = re.compile("[a-z0-9_]+")
 PARAMS = {"UnknownModel": "model", "GrammarFailed": "response_format"}
 """Parameter by the name of an error that has one field alone."""
 FIELDS = (
@@ -121,18 +122,15 @@ def _reason(problem: ErrorDetails) -> str:
 
 def _path(location: tuple[int | str, ...]) -> str | None:
     """Return a field's path; pydantic names the members of unions too, clients know only fields."""
-    parts = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if _is_field(p))
+    parts = (
+        f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if FIELD.fullmatch(str(p))
+    )
     return "".join(parts).removeprefix(".") or None
-
-
-def _is_field(part: int | str) -> bool:
-    return isinstance(part, int) or re.fullmatch(r"[a-z0-9_]+", part) is not None
 
 
 async def handle_refusal(request: Request, error: Exception) -> JSONResponse:
     """Respond to `WorkerError` and `ApiError`."""
-    if not isinstance(error, WorkerError | ApiError):
-        raise error
+    assert isinstance(error, WorkerError | ApiError)
     status, content = refusal(error)
     seconds = error.retry_after if isinstance(error, QueueFull) else RETRY_AFTER_SECONDS
     return JSONResponse(content, status, headers(status, seconds))
@@ -140,8 +138,7 @@ async def handle_refusal(request: Request, error: Exception) -> JSONResponse:
 
 async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
     """Respond to Starlette's own refusals: unknown paths and methods."""
-    if not isinstance(error, HTTPException):
-        raise error
+    assert isinstance(error, HTTPException)
     text = f"{request.method} {request.url.path}: {error.detail}"
     return JSONResponse(body(error.status_code, text), error.status_code, error.headers)
 

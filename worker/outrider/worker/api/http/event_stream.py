@@ -5,17 +5,12 @@ Leaves what an event says to `generation`.
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
-
-from outrider.worker.api.http.disconnect import ClientGone, unless_gone
-
-logger = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
 
@@ -28,33 +23,23 @@ def event(value: dict[str, Any]) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Sends events as they come, until they end or the client goes away."""
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[bytes, None], release: Callable[[], None]) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         self._events = events
         self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events; release the requests behind them in any case."""
         try:
-            await unless_gone(receive, self._send(send))
-        except ClientGone:
-            logger.info("a client left its stream; its requests are cancelled")
+            async with aclosing(self._events):
+                await super().__call__(scope, receive, send)
         finally:
             self._release()
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async with aclosing(self._events) as events:
-            async for data in events:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
 
 async def merged(streams: Sequence[AsyncIterator[Item]]) -> AsyncGenerator[tuple[int, Item], None]:

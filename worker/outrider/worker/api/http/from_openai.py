@@ -6,13 +6,12 @@ The one place that knows OpenAI's defaults, which are not those of the gRPC API.
 import dataclasses
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
+from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
-from outrider.worker.api.http.forced_calls import schema_of_calls
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat, Prompt
@@ -26,8 +25,6 @@ TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
 """Of a random seed: any reader of JSON has such a number exactly."""
-ROLES = {"developer": "system"}
-"""OpenAI's newer name, and the one that chat templates know."""
 SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
 
@@ -49,17 +46,6 @@ class OpenAIRequest:
     """Where the body names none; None: all that the context has room for."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTurn:
-    """One turn of a chat, as `prompt.ChatTurn` wants it."""
-
-    role: str
-    content: str
-    tool_calls_json: str
-    tool_call_id: str
-    name: str
-
-
 def completion(body: CompletionBody) -> OpenAIRequest:
     """Convert a body of /v1/completions; raise `InvalidField`."""
     parsed = _parse(body, tuple(body.prompt), Calling.NONE, COMPLETION_TOKENS)
@@ -69,14 +55,14 @@ def completion(body: CompletionBody) -> OpenAIRequest:
 
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
-    prompt = Chat(tuple(map(_turn, body.messages)), body.tools_json)
+    prompt = Chat(body.messages, body.tools_json)
     parsed = _parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
-    if parsed.calling.forced:
+    if parsed.calling is Calling.FORCED:
         schema = json.dumps(_schema_of_calls(body))
         changes["response_format"] = ResponseFormat(json_schema=schema, of_tools="chat.tools_json")
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
@@ -167,12 +153,35 @@ def _schema_of_calls(body: ChatBody) -> Mapping[str, Any]:
     return schema_of_calls([(function.name, function.parameters) for function in functions])
 
 
-def _turn(message: schemas.ChatMessage) -> HttpTurn:
-    calls = message.tool_calls
-    return HttpTurn(
-        role=ROLES.get(message.role, message.role),
-        content=message.content,
-        tool_calls_json=json.dumps(calls) if calls else "",
-        tool_call_id=message.tool_call_id or "",
-        name=message.name or "",
-    )
+def schema_of_calls(functions: Sequence[tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:
+    """Return the schema of a call of one of the functions, of which there is at least one.
+
+    Each is its name, which no other has, and the schema of its parameters; None: any object. Where
+    these have references they get an `$id` of their own, so that what they name stays what it was.
+    """
+    shared: dict[str, Any] = {}
+    calls = []
+    for number, (name, parameters) in enumerate(functions):
+        arguments: Mapping[str, Any] = parameters or {"type": "object"}
+        if '"$ref"' in json.dumps(arguments):
+            named = _named(arguments, f"https://tools.invalid/{number}/")
+            shared[name], arguments = named, {"$ref": named["$id"]}
+        calls.append(_call(name, arguments))
+    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return schema | ({"$defs": shared} if shared else {})
+
+
+def _named(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a schema with an `$id`: its own, where that is more than an anchor."""
+    own = schema.get("$id")
+    is_name = isinstance(own, str) and own.partition("#")[0]
+    return {**schema, "$id": own if is_name else name}
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from outrider.worker.api.http import errors
+from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.disconnect import unless_gone
 from outrider.worker.api.http.event_stream import DONE, EventStream, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.to_openai import OpenAIResponse, ResponseShape
+from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.prompt import Prompt
 from outrider.worker.api.request import GenerateRequest
@@ -27,12 +28,12 @@ async def respond(
     inference: Inference,
     http_request: Request,
     request: OpenAIRequest,
-    shape: ResponseShape,
+    kind: type[AnswerChoice],
     seconds: float,
 ) -> Response:
     """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`."""
     admitted = await admit_all(inference, request, seconds, http_request.headers)
-    response = OpenAIResponse(shape, request, inference.model.name, lambda: inference.fingerprint)
+    response = OpenAIResponse(kind, request, inference.model.name, lambda: inference.fingerprint)
 
     def release() -> None:
         for one in admitted:
@@ -73,7 +74,7 @@ async def _tokenized(
     ids = await inference.encode(request.request.model, prompt)
     max_tokens = request.request.max_tokens
     if max_tokens is None:
-        room = inference.model.context - len(ids)
+        room = inference.model.context_length - len(ids)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
     return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens)
 

@@ -22,11 +22,6 @@ Trouble = Callable[[], str]
 """Says why the worker has to be started again; nothing: it lives."""
 
 
-def no_trouble() -> str:
-    """Say that a worker lives if it answers."""
-    return ""
-
-
 def routes(waiting: Waiting, trouble: Trouble) -> list[Route]:
     """Return the routes of a worker."""
 
@@ -46,6 +41,9 @@ def routes(waiting: Waiting, trouble: Trouble) -> list[Route]:
             return JSONResponse({"status": "unavailable", "reason": why}, 503)
         return JSONResponse({"status": "ok"})
 
+    async def outrider_version(request: Request) -> Response:
+        return JSONResponse({"version": version()})  # as vLLM does
+
     return [
         Route("/health", health),
         Route("/healthz", healthz),
@@ -62,8 +60,3 @@ def waiting_of(inference: Inference) -> str:
     if availability.draining:
         return "draining"
     return "it waits for its first draft" if ready else "the model is being loaded"
-
-
-async def outrider_version(request: Request) -> Response:
-    """Report the version of the package, as vLLM does."""
-    return JSONResponse({"version": version()})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.worker.api.response import Likely, TokenLogprobs
+from outrider.contract.inference import Likely, TokenLogprobs
 
 MIN_LOGPROB = -9999.0
 

@@ -1,11 +1,11 @@
-"""ASGI middleware: refusal of requests without an API key or from strangers' web pages, counts of
-statuses, and the end of connections to a worker that is to stop.
+"""ASGI middleware: refusal of requests without an API key or from strangers' web pages, and what is
+done with each response as it begins.
 
 Leaves keys and their comparison to `outrider.worker.api.auth`, and names to `own_names`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -16,84 +16,74 @@ from outrider.worker.api.http import errors, own_names
 
 CLOSED = "/v1/"
 """Paths that need a key; health and metrics stay open."""
-UNAUTHORIZED, FORBIDDEN = 401, 403
+Refuse = Callable[[Scope], tuple[int, str] | None]
+"""Returns the status and the words with which a request is refused; None: it may come in."""
 
 
-class KeyMiddleware:
-    """401 for requests without a key."""
+@dataclass(frozen=True, slots=True)
+class RefusalMiddleware:
+    """Refuses requests."""
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
-        self._app = app
-        self._keys = keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request if it is allowed."""
-        if self._is_closed(scope) and not self._is_allowed(scope):
-            refusal = JSONResponse(
-                errors.body(UNAUTHORIZED, REFUSAL), UNAUTHORIZED, errors.headers(UNAUTHORIZED)
-            )
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _is_closed(self, scope: Scope) -> bool:
-        return scope["type"] == "http" and f"{scope['path']}/".startswith(CLOSED)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        return self._keys.allows(Headers(scope=scope).get(AUTHORIZATION, ""))
-
-
-class NameMiddleware:
-    """403 for requests by a name that is not this server's, or from a page that is not."""
-
-    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
-        self._app = app
-        self._allowed = frozenset(name.lower() for name in allowed)
+    app: ASGIApp
+    refuse: Refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request if it is allowed."""
+        app = self.app
+        if refused := self.refuse(scope):
+            status, words = refused
+            app = JSONResponse(errors.body(status, words), status, errors.headers(status))
+        await app(scope, receive, send)
+
+
+def without_key(keys: ApiKeys) -> Refuse:
+    """Refuse with 401 what needs a key and has none."""
+
+    def refuse(scope: Scope) -> tuple[int, str] | None:
+        closed = scope["type"] == "http" and f"{scope['path']}/".startswith(CLOSED)
+        if closed and not keys.allows(Headers(scope=scope).get(AUTHORIZATION, "")):
+            return 401, REFUSAL
+        return None
+
+    return refuse
+
+
+def by_other_names(allowed: Collection[str]) -> Refuse:
+    """Refuse with 403 what comes by a name that is not this server's, or from a page that is
+    not."""
+    names = frozenset(name.lower() for name in allowed)
+
+    def refuse(scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        words = own_names.refusal(headers.get("host", ""), headers.get("origin"), self._allowed)
-        if words:
-            refusal = JSONResponse(
-                errors.body(FORBIDDEN, words), FORBIDDEN, errors.headers(FORBIDDEN)
-            )
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        words = own_names.refusal(headers.get("host", ""), headers.get("origin"), names)
+        return (403, words) if words else None
+
+    return refuse
 
 
-class StatusCounter:
-    """Counts the responses of an application by status."""
+@dataclass(frozen=True, slots=True)
+class StartMiddleware:
+    """Hands the start of each response to a function, which may change it."""
 
-    def __init__(self, app: ASGIApp, statuses: "Counter[str]") -> None:
-        self._app = app
-        self._statuses = statuses
+    app: ASGIApp
+    begin: Callable[[Message], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request and count its response."""
+        """Forward a request."""
 
-        async def count(message: Message) -> None:
+        async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._statuses[str(message["status"])] += 1
+                self.begin(message)
             await send(message)
 
-        await self._app(scope, receive, count)
+        await self.app(scope, receive, send_on)
 
 
-class DrainMiddleware:
-    """Asks clients of a worker that is to stop to connect anew for their next request."""
+def closing(is_draining: Callable[[], bool]) -> Callable[[Message], None]:
+    """Ask clients of a worker that is to stop to connect anew for their next request."""
 
-    def __init__(self, app: ASGIApp, is_draining: Callable[[], bool]) -> None:
-        self._app = app
-        self._is_draining = is_draining
+    def close(start: Message) -> None:
+        if is_draining():
+            MutableHeaders(scope=start)["Connection"] = "close"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request; its response says that the connection closes."""
-
-        async def close(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._is_draining():
-                MutableHeaders(scope=message)["Connection"] = "close"
-            await send(message)
-
-        await self._app(scope, receive, close)
+    return close

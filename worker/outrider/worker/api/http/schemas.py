@@ -9,6 +9,7 @@ import json
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +26,12 @@ MAX_CHOICES = 64
 MAX_UINT = 2**32 - 1
 
 Count = Annotated[int, Field(ge=0, le=MAX_UINT)]
+TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+
+
+def known_role(role: str) -> str:
+    """Return a role by the name that chat templates know; OpenAI has a newer one for `system`."""
+    return "system" if role == "developer" else role
 
 
 def one_or_many(value: object) -> object:
@@ -150,13 +157,18 @@ class CompletionBody(Body):
 
 
 class ChatMessage(ContentPart):
-    """One turn of a chat."""
+    """One turn of a chat, a `prompt.ChatTurn`."""
 
-    role: str
+    role: Annotated[str, AfterValidator(known_role)]
     content: Annotated[str, BeforeValidator(text_of)] = ""
-    name: str | None = None
-    tool_call_id: str | None = None
+    name: TextOrNull = ""
+    tool_call_id: TextOrNull = ""
     tool_calls: list[dict[str, JsonValue]] | None = None
+
+    @property
+    def tool_calls_json(self) -> str:
+        """The calls as JSON; empty: none."""
+        return json.dumps(self.tool_calls) if self.tool_calls else ""
 
 
 class NamedFunction(ContentPart):

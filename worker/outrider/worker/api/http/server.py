@@ -80,17 +80,11 @@ def listen(address: str) -> socket.socket:
     port from other processes.
     """
     host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 2**16):
         raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
-    family, kind, protocol, _, socket_address = socket.getaddrinfo(
-        host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(socket_address)
-        bound.listen(BACKLOG)
-    except OSError:
-        bound.close()
-        raise
-    return bound
+    both = ":" in host
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(
+        (host, int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both
+    )

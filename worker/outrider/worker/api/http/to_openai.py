@@ -10,38 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.worker.api.http.choice import ChatChoice, Choice, CompletionChoice
+from outrider.contract.inference import Usage
+from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
-from outrider.worker.messages import Timing, Usage
 
 ID_BYTES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseShape:
-    """Names and choices of one of the two APIs."""
-
-    prefix: str
-    whole: str
-    chunk: str
-    choice: type[ChatChoice] | type[CompletionChoice]
-
-
-CHAT = ResponseShape("chatcmpl-", "chat.completion", "chat.completion.chunk", ChatChoice)
-COMPLETION = ResponseShape("cmpl-", "text_completion", "text_completion", CompletionChoice)
 
 
 @dataclass(slots=True)
 class OpenAIResponse:
     """The response to one HTTP request, while its parts come."""
 
-    shape: ResponseShape
+    kind: type[AnswerChoice]
+    """Of its choices, by which API it is."""
     request: OpenAIRequest
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
-    choices: list[Choice] = field(init=False)
+    choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
     _id: str = field(default_factory=lambda: secrets.token_hex(ID_BYTES))
@@ -49,7 +36,7 @@ class OpenAIResponse:
 
     def __post_init__(self) -> None:
         count = len(self.request.prompts) * self.request.choices
-        self.choices = [self.shape.choice(index, self.request.calling) for index in range(count)]
+        self.choices = [self.kind(index, self.request.calling) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the chunks before the first token."""
@@ -70,24 +57,24 @@ class OpenAIResponse:
         """Return the chunk after the last token, if the client wants usage."""
         if not self.request.include_usage:
             return []
-        return [self._envelope(self.shape.chunk, []) | {"usage": self._usage()}]
+        return [self._envelope(self.kind.chunk_object, []) | {"usage": self._usage()}]
 
     def whole(self) -> dict[str, Any]:
         """Return the response that is not streamed."""
         choices = [choice.whole() for choice in self.choices]
         extension = self._extension(self._ends)
-        return self._envelope(self.shape.whole, choices) | {
+        return self._envelope(self.kind.whole_object, choices) | {
             "usage": self._usage(),
             "outrider": extension,
         }
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        chunk = self._envelope(self.shape.chunk, [choice])
+        chunk = self._envelope(self.kind.chunk_object, [choice])
         return chunk | {"usage": None} if self.request.include_usage else chunk
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            "id": self.shape.prefix + self._id,
+            "id": self.kind.prefix + self._id,
             "object": kind,
             "created": self._created,
             "model": self.model,
@@ -104,7 +91,7 @@ class OpenAIResponse:
 
     def _extension(self, ended: Mapping[int, AnswerEnd]) -> dict[str, Any]:
         figures = [
-            {"index": index, **_figures(end.usage), **_figures(end.timing)}
+            {"index": index, **dataclasses.asdict(end.usage), **dataclasses.asdict(end.timing)}
             for index, end in sorted(ended.items())
         ]
         return {"seed": self.request.seed, "choices": figures}
@@ -127,7 +114,3 @@ def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:
             "rejected_prediction_tokens": sum(one.draft_rows for one in answers) - accepted,
         },
     }
-
-
-def _figures(value: Usage | Timing) -> dict[str, Any]:
-    return dataclasses.asdict(value)

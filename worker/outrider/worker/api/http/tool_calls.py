@@ -22,11 +22,7 @@ class Calling(enum.Enum):
     ONE = "one"
     MANY = "many"
     FORCED = "forced"
-
-    @property
-    def forced(self) -> bool:
-        """True if the answer is a call and nothing else."""
-        return self is Calling.FORCED
+    """The answer is a call and nothing else."""
 
 
 @dataclass(slots=True)
@@ -44,7 +40,7 @@ class ToolCalls:
         if self.calling is Calling.NONE:
             return text
         self._buffer += text
-        return "" if self.calling.forced else self._split()
+        return "" if self.calling is Calling.FORCED else self._split()
 
     def finish(self) -> str:
         """Return the text that is left at the end; a call may lack its closing tag."""

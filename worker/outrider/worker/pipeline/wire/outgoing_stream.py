@@ -10,7 +10,7 @@ from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import open_channel
 from outrider.worker.link import distributed
-from outrider.worker.link.distributed import Rendezvous
+from outrider.worker.link.distributed import PairRendezvous
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
 from outrider.worker.pipeline.wire.stream import (
@@ -18,7 +18,7 @@ from outrider.worker.pipeline.wire.stream import (
     HELLO_SECONDS,
     MAX_BYTES,
     OPTIONS,
-    Stream,
+    StageStream,
     reason,
 )
 
@@ -52,7 +52,7 @@ class StageAddress(NamedTuple):
 class OutgoingStream:
     """An open stream to a stage, which has answered."""
 
-    def __init__(self, channel: grpc.aio.Channel, stream: Stream, call: Any) -> None:
+    def __init__(self, channel: grpc.aio.Channel, stream: StageStream, call: Any) -> None:
         self._channel = channel
         self._stream = stream
         self._call = call
@@ -69,7 +69,7 @@ class OutgoingStream:
         """
         meeting = await _meeting(group, to.address)
         channel = to.channel()
-        stream = Stream(f"stage {stage} at {to.address}")
+        stream = StageStream(f"stage {stage} at {to.address}")
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         call = channel.stream_stream(f"/{SERVICE}/{method}")
         opened = cls(channel, stream, call(stream))
@@ -102,7 +102,7 @@ class OutgoingStream:
         await self._channel.close()
 
     async def _greet(
-        self, group: Group, stage: int, first_layer: int, meeting: Rendezvous | None
+        self, group: Group, stage: int, first_layer: int, meeting: PairRendezvous | None
     ) -> None:
         name = self._stream.name
         offer = None if meeting is None else meeting.offer()
@@ -123,7 +123,7 @@ class OutgoingStream:
             raise (StageRefused if refused else StageLost)(reason(name, error)) from None
 
 
-async def _meeting(group: Group, address: str) -> Rendezvous | None:
+async def _meeting(group: Group, address: str) -> PairRendezvous | None:
     """Open a place where the stage at an address joins; None: the group is not distributed.
 
     Raises `StageLost`.

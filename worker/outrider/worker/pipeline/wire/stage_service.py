@@ -17,7 +17,7 @@ import grpc
 
 from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
-from outrider.worker.host.peers import Admission
+from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.transport import StageLinks
@@ -33,7 +33,7 @@ from outrider.worker.pipeline.wire.outgoing_stream import (
     OutgoingStream,
     StageAddress,
 )
-from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, Stream
+from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, StageStream
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class StageService:
         self._next_address = next_address
         self._on_group = on_group
         self._peers = peers
-        self._admission = Admission(None if peers is None else peers.target)
+        self._admission = AllowedCaller(None if peers is None else peers.target)
         self._group: GroupLinks | None = None
         self._claimed = False
 
@@ -170,8 +170,8 @@ class GroupLinks:
     ) -> None:
         self.group = group
         before = own.facts.stage - 1
-        self.before = Stream("the leader" if before < 0 else f"stage {before}")
-        self.results = Stream("the leader")
+        self.before = StageStream("the leader" if before < 0 else f"stage {before}")
+        self.results = StageStream("the leader")
         """What the leader collects; of the last stage."""
         self.is_collected = False
         self._own = own
@@ -237,7 +237,7 @@ class GroupLinks:
         if self._behind is not None:
             await self._behind.close()
 
-    def _join(self, stream: Stream, first: bytes) -> None:
+    def _join(self, stream: StageStream, first: bytes) -> None:
         """Join the party that said this Hello, in a distributed group."""
         if self.group.distributed:
             stream.join(functools.partial(join, hello.meeting_of(first)))

@@ -13,7 +13,7 @@ import grpc
 
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageLost, WorkerError
-from outrider.worker.link.distributed import Carrier
+from outrider.worker.link.distributed import PairCarrier
 from outrider.worker.link.send_queue import SendQueue
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ OPTIONS = (
 )
 
 
-class Stream:
+class StageStream:
     """Our side of one stream."""
 
     def __init__(self, name: str) -> None:
@@ -51,7 +51,7 @@ class Stream:
         self._stream_bytes = 0
         self._came = False
         self._said = False
-        self._carrier: Carrier | None = None
+        self._carrier: PairCarrier | None = None
         self._lost: asyncio.Queue[WorkerError] = asyncio.Queue()
         """Why what carries the payloads carries no more."""
 
@@ -59,7 +59,7 @@ class Stream:
         """Have torch.distributed carry the payloads, both ways, once `join` has met the other; on
         the loop's thread."""
         arguments = (self._announce, self._lost.put_nowait, MAX_BYTES, UNREAD_BYTES)
-        self._carrier = Carrier(join, pb.StageMessage, *arguments)
+        self._carrier = PairCarrier(join, pb.StageMessage, *arguments)
 
     @property
     def sent_bytes(self) -> int:

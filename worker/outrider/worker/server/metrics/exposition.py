@@ -6,21 +6,21 @@ Leaves the HTTP server to `outrider.worker.api.http`.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Self
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
-from outrider.worker.server.control import WorkerState
-from outrider.worker.server.metrics.collector import StateCollector, family
+from outrider.contract.state import State
+from outrider.worker.api.http.middleware import StartMiddleware
+from outrider.worker.server.metrics.collector import Families, family, of_state
 
 
 @dataclass(slots=True)
@@ -36,24 +36,29 @@ class Exposition:
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
 
-    @classmethod
-    def of_stage(cls, model: str) -> Self:
-        """Return the metrics of one stage of a pipelined target."""
-        return cls(Role.TARGET, model, names.OF_STAGES)
-
     @property
     def common(self) -> tuple[str, ...]:
         """Values of the labels that every metric has."""
         return (self.model, names.ENGINE, self.role)
 
-    def show(self, state: Callable[[], WorkerState]) -> None:
+    def show(self, state: Callable[[], State]) -> None:
         """Add the metrics that follow from the worker's state at each scrape."""
         shown = names.of_role(self.role) if self.metrics is None else self.metrics
-        self.registry.register(StateCollector(shown, state))
+        self.registry.register(of_state(shown, state))
 
     def count(self, metric: Metric, counts: "Counter[str]") -> None:
         """Add a counter with one label, whose values are in `counts`."""
-        self.registry.register(_Counts(metric, self.common, counts))
+
+        def families() -> Iterator[Family]:
+            yield family(metric, self.common, [((value,), n) for value, n in counts.items()])
+
+        self.registry.register(Families(families))
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Return an application whose responses are counted by status."""
+        statuses: Counter[str] = Counter()
+        self.count(names.HTTP_REQUESTS, statuses)
+        return StartMiddleware(app, lambda start: statuses.update((str(start["status"]),)))
 
     def route(self) -> Route:
         """Return the route `/metrics`, which answers in the text of the Accept header."""
@@ -63,18 +68,3 @@ class Exposition:
             return Response(encode(self.registry), media_type=None, headers={"Content-Type": kind})
 
         return Route("/metrics", metrics)
-
-
-class _Counts(Collector):
-    def __init__(self, metric: Metric, common: tuple[str, ...], counts: "Counter[str]") -> None:
-        self._metric, self._common, self._counts = metric, common, counts
-
-    def describe(self) -> list[Family]:
-        """Return nothing, as `StateCollector` does."""
-        return []
-
-    def collect(self) -> Iterator[Family]:
-        """Yield the counts as they are now."""
-        yield family(
-            self._metric, self._common, [((value,), n) for value, n in self._counts.items()]
-        )

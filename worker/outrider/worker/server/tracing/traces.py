@@ -21,6 +21,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from outrider.contract import traces as names
+from outrider.contract.inference import Timing, Usage
 from outrider.contract.settings import Role
 from outrider.worker.messages import (
     Finish,
@@ -29,8 +30,6 @@ from outrider.worker.messages import (
     SessionEnded,
     StageVisit,
     Submit,
-    Timing,
-    Usage,
 )
 
 SCOPE = "outrider"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from outrider.contract.state import SegmentTotals
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import (
@@ -18,7 +19,6 @@ from outrider.worker.messages import (
     FromPeer,
     LinkDown,
     LinkUp,
-    SegmentTotals,
     SegmentTraced,
     SetPolicy,
     Submit,

@@ -1,7 +1,8 @@
-"""Refusal of requests whose bytes are no message, for every method that takes one request.
+"""Answers to gRPC calls that fail, for every method that takes one request.
 
-gRPC itself answers UNKNOWN, as if the server had failed. Streams of messages carry raw bytes, which
-their service decodes.
+A `WorkerError` gets its status; settings that are none, and bytes that are no message, are an
+argument that is not allowed: gRPC itself would answer UNKNOWN, as if the server had failed. Streams
+of messages carry raw bytes, which their service decodes.
 """
 
 import inspect
@@ -11,11 +12,14 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from outrider.contract.settings import SettingsError
+from outrider.worker.errors import WorkerError, status, trailers
+
 Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
 
 
-class RefuseUnreadable(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
-    """INVALID_ARGUMENT where gRPC's own answer would be UNKNOWN."""
+class CallErrors(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
+    """Ends calls with the status of what their method raises."""
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
@@ -27,10 +31,10 @@ class RefuseUnreadable(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-
         read = tolerant(handler.request_deserializer)
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                checked_stream(handler.unary_stream), read, handler.response_serializer
+                answered_stream(handler.unary_stream), read, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            checked(handler.unary_unary), read, handler.response_serializer
+            answered(handler.unary_unary), read, handler.response_serializer
         )
 
 
@@ -46,32 +50,46 @@ def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read_or_error
 
 
-def checked(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Any]:
+def answered(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Any]:
     """Return `method`, called with messages only."""
 
     async def call(request: Any, context: Context) -> Any:
-        await refuse_error(request, context)
-        return await method(request, context)
+        await refuse_unreadable(request, context)
+        try:
+            return await method(request, context)
+        except (WorkerError, SettingsError) as error:
+            await refuse(error, context)
 
     return call
 
 
-def checked_stream(
+def answered_stream(
     method: Callable[[Any, Context], AsyncIterator[Any]],
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
     """Return `method`, which answers with a stream, called with messages only."""
     if inspect.iscoroutinefunction(method):  # it writes to the context, as health's Watch does
-        return checked(method)
+        return answered(method)
 
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-        await refuse_error(request, context)
-        async for response in method(request, context):
-            yield response
+        await refuse_unreadable(request, context)
+        try:
+            async for response in method(request, context):
+                yield response
+        except (WorkerError, SettingsError) as error:
+            await refuse(error, context)
 
     return call
 
 
-async def refuse_error(request: Any, context: Context) -> None:
+async def refuse(error: WorkerError | SettingsError, context: Context) -> None:
+    """End the call with the status of an error."""
+    if isinstance(error, SettingsError):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    else:
+        await context.abort(status(error), str(error), trailers(error))
+
+
+async def refuse_unreadable(request: Any, context: Context) -> None:
     """End the call if its request is a `DecodeError`."""
     if isinstance(request, DecodeError):
         detail = f"request: its bytes are no message, or text in it is no UTF-8: {request}"
