@@ -112,7 +112,7 @@ class Life:
 
     def window(self) -> None:
         """Let one interval pass, then a pass of the loop."""
-        seconds = float(self.settings.control.interval_seconds)
+        seconds = float(self.settings.interval_seconds)
         self.now += seconds
         self._work(seconds)
         self._scrape()
@@ -153,7 +153,7 @@ class Life:
             for name in names[:heard]
             if self.noise.random() >= self.plant.lost
         ]
-        self.scrapes = self.scrapes.add(answers, names, self.settings.control.min_passes, self.now)
+        self.scrapes = self.scrapes.add(answers, names, self.now)
 
     def _sample(self, name: str, counters: CounterSample) -> TargetSample:
         running = self.plant.running(self.now)

@@ -97,10 +97,6 @@ TEMPLATE = (
     " [{name: main, args: [a], command: [b], image: c, resources: {}},"
     " {name: draft, args: [a], command: [b], image: c, resources: {}}]}}"
 )
-PRESSURE = (
-    "disable: {queueAbove: 9, kvUsageAbovePercent: 90},"
-    " enable: {queueBelow: 3, kvUsageBelowPercent: 60}"
-)
 CASES = (
     f"target: {{{LARGE}, {CALM}}}",
     f"target: {{{LARGE}}}, draft: {{{SMALL}}}",
@@ -116,12 +112,10 @@ CASES = (
     f" draft: {{{SMALL}, {CALM}, {ONCE}, scaling: {{mode: Static}}}}",
     f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}},"
     f" draft: {{{SMALL}, {CALM}, {ONCE}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
-    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}, metrics: {{staleAfterSeconds: 29}}",
+    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}",
     f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, {CALM}, placement: SamePod,"
-    " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4,"
-    f" {PRESSURE}}}",
-    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, placement: Colocated}},"
-    f" speculation: {{{PRESSURE}}}",
+    " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4}",
+    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, placement: Colocated}}",
 )
 """Specs that together break every rule of advice."""
 

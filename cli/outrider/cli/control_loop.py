@@ -66,7 +66,7 @@ class Steering:
             seconds = AGAIN_SECONDS
             self._wake.clear()
             if await self._pass():
-                seconds = float(self._settings.control.interval_seconds)
+                seconds = float(self._settings.interval_seconds)
             try:
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
@@ -95,11 +95,10 @@ class Steering:
         return {s.worker.name: state for s, state in pairs if state is not None}
 
     def _look(self, states: States, now: float) -> None:
-        if now - self._looked_at >= self._settings.control.interval_seconds:
+        if now - self._looked_at >= self._settings.interval_seconds:
             samples = [_sample(state, name, now) for name, state in states.items()]
             names = {s.worker.name for s in self._supervisors}
-            fewest = self._settings.control.min_passes
-            self._scrapes = self._scrapes.add(samples, names, fewest, now)
+            self._scrapes = self._scrapes.add(samples, names, now)
             self._looked_at = now
 
     def _seen(self, states: States, now: float) -> ControlInputs:

@@ -26,12 +26,8 @@ from outrider.contract.sources import SourceKind
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Mode,
-    Rhythm,
     ScalingRule,
-    Shrink,
+    SpeculationMode,
 )
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
@@ -42,7 +38,6 @@ from outrider.operator.spec import (
     RoleSpec,
     ScalingMode,
     Speculation,
-    SpeculationMode,
     SpeculativeService,
     Suspend,
     Target,
@@ -178,7 +173,7 @@ def _target_settings(
         all_reduce=_all_reduce(target.engine),
         pipeline=_pipeline(target),
         max_context=target.engine.max_context,
-        **_memory(target.engine, target.engine.max_running),
+        **_capacity(service, target.engine, target.engine.max_running),
         **_limits(target.requests),
         policy=_policy(service.spec.speculation),
         link=_link(service.spec.speculation),
@@ -239,7 +234,7 @@ def _draft_settings(
         tensor_parallel=draft.parallelism.tensor,
         all_reduce=_all_reduce(draft.engine),
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        **_memory(draft.engine, _sessions(service, draft, targets)),
+        **_capacity(service, draft.engine, _sessions(service, draft, targets)),
         policy=_policy(service.spec.speculation),
         link=_link(service.spec.speculation),
         cache=options.cache,
@@ -271,12 +266,12 @@ def _max_targets(service: SpeculativeService) -> int:
     return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
-def _memory(engine: EngineSpec, running: int) -> dict[str, Any]:
+def _capacity(service: SpeculativeService, engine: EngineSpec, running: int) -> dict[str, Any]:
     """Return the settings of capacity."""
     return {
         "max_running": running,
         "kv_bytes": engine.kv_bytes,
-        "prefix_cache": engine.prefix_cache,
+        "prefix_cache": service.spec.target.engine.prefix_cache,
     }
 
 
@@ -326,8 +321,8 @@ def _switch_percents(speculation: Speculation) -> tuple[int, int]:
     least break-even, whatever the drafts' hardware costs.
     """
     alone = ControlSettings(
-        disable=DisableRule(gain_below_percent=speculation.disable.gain_below_percent),
-        enable=EnableRule(gain_above_percent=speculation.enable.gain_above_percent),
+        gain_below_percent=speculation.disable.gain_below_percent,
+        gain_above_percent=speculation.enable.gain_above_percent,
     )
     pays = break_even(alone, drafts=0, targets=0)
     return pays.off_below, pays.on_above
@@ -338,17 +333,19 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
     spec = service.spec
     speculation = spec.speculation
     decided = ControlSettings(
-        mode=Mode(speculation.mode.value),
+        mode=speculation.mode,
         max_rows=speculation.max_rows,
-        disable=DisableRule(**speculation.disable.model_dump()),
-        enable=EnableRule(**speculation.enable.model_dump()),
-        control=Rhythm(**speculation.control.model_dump()),
-        stale_after_seconds=spec.metrics.stale_after_seconds,
+        gain_below_percent=speculation.disable.gain_below_percent,
+        gain_above_percent=speculation.enable.gain_above_percent,
+        interval_seconds=speculation.control.interval_seconds,
+        probe_interval_seconds=speculation.control.probe_interval_seconds,
         draft=_scaling(service, sessions_per_draft),
     )
     if spec.draft is not None:
         return decided
-    return replace(decided, mode=Mode.DISABLED, disabled_because="the service has no draft")
+    return replace(
+        decided, mode=SpeculationMode.DISABLED, disabled_because="the service has no draft"
+    )
 
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
@@ -360,7 +357,7 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
         managed=draft.scaling.mode is ScalingMode.MANAGED,
         min_replicas=0 if suspended else draft.scaling.min_replicas,
         max_replicas=draft.scaling.max_replicas,
-        shrink=Shrink(service.spec.shrink_policy.value),
+        shrink=service.spec.shrink_policy,
         after_seconds=service.spec.speculation.draft_shrink.after_seconds,
         idle_seconds=service.spec.speculation.draft_shrink.idle_seconds,
         sessions_per_replica=sessions,

@@ -185,7 +185,7 @@ class Reconciler:
             await self._report_invalid(key, observed, str(error), cache, failed)
             return RENEWAL_SECONDS if self._platform.certifies else None
         if (reports := self._workers.reports(key)) is not None:
-            cache.poll.record(observed, service, reports)
+            cache.poll.record(observed, reports)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)

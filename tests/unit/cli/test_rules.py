@@ -43,11 +43,11 @@ def test_every_rule_has_an_entry_that_breaks_it() -> None:
 def test_all_rules_that_are_broken_are_listed_at_once(head: Object) -> None:
     model = {"uri": "hf://o/s"}
     head["spec"]["draft"] = {"model": model, "placement": "Colocated", "replicas": 0, "image": "m"}
-    head["spec"]["speculation"] = {"enable": {"queueBelow": 9}}
+    head["spec"]["speculation"] = {"link": "SharedMemory"}
     assert [one.split(":")[0] for one in problems(head)] == [
         "spec.draft.replicas",
         "spec.draft",
-        "spec.speculation.enable.queueBelow",
+        "spec.speculation.link",
     ]
 
 

@@ -17,18 +17,10 @@ from outrider.operator.spec import (
     DraftScaling,
     Pipeline,
     Spec,
-    Speculation,
 )
 from outrider.operator.spec.speculation import Source
 
-PRESSURE = (
-    ("disable", "queue_above", "queueAbove"),
-    ("disable", "kv_usage_above_percent", "kvUsageAbovePercent"),
-    ("enable", "queue_below", "queueBelow"),
-    ("enable", "kv_usage_below_percent", "kvUsageBelowPercent"),
-)
-"""Thresholds of a Colocated draft alone: part of `speculation`, its field, the field's key."""
-_PIPELINE, _SCALING, _SPECULATION = Pipeline(), DraftScaling(), Speculation()
+_PIPELINE, _SCALING = Pipeline(), DraftScaling()
 
 _TARGET = (
     AdviceRule(
@@ -38,16 +30,6 @@ _TARGET = (
         "does nothing where parallelism.pipeline is 1",
         lambda t: t.parallelism.stages > 1 or t.pipeline == _PIPELINE,
         ".pipeline",
-    ),
-)
-
-_METRICS = (
-    AdviceRule(
-        "spec",
-        "self.metrics.staleAfterSeconds >= 2 * self.speculation.control.intervalSeconds",
-        "is less than two looks, one every speculation.control.intervalSeconds",
-        lambda s: s.metrics.stale_after_seconds >= 2 * s.speculation.control.interval_seconds,
-        ".metrics.staleAfterSeconds",
     ),
 )
 
@@ -76,32 +58,12 @@ def _draft() -> Iterator[AdviceRule]:
             _has_nodes(key),
             ".speculation.nodesAhead",
         )
-    for part, field, key in PRESSURE:
-        given = getattr(getattr(_SPECULATION, part), field)
-        yield AdviceRule(
-            "spec",
-            "!has(self.draft) || self.draft.placement == 'Colocated' ||"
-            f" self.speculation.{part}.{key} == {given}",
-            "does nothing unless draft.placement is Colocated",
-            _is_default(part, field),
-            f".speculation.{part}.{key}",
-        )
 
 
 def _has_nodes(key: str) -> Callable[[Spec], bool]:
     def holds(spec: Spec) -> bool:
         most: int = getattr(spec.speculation, to_snake(key))
         return spec.draft is None or spec.speculation.nodes_ahead >= most
-
-    return holds
-
-
-def _is_default(part: str, field: str) -> Callable[[Spec], bool]:
-    def holds(spec: Spec) -> bool:
-        given, default = (
-            getattr(getattr(one, part), field) for one in (spec.speculation, _SPECULATION)
-        )
-        return spec.draft is None or not spec.draft.is_worker or bool(given == default)
 
     return holds
 
@@ -133,7 +95,6 @@ ADVICE = (
     *_same_pod(),
     *role_advice(Role.DRAFT),
     *_TARGET,
-    *_METRICS,
     _ANSWERS,
     *_draft(),
 )

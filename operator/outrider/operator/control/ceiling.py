@@ -29,7 +29,7 @@ def raised(settings: ControlSettings, memory: Memory, now: float) -> Changes:
 
 def lowered(settings: ControlSettings, memory: Memory, now: float) -> Changes:
     """Return the changes of a step down, if it is time for one."""
-    last, cooldown = memory.lowered_at, settings.control.cooldown_seconds
+    last, cooldown = memory.lowered_at, settings.cooldown_seconds
     if memory.max_rows == 1 or (last is not None and now - last < cooldown):
         return {}
     count = 1 if _stood(settings, memory, now) else memory.lowered + 1
@@ -53,7 +53,7 @@ def _stood(settings: ControlSettings, memory: Memory, now: float) -> bool:
     """True if the ceiling has stood for as long as one that was lowered has to."""
     times = [at for at in (memory.raised_at, memory.lowered_at) if at is not None]
     doublings = min(max(0, memory.lowered - 1), MAX_DOUBLINGS)
-    wait: int = settings.control.probe_interval_seconds << doublings
+    wait: int = settings.probe_interval_seconds << doublings
     return not times or now - max(times) >= wait
 
 

@@ -7,7 +7,7 @@ from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.phases import PassState
 from outrider.operator.control.reasons import Hold, PhaseChange, Reason
 from outrider.operator.control.scaling import ScalingResult, replicas
-from outrider.operator.control.settings import Mode
+from outrider.operator.control.settings import UP_WINDOWS, SpeculationMode
 from outrider.operator.control.verdict import judge
 
 HOLDS = {
@@ -48,7 +48,7 @@ def _state(state: PassState, reason: Reason) -> str:
 def _load(state: PassState) -> str:
     window = state.inputs.window
     if window is None or state.blind:
-        adaptive = state.settings.mode is Mode.ADAPTIVE
+        adaptive = state.settings.mode is SpeculationMode.ADAPTIVE
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
     words = judge(state.settings, window, state.pays).gain_words
     gain = f"{words}, " if state.memory.speculate else ""
@@ -76,7 +76,7 @@ def _drafting(before: Memory, state: PassState) -> Iterator[Transition]:
             PhaseChange.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again"
         )
     else:
-        static = state.settings.mode is Mode.STATIC
+        static = state.settings.mode is SpeculationMode.STATIC
         why = "speculation.mode is Static" if static else "drafts are linked"
         yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
 
@@ -87,8 +87,8 @@ def _why_woken(before: Memory, state: PassState) -> str:
     if before.cause is Reason.DISABLED_BY_USER:
         return "the service asks for it"
     if before.cause is Reason.IDLE:
-        return f"there is work again in {state.settings.control.up_windows} windows"
-    return f"queue and KV quiet in {state.settings.control.up_windows} windows"
+        return f"there is work again in {UP_WINDOWS} windows"
+    return f"queue and KV quiet in {UP_WINDOWS} windows"
 
 
 def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:

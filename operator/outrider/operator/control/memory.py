@@ -180,7 +180,7 @@ def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | 
         max_rows=rows,
         phase=_phase(in_force),
         entered_at=now,
-        switched_at=now - (settings.control.cooldown_seconds if in_force is None else 0),
+        switched_at=now - (settings.cooldown_seconds if in_force is None else 0),
         counted_until=now,
         ceiling=rows if rows < settings.max_rows else None,
         cause=Reason.DRAFT_STARTING if in_force is None else Reason.LOW_GAIN,

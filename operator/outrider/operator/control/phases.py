@@ -1,12 +1,12 @@
 """Phases of drafting, from on to off and back: one step a pass.
 
 ```
-        down_windows bad windows, or no work        a probe is due, or there is work again,
+        two bad windows, or no work                 a probe is due, or there is work again,
           ┌───────────────────────────────► Off ─── or queue and KV were quiet ─┐
           │                                  ▲ ▲                                │
           │                  the probe fails │ │                                ▼
          On ◄──────────────────────── Probing  └─ pressure, or no work ─── Waking
-          ▲   up_windows good windows    ▲                                 │  │
+          ▲   four good windows          ▲                                 │  │
           │                              └────── linked, a probe ──────────┘  │
           └────────────────────────────────────── linked, no probe ───────────┘
 ```
@@ -26,7 +26,12 @@ from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.inputs import ControlInputs
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.settings import ControlSettings, Mode
+from outrider.operator.control.settings import (
+    DOWN_WINDOWS,
+    UP_WINDOWS,
+    ControlSettings,
+    SpeculationMode,
+)
 from outrider.operator.control.verdict import Gain, Verdict, judge
 
 LINK_SECONDS = 120.0
@@ -88,7 +93,7 @@ class PassState:
     @property
     def cooled(self) -> bool:
         """True if the cool-down is over."""
-        return self.now - self.memory.switched_at >= self.settings.control.cooldown_seconds
+        return self.now - self.memory.switched_at >= self.settings.cooldown_seconds
 
     @property
     def stayed(self) -> float:
@@ -129,14 +134,16 @@ def follow_mode(state: PassState) -> Memory:
     """Return the memory with the phase that the mode asks for, whatever is measured."""
     memory, mode = state.memory, state.settings.mode
     disabled = memory.phase is Phase.OFF and memory.cause is Reason.DISABLED_BY_USER
-    if mode is Mode.DISABLED:
+    if mode is SpeculationMode.DISABLED:
         because = state.settings.disabled_because
         if disabled:
             return dataclasses.replace(memory, because=because)
         return _off(state, Reason.DISABLED_BY_USER, because)
-    if mode is Mode.STATIC and (memory.phase is not Phase.ON or memory.ceiling is not None):
+    if mode is SpeculationMode.STATIC and (
+        memory.phase is not Phase.ON or memory.ceiling is not None
+    ):
         return state.enter(Phase.ON, ceiling=None, records=())
-    if mode is Mode.ADAPTIVE and disabled:
+    if mode is SpeculationMode.ADAPTIVE and disabled:
         return state.enter(Phase.WAKING, for_probe=False)
     return memory
 
@@ -167,8 +174,8 @@ def _on(state: PassState) -> Memory:
     if verdict.bad is None:
         raised = ceiling.raised(state.settings, memory, state.now)
         return state.counted(bad=0, **(raised if verdict.gain is Gain.HIGH else {}))
-    bad = min(memory.bad + 1, state.settings.control.down_windows)
-    if bad == state.settings.control.down_windows and state.cooled:
+    bad = min(memory.bad + 1, DOWN_WINDOWS)
+    if bad == DOWN_WINDOWS and state.cooled:
         return _out(state, verdict)
     return state.counted(bad=bad, **ceiling.lowered(state.settings, memory, state.now))
 
@@ -178,7 +185,7 @@ def _out(state: PassState, verdict: Verdict) -> Memory:
     cause = verdict.bad or Reason.LOW_GAIN
     if cause is not Reason.LOW_GAIN:
         return _off(state, cause, verdict.numbers)
-    lasted = state.on_seconds >= probes.lasting_seconds(state.settings.control)
+    lasted = state.on_seconds >= probes.lasting_seconds(state.settings)
     return _off(state, cause, verdict.numbers, records=_records(state, verdict, lasted))
 
 
@@ -188,7 +195,7 @@ def _probing(state: PassState) -> Memory:
     A low ceiling may gain too little where the full one would gain enough. A probe that fails
     keeps the cause of before: the queue that it caused is no reason to come back once it is gone.
     """
-    verdict, memory, rhythm = state.verdict, state.memory, state.settings.control
+    verdict, memory = state.verdict, state.memory
     if state.cooled and _shows_nothing(state):
         return _failed(state, verdict)
     if verdict is None or verdict.gain is Gain.UNKNOWN:
@@ -196,7 +203,7 @@ def _probing(state: PassState) -> Memory:
     higher = ceiling.explored(state.settings, memory, state.now)
     if verdict.gain is Gain.HIGH:
         good = memory.good + 1
-        if good >= rhythm.up_windows:
+        if good >= UP_WINDOWS:
             return state.enter(Phase.ON, **higher)
         return state.counted(good=good, bad=0, **higher)
     open_end = verdict.gain is not Gain.LOSING and verdict.pressure is None
@@ -204,8 +211,8 @@ def _probing(state: PassState) -> Memory:
         return state.counted(good=0, bad=0, **higher)
     if memory.good and not memory.lowered:
         return state.counted(good=0, bad=0, **ceiling.stepped_back(memory, state.now))
-    bad = min(memory.bad + 1, rhythm.down_windows)
-    if bad == rhythm.down_windows and state.cooled:
+    bad = min(memory.bad + 1, DOWN_WINDOWS)
+    if bad == DOWN_WINDOWS and state.cooled:
         return _failed(state, verdict)
     return state.counted(good=0, bad=bad)
 
@@ -243,7 +250,7 @@ def _waking(state: PassState) -> Memory:
         return _idle(state)
     if verdict is not None and not memory.for_probe:
         pressed = memory.bad + 1 if verdict.pressure else 0
-        if verdict.pressure and pressed >= state.settings.control.down_windows:
+        if verdict.pressure and pressed >= DOWN_WINDOWS:
             return _off(state, verdict.pressure, verdict.numbers)
         memory = state.counted(bad=pressed)
     if memory.bad or not (state.linked and state.cooled):
@@ -256,16 +263,15 @@ def _from_off(state: PassState) -> Memory:
     verdict, memory = state.verdict, state.memory
     if verdict is None:
         return memory
-    most = state.settings.control.up_windows
     if memory.cause is Reason.IDLE:
         busy = state.inputs.window is not None and state.inputs.window.quiet_since is None
         good = memory.good + 1 if busy else memory.good
-        if good >= most << min(memory.short_stays, MAX_SHORT_STAYS):
+        if good >= UP_WINDOWS << min(memory.short_stays, MAX_SHORT_STAYS):
             return state.enter(Phase.WAKING, for_probe=False)
         return state.counted(good=good)
     if memory.cause in PRESSURE:
-        good = min(memory.good + 1, most) if verdict.quiet else 0
-        if good == most:
+        good = min(memory.good + 1, UP_WINDOWS) if verdict.quiet else 0
+        if good == UP_WINDOWS:
             return state.enter(Phase.WAKING, for_probe=False)
         memory = state.counted(good=good)
     if state.stayed >= _probe_wait(state) and verdict.enough:
@@ -278,9 +284,7 @@ def _probe_wait(state: PassState) -> float:
     start = memory.start_seconds
     start = probes.UNKNOWN_START_SECONDS if start is None else start
     record = probes.record_of(memory.records, state.load)
-    return probes.wait_seconds(
-        state.settings.control, state.pays, record, start if memory.shrunk else 0.0
-    )
+    return probes.wait_seconds(state.settings, state.pays, record, start if memory.shrunk else 0.0)
 
 
 STEPS = {
@@ -305,6 +309,6 @@ def _idle(state: PassState) -> Memory:
         records = _records(state, None, lasted=False)
         return _off(state, memory.cause, because, records=records)
     worked = state.on_seconds - state.settings.draft.idle_seconds
-    short = memory.speculate and worked < probes.lasting_seconds(state.settings.control)
+    short = memory.speculate and worked < probes.lasting_seconds(state.settings)
     changes = {"ceiling": memory.ceiling, "short_stays": memory.short_stays + 1 if short else 0}
     return _off(state, Reason.IDLE, because, **changes)

@@ -23,7 +23,7 @@ from outrider.operator.control.memory import (
 from outrider.operator.control.phases import LINK_SECONDS, PassState
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.scaling import replicas
-from outrider.operator.control.settings import ControlSettings, Mode
+from outrider.operator.control.settings import ControlSettings, SpeculationMode
 
 
 def recall(
@@ -74,7 +74,7 @@ def _acknowledge(state: PassState) -> Memory:
 
 
 def _step(state: PassState) -> Memory:
-    adaptive = state.settings.mode is Mode.ADAPTIVE
+    adaptive = state.settings.mode is SpeculationMode.ADAPTIVE
     return phases.step(state) if adaptive and not state.blind else state.memory
 
 
@@ -97,11 +97,11 @@ def _push(state: PassState) -> Memory:
 
 def _reason(state: PassState) -> Reason:
     memory, settings = state.memory, state.settings
-    if settings.mode is Mode.DISABLED:
+    if settings.mode is SpeculationMode.DISABLED:
         return Reason.DISABLED_BY_USER
     if not state.inputs.targets:
         return Reason.NO_TARGETS
-    if settings.mode is Mode.ADAPTIVE and state.blind and not state.inputs.starting:
+    if settings.mode is SpeculationMode.ADAPTIVE and state.blind and not state.inputs.starting:
         return Reason.METRICS_UNAVAILABLE
     if memory.phase is Phase.OFF:
         return memory.cause

@@ -10,6 +10,7 @@ from typing import Self
 
 from outrider.contract.settings import Role
 from outrider.operator.control.quorum import is_quorum
+from outrider.operator.control.settings import MIN_PASSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +228,9 @@ def _between(
     )
 
 
-def is_quiet(
-    earlier: Mapping[str, Sample], later: Mapping[str, Sample], fewest_passes: int
-) -> bool | None:
-    """True if the targets have no request at the end and ran fewer passes; None: none answered.
+def is_quiet(earlier: Mapping[str, Sample], later: Mapping[str, Sample]) -> bool | None:
+    """True if the targets have no request at the end and ran fewer than `MIN_PASSES`; None: none
+    answered.
 
     A target that did not answer counts once it does: its counters then show what it did meanwhile.
     """
@@ -242,7 +242,7 @@ def is_quiet(
     if any(end.waiting or end.running for _, end in news):
         return False
     increases = (b.counters.since(a.counters) for a, b in news if isinstance(a, TargetSample))
-    return sum(counters.passes for counters in increases) < fewest_passes
+    return sum(counters.passes for counters in increases) < MIN_PASSES
 
 
 def sessions(

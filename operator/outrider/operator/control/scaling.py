@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.phases import PassState
 from outrider.operator.control.reasons import Hold, Reason
-from outrider.operator.control.settings import Mode, ScalingRule, Shrink
+from outrider.operator.control.settings import ScalingRule, ShrinkPolicy, SpeculationMode
 
 DRAIN_SECONDS = 30.0
 """Longest wait for sessions to leave drafts that no target uses any more."""
@@ -62,7 +62,7 @@ def scale(state: PassState) -> ScalingResult:
         return ScalingResult(memory)
     if inputs.contested:
         return ScalingResult(memory, Hold.REPLICAS_CONTESTED)
-    if state.settings.mode is Mode.ADAPTIVE and state.blind:
+    if state.settings.mode is SpeculationMode.ADAPTIVE and state.blind:
         return ScalingResult(memory)
     return _give_back(state) if memory.phase is Phase.OFF else _keep_up(state)
 
@@ -70,7 +70,7 @@ def scale(state: PassState) -> ScalingResult:
 def _give_back(state: PassState) -> ScalingResult:
     """Give drafts back while drafting is off."""
     draft, memory, inputs = state.settings.draft, state.memory, state.inputs
-    if draft.shrink is Shrink.NEVER or memory.shrunk:
+    if draft.shrink is ShrinkPolicy.NEVER or memory.shrunk:
         return ScalingResult(memory)
     off = state.now - memory.switched_at
     settled = memory.acknowledged_at
@@ -101,7 +101,10 @@ def _keep_up(state: PassState) -> ScalingResult:
             if hold
             else ScalingResult(back, None, "drafting is to come back")
         )
-    proportional = draft.shrink is Shrink.PROPORTIONAL and state.settings.mode is Mode.ADAPTIVE
+    proportional = (
+        draft.shrink is ShrinkPolicy.PROPORTIONAL
+        and state.settings.mode is SpeculationMode.ADAPTIVE
+    )
     settled = memory.phase is Phase.ON and memory.acknowledged_at is not None
     if not proportional or not settled:  # before, sessions have not come back yet
         return ScalingResult(memory)

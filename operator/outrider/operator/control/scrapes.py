@@ -27,14 +27,12 @@ class Scrapes:
         """True if there cannot be a window yet."""
         return self.count < 2
 
-    def add(
-        self, scraped: Iterable[Sample], pods: Collection[str], fewest_passes: int, now: float
-    ) -> "Scrapes":
+    def add(self, scraped: Iterable[Sample], pods: Collection[str], now: float) -> "Scrapes":
         """Add a scrape of the time `now`; a pod of `pods` that did not answer keeps its last
-        sample, which ages. Targets with fewer than `fewest_passes`, and no request, are quiet."""
+        sample, which ages. Targets with fewer than `MIN_PASSES`, and no request, are quiet."""
         known = {**self.later, **{sample.uid: sample for sample in scraped}}
         later = {uid: sample for uid, sample in known.items() if uid in pods}
-        quiet = is_quiet(self.later, later, fewest_passes) if self.count else False
+        quiet = is_quiet(self.later, later) if self.count else False
         since = self.quiet_since if quiet is None or (quiet and self.quiet_since) else None
         if quiet and since is None:
             since = now

@@ -19,6 +19,9 @@ from outrider.operator.naming import (
 )
 from outrider.operator.spec import EndpointPicker
 
+PICKER_PORT = 9002
+"""Port of an endpoint picker's Service."""
+
 
 def _meta(label: str) -> str:
     """Return the name by which Prometheus knows a pod's label."""
@@ -100,7 +103,7 @@ def inference_pool(
         "group": "",
         "kind": "Service",
         "name": picker.name,
-        "port": {"number": picker.port},
+        "port": {"number": PICKER_PORT},
         "failureMode": picker.failure_mode.value,
     }
     spec = {

@@ -4,6 +4,7 @@ Starts and contacts nothing; leaves the workers to `plan`. There are no floats: 
 against them in resources.
 """
 
+from outrider.operator.control.settings import ShrinkPolicy, SpeculationMode
 from outrider.operator.spec.access import Access, ApiKeysSecretRef, TlsSecretRef
 from outrider.operator.spec.document import (
     SpecError,
@@ -20,7 +21,6 @@ from outrider.operator.spec.engine import (
     TargetEngine,
     TargetParallelism,
 )
-from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import (
@@ -55,9 +55,7 @@ from outrider.operator.spec.service import (
 from outrider.operator.spec.speculation import (
     DraftShrink,
     Link,
-    ShrinkPolicy,
     Speculation,
-    SpeculationMode,
 )
 from outrider.operator.spec.surroundings import (
     Automatic,
@@ -84,7 +82,6 @@ __all__ = [
     "EndpointPicker",
     "EngineSpec",
     "Link",
-    "Metrics",
     "ModelSource",
     "NetworkPolicy",
     "Offload",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, SpecPart
+from outrider.operator.spec.part import CountOrPercent, ObjectName, SpecPart
 
 TopologyKey = Annotated[
     str,
@@ -85,9 +85,7 @@ class EndpointPicker(SpecPart):
     """Endpoint picker: it chooses a target for each request of a gateway."""
 
     name: ObjectName
-    """Name of its Service, in the service's namespace."""
-    port: Count = Field(default=9002, ge=1, le=65_535)
-    """Port of that Service."""
+    """Name of its Service, in the service's namespace, which answers at port 9002."""
     failure_mode: FailureMode = FailureMode.FAIL_CLOSE
     """While it does not answer. FailClose: requests are refused. FailOpen: the gateway chooses."""
 

@@ -20,6 +20,7 @@ from outrider.operator.control.memory import PolicyInForce
 from outrider.operator.control.quorum import agreed_version
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
+from outrider.operator.control.settings import stale_after
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
 from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed
@@ -106,13 +107,12 @@ class WorkerPoll:
             at=now,
         )
 
-    def record(self, observed: Observed, service: SpeculativeService, answer: PollAnswer) -> None:
+    def record(self, observed: Observed, answer: PollAnswer) -> None:
         """Record what pods have answered; it counts as a scrape where it was to be one."""
         samples, self.problems = _samples(observed, answer.reports)
         if answer.question.is_scrape:
-            fewest = service.spec.speculation.control.min_passes
             uids = {pod.uid for pod in observed.pods}
-            self.scrapes = self.scrapes.add(samples, uids, fewest, answer.question.at)
+            self.scrapes = self.scrapes.add(samples, uids, answer.question.at)
         self.reports = {  # the text is large, and needed no more
             uid: dataclasses.replace(report, metrics=None) for uid, report in answer.reports.items()
         }
@@ -122,7 +122,7 @@ def control_inputs(
     observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool, now: float
 ) -> ControlInputs:
     """Return the control loop's inputs; `contested`: another owner writes the drafts' number."""
-    stale = float(service.spec.metrics.stale_after_seconds)
+    stale = float(stale_after(service.spec.speculation.control.interval_seconds))
     targets = ready(observed, Role.TARGET)
     drafts = ready(observed, Role.DRAFT)
     draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)

@@ -7,7 +7,7 @@ from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
-from outrider.operator.control.settings import ControlSettings, Mode, Rhythm, ScalingRule
+from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
 
 START = 1_000_000.0
 SETTINGS = ControlSettings()
@@ -80,17 +80,14 @@ def inputs(**values: Any) -> ControlInputs:
 
 
 def settings(**values: Any) -> ControlSettings:
-    """Return settings; keys of a part's own fields go to that part."""
-    parts: dict[str, Any] = {"control": Rhythm, "draft": ScalingRule}
-    made: dict[str, Any] = {}
-    for name, part in parts.items():
-        own = {f.name for f in dataclasses.fields(part)} & values.keys()
-        made[name] = part(**{key: values.pop(key) for key in own})
-    return ControlSettings(**made, **values)
+    """Return settings; keys of the scaling rule's own fields go to it."""
+    own = {f.name for f in dataclasses.fields(ScalingRule)} & values.keys()
+    scaling = ScalingRule(**{key: values.pop(key) for key in own})
+    return ControlSettings(draft=scaling, **values)
 
 
-DISABLED = settings(mode=Mode.DISABLED)
-STATIC = settings(mode=Mode.STATIC)
+DISABLED = settings(mode=SpeculationMode.DISABLED)
+STATIC = settings(mode=SpeculationMode.STATIC)
 
 
 class Service:
@@ -105,8 +102,8 @@ class Service:
     def passes(self, count: int = 1, **load: Any) -> Decision:
         """Run passes with a window of the same kind each; `load` as `window` takes it."""
         for _ in range(count):
-            self.now += self.settings.control.interval_seconds
-            whole = window(self.now - self.settings.control.interval_seconds, self.now, **load)
+            self.now += self.settings.interval_seconds
+            whole = window(self.now - self.settings.interval_seconds, self.now, **load)
             number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
             links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}
             expected = {"links_expected": self.drafts or 0, "acknowledged": self.memory.version}

@@ -18,7 +18,7 @@ from outrider.operator.control.scaling import (
     DRAIN_SECONDS,
     PENDING_SECONDS,
 )
-from outrider.operator.control.settings import ControlSettings, Rhythm, ScalingRule, Shrink
+from outrider.operator.control.settings import ControlSettings, ScalingRule, ShrinkPolicy
 from tests.unit.operator.control.made import START
 
 EPOCH = START
@@ -88,18 +88,13 @@ RUNS = st.lists(
 ).map(lambda runs: list(itertools.chain.from_iterable(runs)))
 SETTINGS = st.builds(
     ControlSettings,
-    control=st.builds(
-        Rhythm,
-        down_windows=st.integers(1, 3),
-        up_windows=st.integers(1, 4),
-        cooldown_seconds=st.sampled_from([0, 15, 60, 300]),
-        probe_interval_seconds=st.sampled_from([15, 300]),
-    ),
+    interval_seconds=st.sampled_from([1, 15, 75]),
+    probe_interval_seconds=st.sampled_from([15, 300]),
     draft=st.builds(
         ScalingRule,
         min_replicas=st.integers(0, 2),
         max_replicas=st.integers(2, 4),
-        shrink=st.sampled_from(Shrink),
+        shrink=st.sampled_from(ShrinkPolicy),
         after_seconds=st.sampled_from([0, 30, 120]),
         idle_seconds=st.sampled_from([0, 100, 900]),
     ),
@@ -204,7 +199,7 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
     for one in lived(control, in_force, moments):
         if one.asked is None or (one.out.draft_replicas or 0) >= one.asked:
             continue
-        if one.before.speculate and control.draft.shrink is Shrink.PROPORTIONAL:
+        if one.before.speculate and control.draft.shrink is ShrinkPolicy.PROPORTIONAL:
             event("fewer while on")
             demand = max(
                 one.inputs.window.running if one.inputs.window else 0, one.inputs.sessions or 0
@@ -249,7 +244,7 @@ def test_two_switches_are_never_closer_than_the_cool_down(
     passes = lived(control, in_force, moments)
     switches = [one.now for one in passes if one.out.speculate != one.before.speculate]
     gaps = [later - earlier for earlier, later in itertools.pairwise(switches)]
-    assert all(gap >= control.control.cooldown_seconds for gap in gaps)
+    assert all(gap >= control.cooldown_seconds for gap in gaps)
     if len(switches) > 2:
         event("three switches or more")
 
@@ -268,7 +263,7 @@ def test_drafting_goes_off_for_want_of_work_only_where_every_target_says_so_for_
             assert not window.silent
             since = one.before.idle_since or window.quiet_since
             assert one.now - since >= control.draft.idle_seconds > 0
-            assert control.draft.shrink is not Shrink.NEVER
+            assert control.draft.shrink is not ShrinkPolicy.NEVER
 
 
 @RELAXED

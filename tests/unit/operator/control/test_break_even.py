@@ -12,9 +12,7 @@ from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import CounterSample, Window
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Shrink,
+    ShrinkPolicy,
 )
 from outrider.operator.control.verdict import Gain, judge
 from tests.unit.operator.control.made import Service, memory, settings, window
@@ -32,11 +30,11 @@ TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
         (settings(draft_gpus=1, target_gpus=64), 1, 1, (105, 115)),
         (settings(), 4, 1, (105, 115)),
         (settings(**TWO_BY_SIX), 1, 0, (105, 115)),
-        (settings(**TWO_BY_SIX, shrink=Shrink.NEVER), 1, 1, (105, 115)),
+        (settings(**TWO_BY_SIX, shrink=ShrinkPolicy.NEVER), 1, 1, (105, 115)),
         (settings(**TWO_BY_SIX, managed=False), 1, 1, (105, 115)),
-        (settings(**TWO_BY_SIX, disable=DisableRule(gain_below_percent=90)), 1, 1, (90, 100)),
-        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=120)), 1, 1, (119, 120)),
-        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=200)), 1, 1, (133, 200)),
+        (settings(**TWO_BY_SIX, gain_below_percent=90), 1, 1, (90, 100)),
+        (settings(**TWO_BY_SIX, gain_above_percent=120), 1, 1, (119, 120)),
+        (settings(**TWO_BY_SIX, gain_above_percent=200), 1, 1, (133, 200)),
     ],
     ids=[
         "2 beside 6",

@@ -7,7 +7,7 @@ import pytest
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.probes import ProbeRecord
 from outrider.operator.control.reasons import PhaseChange, Reason
-from outrider.operator.control.settings import ControlSettings, Mode, Shrink
+from outrider.operator.control.settings import ControlSettings, ShrinkPolicy, SpeculationMode
 from tests.unit.operator.control.made import START, Service, memory, settings
 
 SETTINGS = ControlSettings()
@@ -33,7 +33,7 @@ def test_after_the_stated_time_drafting_goes_off_and_all_drafts_are_given_back()
 
 
 def test_proportional_drafts_go_to_none_too() -> None:
-    service = idle(settings(shrink=Shrink.PROPORTIONAL))
+    service = idle(settings(shrink=ShrinkPolicy.PROPORTIONAL))
     assert service.drafts == 1
     assert service.passes(3, **NONE).draft_replicas == 0
 
@@ -42,9 +42,9 @@ def test_proportional_drafts_go_to_none_too() -> None:
     "control",
     [
         settings(idle_seconds=0),
-        settings(shrink=Shrink.NEVER),
+        settings(shrink=ShrinkPolicy.NEVER),
         settings(managed=False),
-        settings(mode=Mode.STATIC),
+        settings(mode=SpeculationMode.STATIC),
     ],
     ids=["never idle", "never shrinks", "not managed", "static"],
 )
@@ -112,7 +112,7 @@ def test_work_that_lasted_ends_the_count_of_short_stays(busy: float, stays: int)
 def test_a_probe_without_work_ends_as_one_that_failed() -> None:
     cause = {"cause": Reason.LOW_GAIN, "ceiling": 1}
     for phase, values in ((Phase.PROBING, {}), (Phase.WAKING, {"for_probe": True})):
-        service = idle(settings(cooldown_seconds=0), phase, **cause, **values)
+        service = idle(SETTINGS, phase, **cause, **values)
         service.memory = memory(phase, idle_since=START + 1000, **cause, **values)
         if phase is Phase.WAKING:
             service.sight = {"links_up": 0}

@@ -2,9 +2,8 @@
 
 import pytest
 
-from outrider.contract.settings import MAX_POLICY_VERSION, SettingsError
+from outrider.contract.settings import MAX_POLICY_VERSION
 from outrider.operator.control.memory import (
-    Memory,
     Phase,
     PolicyInForce,
     UnreadableMemory,
@@ -17,12 +16,8 @@ from outrider.operator.control.reasons import Reason
 from outrider.operator.control.scaling import replicas
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Rhythm,
-    ScalingRule,
 )
-from tests.unit.operator.control.made import START, Service, inputs, memory, settings
+from tests.unit.operator.control.made import START, Service, inputs, memory
 
 SETTINGS = ControlSettings()
 FULL = memory(
@@ -155,43 +150,6 @@ def test_any_time_in_memory_is_at_most_now() -> None:
     found = decide(SETTINGS, start, inputs(), START + 5).memory
     assert (found.entered_at, found.fewer_since) == (START + 5, START + 5)
     assert found.switched_at == START
-
-
-def test_the_defaults_are_allowed() -> None:
-    assert isinstance(new_memory(settings(), START, None), Memory)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ControlSettings(max_rows=65), "max_rows: 65 is not allowed; it must be 1 to 64"),
-        (lambda: Rhythm(interval_seconds=0), "control.interval_seconds: 0"),
-        (lambda: DisableRule(kv_usage_above_percent=101), "disable.kv_usage_above_percent: 101"),
-        (lambda: ScalingRule(min_replicas=5), "draft.min_replicas: 5 .* 0 to 4"),
-        (lambda: ScalingRule(max_replicas=0), "draft.max_replicas: 0"),
-        (lambda: ScalingRule(colocated=True), "draft.managed: true"),
-        (
-            lambda: ControlSettings(
-                disable=DisableRule(gain_below_percent=105),
-                enable=EnableRule(gain_above_percent=105),
-            ),
-            "enable.gain_above_percent: 105 is not allowed; it must be 106 to 1000",
-        ),
-        (
-            lambda: ControlSettings(enable=EnableRule(queue_below=5)),
-            "enable.queue_below: 5 is not allowed; it must be 1 to 4",
-        ),
-        (
-            lambda: ControlSettings(enable=EnableRule(kv_usage_below_percent=80)),
-            "enable.kv_usage_below_percent: 80 is not allowed; it must be 1 to 79",
-        ),
-    ],
-)
-def test_settings_that_contradict_themselves_are_refused_by_name(
-    make: type[ControlSettings], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        make()
 
 
 def test_no_version_of_a_target_leads_beyond_what_targets_take() -> None:

@@ -11,7 +11,7 @@ from outrider.operator.control.memory import Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.probes import GUARD, ProbeRecord, wait_seconds
 from outrider.operator.control.reasons import PhaseChange, Reason
-from outrider.operator.control.settings import Shrink
+from outrider.operator.control.settings import ShrinkPolicy
 from tests.unit.operator.control.made import (
     DISABLED,
     SETTINGS,
@@ -120,18 +120,17 @@ def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
 
 
 def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None:
-    control = settings(cooldown_seconds=0, down_windows=1)
-    late = memory(acknowledged_at=None, switched_at=START + 100)
+    late = memory(acknowledged_at=None, bad=1)
     first = decide(
-        control, late, inputs(window=window(START + 99, START + 114, **LOW)), START + 115
+        SETTINGS, late, inputs(window=window(START + 99, START + 114, **LOW)), START + 115
     )
     assert first.memory.acknowledged_at == START + 115
     assert first.speculate
     sight = inputs(window=window(START + 114, START + 129, **LOW))
-    second = decide(control, first.memory, sight, START + 130)
+    second = decide(SETTINGS, first.memory, sight, START + 130)
     assert second.speculate
     sight = inputs(window=window(START + 129, START + 144, **LOW))
-    assert not decide(control, second.memory, sight, START + 145).speculate
+    assert not decide(SETTINGS, second.memory, sight, START + 145).speculate
 
 
 def test_a_colocated_draft_stays_on_at_the_thresholds_of_pressure() -> None:
@@ -140,8 +139,9 @@ def test_a_colocated_draft_stays_on_at_the_thresholds_of_pressure() -> None:
 
 
 def test_the_ceiling_halves_once_a_cool_down_while_gain_is_low() -> None:
-    service = Service(memory(), settings(down_windows=9))
-    assert [service.passes(**LOW).max_rows for _ in range(8)] == [8] * 4 + [4] * 4
+    service = Service(memory())
+    loads = [LOW, {"gain": 112}] * 4
+    assert [service.passes(**load).max_rows for load in loads] == [8] * 4 + [4] * 4
 
 
 def test_the_ceiling_stays_in_the_dead_band_and_without_evidence() -> None:
@@ -299,12 +299,12 @@ def test_drafting_that_lasted_forgets_the_probes_that_failed(seconds: float, fai
 
 
 def test_a_probe_is_priced_by_its_hardware_its_start_and_what_it_is_expected_to_lose() -> None:
-    rhythm, pays = SETTINGS.control, BreakEven(off_below=133, on_above=143, share=1 / 3)
+    pays = BreakEven(off_below=133, on_above=143, share=1 / 3)
     known = ProbeRecord(gain_percent=105)
-    assert wait_seconds(rhythm, BreakEven(105, 115), ProbeRecord(gain_percent=104), 50) == 300
-    assert wait_seconds(rhythm, pays, known, 0) == pytest.approx(60 * 0.28 / GUARD)
-    assert wait_seconds(rhythm, pays, known, 300) == pytest.approx((60 * 0.28 + 100) / GUARD)
-    assert wait_seconds(rhythm, pays, ProbeRecord(), 300) == pytest.approx(100 / GUARD)
+    assert wait_seconds(SETTINGS, BreakEven(105, 115), ProbeRecord(gain_percent=104), 50) == 300
+    assert wait_seconds(SETTINGS, pays, known, 0) == pytest.approx(60 * 0.28 / GUARD)
+    assert wait_seconds(SETTINGS, pays, known, 300) == pytest.approx((60 * 0.28 + 100) / GUARD)
+    assert wait_seconds(SETTINGS, pays, ProbeRecord(), 300) == pytest.approx(100 / GUARD)
 
 
 def test_the_time_that_drafts_take_to_start_is_measured() -> None:
@@ -470,7 +470,7 @@ def test_a_service_at_rest_changes_no_memory() -> None:
 
 
 def test_events_tell_the_whole_way_with_numbers() -> None:
-    service = Service(memory(), settings(shrink=Shrink.WHEN_DISABLED))
+    service = Service(memory(), settings(shrink=ShrinkPolicy.WHEN_DISABLED))
     service.passes(2, **LOW)
     service.passes(25, **PLAIN)
     service.passes(8, gain=140)

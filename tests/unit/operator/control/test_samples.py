@@ -130,7 +130,7 @@ def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
 def quiet_since(*scrapes: list[Sample]) -> float | None:
     seen = Scrapes()
     for number, scraped in enumerate(scrapes):
-        seen = seen.add(scraped, {"t0", "t1"}, 50, 15.0 * number)
+        seen = seen.add(scraped, {"t0", "t1"}, 15.0 * number)
     return seen.quiet_since
 
 
@@ -218,21 +218,21 @@ def test_sessions_are_known_where_every_draft_was_seen(
 
 
 def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
-    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"}, 50, 0)
+    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"}, 0)
     assert scrapes.starting
-    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"}, 50, 0)
+    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"}, 0)
     assert not scrapes.starting
     assert {uid: sample.at for uid, sample in scrapes.later.items()} == {"t0": 15, "t1": 0}
     assert scrapes.window(["t0"], 15, 60) is not None
-    scrapes = scrapes.add([target("t1", 30)], {"t1"}, 50, 0)
+    scrapes = scrapes.add([target("t1", 30)], {"t1"}, 0)
     assert set(scrapes.later) == {"t1"}
     assert scrapes.window(["t0"], 30, 60) is None
 
 
 def test_a_pod_that_missed_one_look_counts_both_windows_at_the_next() -> None:
-    scrapes = Scrapes().add([target(at=0)], {"t0"}, 50, 0).add([], {"t0"}, 50, 0)
+    scrapes = Scrapes().add([target(at=0)], {"t0"}, 0).add([], {"t0"}, 0)
     assert scrapes.window(["t0"], 15, 60) is None
-    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"}, 50, 0)
+    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"}, 0)
     found = scrapes.window(["t0"], 30, 60)
     assert found is not None
     assert (found.began, found.ended, found.counters.passes) == (0, 30, 9)

@@ -9,7 +9,7 @@ from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.reasons import Hold, Reason
-from outrider.operator.control.settings import ControlSettings, Shrink
+from outrider.operator.control.settings import ControlSettings, ShrinkPolicy
 from tests.unit.operator.control.made import (
     DISABLED,
     START,
@@ -22,7 +22,7 @@ from tests.unit.operator.control.made import (
 
 SETTINGS = ControlSettings()
 OFF = memory(Phase.OFF, cause=Reason.LOW_GAIN, because="gain 96 %", ceiling=1)
-PROPORTIONAL = settings(shrink=Shrink.PROPORTIONAL, max_replicas=6)
+PROPORTIONAL = settings(shrink=ShrinkPolicy.PROPORTIONAL, max_replicas=6)
 
 
 def at(
@@ -83,7 +83,7 @@ def test_the_least_number_stays() -> None:
 
 
 def test_never_means_never() -> None:
-    assert at(9999, control=settings(shrink=Shrink.NEVER)).draft_replicas == 2
+    assert at(9999, control=settings(shrink=ShrinkPolicy.NEVER)).draft_replicas == 2
 
 
 @pytest.mark.parametrize("start", [OFF, memory(Phase.WAKING, shrunk=True)])
@@ -182,7 +182,7 @@ def test_replicas_shrink_with_sessions_only_after_a_while_without_more() -> None
 
 
 def test_replicas_stay_until_sessions_can_have_come_back() -> None:
-    control = settings(shrink=Shrink.PROPORTIONAL, after_seconds=0)
+    control = settings(shrink=ShrinkPolicy.PROPORTIONAL, after_seconds=0)
     fresh = memory(acknowledged_at=None)
     assert at(99, fresh, control, acknowledged=fresh.version - 1).draft_replicas == 2
     assert at(99, fresh, control).draft_replicas == 1

@@ -196,7 +196,7 @@ def test_a_token_is_for_who_fetches_and_the_worker_asks_nobody() -> None:
 
 
 def test_every_mount_has_a_volume() -> None:
-    text = spec(", sharedMemorySize: 8Gi, cache: {type: PersistentVolumeClaim, size: 1Gi}")
+    text = spec(", parallelism: {tensor: 2}, cache: {type: PersistentVolumeClaim, size: 1Gi}")
     template = pod(made(text))
     volumes = {volume["name"] for volume in template["volumes"]}
     for container in (*template["initContainers"], *template["containers"]):

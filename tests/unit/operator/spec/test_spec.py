@@ -107,9 +107,9 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
             "spec.speculation.mode: True is not allowed; allowed: Adaptive, Static or Disabled",
         ),
         (
-            "{enable: {queueBelow: 0}}",
-            "spec.speculation.enable.queueBelow: 0 is not allowed; "
-            "allowed: an integer from 1 to 65536",
+            "{enable: {gainAbovePercent: 0}}",
+            "spec.speculation.enable.gainAbovePercent: 0 is not allowed; "
+            "allowed: an integer from 1 to 1000",
         ),
         (
             "{max_rows: 4}",
