@@ -108,7 +108,7 @@ REMEDIES = MappingProxyType(
         },
         ConditionType.METRICS_AVAILABLE: {
             MetricsReason.METRICS_MISSING: (
-                "See whether the named pod answers on port 8000, and whether the operator may "
+                "See whether the named pod answers on port 50054, and whether the operator may "
                 "reach it."
             ),
             MetricsReason.METRICS_STALE: ("As above."),

@@ -17,15 +17,9 @@ from outrider.contract.settings import Role
 from outrider.operator.control import memory, policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
-from outrider.operator.control.samples import (
-    COUNTERS,
-    CounterSample,
-    DraftSample,
-    Sample,
-    TargetSample,
-)
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings
+from outrider.operator.workers.sample import sample
 
 ASK_TIMEOUT = 5.0
 AGAIN_SECONDS = 0.5
@@ -96,7 +90,7 @@ class Steering:
 
     def _look(self, states: States, now: float) -> None:
         if now - self._looked_at >= self._settings.interval_seconds:
-            samples = [_sample(state, name, now) for name, state in states.items()]
+            samples = [sample(state, name, now) for name, state in states.items()]
             names = {s.worker.name for s in self._supervisors}
             self._scrapes = self._scrapes.add(samples, names, now)
             self._looked_at = now
@@ -179,25 +173,6 @@ async def _state(worker: Supervisor) -> State | None:
             return await client.state()
         except ClientError:
             return None
-
-
-def _sample(state: State, name: str, at: float) -> Sample:
-    """Return the sample of a worker's state at the time `at`: what its `/metrics` say, too."""
-    counters = state.counters
-    usage = counters.kv_slots_used / counters.kv_slots if counters.kv_slots else 0.0
-    if state.role is Role.DRAFT:
-        return DraftSample(uid=name, at=at, sessions=state.running, kv_usage=usage)
-    return TargetSample(
-        uid=name,
-        at=at,
-        counters=CounterSample(**{key: float(getattr(counters, key)) for key in COUNTERS}),
-        waiting=state.waiting,
-        running=state.running,
-        kv_usage=usage,
-        drafting=state.drafting,
-        links_up=sum(link.state is LinkState.UP for link in state.links),
-        links=len(state.links),
-    )
 
 
 def _settled(links: Iterable[Link]) -> list[Link]:

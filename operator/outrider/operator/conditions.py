@@ -108,7 +108,7 @@ class MetricsReason(enum.StrEnum):
     METRICS_MISSING = "MetricsMissing"
     """Pods do not answer, or answer without what is needed; the message names the first."""
     METRICS_STALE = "MetricsStale"
-    """The newest are older than four windows, and than a minute."""
+    """The newest are older than four windows, and than 10 s."""
     NO_PODS = "NoPods"
     """There is no ready pod to read."""
 

@@ -14,7 +14,6 @@ from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
-    CLIENT_TLS_ANNOTATION,
     CONTROL_ANNOTATION,
     DELETION_COST,
     GROUP_SIZE,
@@ -66,8 +65,6 @@ class Pod:
     """Where its worker is asked and told."""
     identity: str = ""
     """DNS name in its worker's certificate; empty: it has none."""
-    client_tls: bool = False
-    """True if its ports for clients, where its metrics are, speak TLS."""
 
     @property
     def is_leader(self) -> bool:
@@ -108,7 +105,6 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
         identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
-        client_tls=CLIENT_TLS_ANNOTATION in meta.get("annotations", {}),
     )
 
 

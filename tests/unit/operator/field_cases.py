@@ -213,7 +213,7 @@ CASES: dict[str, Case] = {
         sets=(
             NETWORK_POLICY,
             "chat-target",
-            ("spec", "ingress", 0, "from", 2, "namespaceSelector", "matchExpressions", 0, "values"),
+            ("spec", "ingress", 0, "from", 1, "namespaceSelector", "matchExpressions", 0, "values"),
             ["web"],
         ),
     ),

@@ -1,6 +1,6 @@
 """Samples of pods' metrics at one time, and windows between two samples. Pure.
 
-Leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
+Leaves reading the workers to `workers`, and judging a window to `verdict`.
 """
 
 import math

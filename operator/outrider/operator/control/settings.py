@@ -16,7 +16,7 @@ COOLDOWN_WINDOWS = 4
 again."""
 STALE_WINDOWS = 4
 """Windows after which a pod's metrics say nothing any more, but not before `STALE_SECONDS`."""
-STALE_SECONDS = 60
+STALE_SECONDS = 10
 MIN_PASSES = 50
 """Verify passes with node rows that a window's gain is judged by at least."""
 HIGH_QUEUE, LOW_QUEUE = 5, 2

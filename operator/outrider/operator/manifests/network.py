@@ -13,7 +13,7 @@ from outrider.operator.spec import NetworkPolicy
 GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
 HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
 OPERATOR = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "operator"}
-"""Labels of the operator's own pods, which push policies and read metrics."""
+"""Labels of the operator's own pods, which push policies and read states."""
 NAMESPACE = "kubernetes.io/metadata.name"
 DNS_PORTS = (53, 5353)
 """The second is that of OpenShift's DNS pods: a policy may be asked after the service's address has
@@ -62,7 +62,7 @@ def network_policy(
     `operator`: the operator's namespace, empty: it is not known.
     """
     own = _operator(operator)
-    clients = _clients(wanted, own)
+    clients = _clients(wanted)
     rules = _of_drafts(owner, clients, own)
     if role is Role.TARGET:
         rules = _of_targets(same_pod, clients)
@@ -72,13 +72,13 @@ def network_policy(
     return _policy(owner, role, rules, _egress(owner, wanted))
 
 
-def _clients(wanted: NetworkPolicy, operator: Object) -> Object:
+def _clients(wanted: NetworkPolicy) -> Object:
     """Return who may ask targets and read metrics; empty: all."""
     if not wanted.client_namespaces:
         return {}
     names = {"key": NAMESPACE, "operator": "In", "values": list(wanted.client_namespaces)}
     named = {"namespaceSelector": {"matchExpressions": [names]}}
-    return {"from": [{"podSelector": {}}, operator, named]}
+    return {"from": [{"podSelector": {}}, named]}
 
 
 def _egress(owner: Owner, wanted: NetworkPolicy) -> list[Object]:

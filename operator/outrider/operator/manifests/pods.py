@@ -20,7 +20,6 @@ from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
-    CLIENT_TLS_ANNOTATION,
     CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
     RESTARTED_ANNOTATION,
@@ -124,8 +123,6 @@ def _annotations(owner: Owner, plan: PodPlan) -> dict[str, str]:
     if plan.worker.certificate:
         name = identity(owner.namespace, owner.name, plan.worker.role)
         found[IDENTITY_ANNOTATION] = name
-    if plan.worker.tls is not None:
-        found[CLIENT_TLS_ANNOTATION] = "true"
     if plan.restarted_at:
         found[RESTARTED_ANNOTATION] = plan.restarted_at
     return found

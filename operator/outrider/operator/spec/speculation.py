@@ -65,7 +65,7 @@ class ControlLoop(SpecPart):
 
     interval_seconds: Seconds = 15
     """Length of one window of metrics. Drafting goes on and off at most once in four windows, and
-    metrics older than four windows, and than a minute, leave everything as it is."""
+    metrics older than four windows, and than 10 s, leave everything as it is."""
     probe_interval_seconds: Seconds = 300
     """Least time after which drafting that is off is tried again; longer where a try costs more
     than 3 % of it, and doubled by each that fails."""

@@ -57,8 +57,8 @@ class NetworkPolicy(SpecPart):
     """Auto and Enabled: only targets of the service may open sessions of drafts (port 50051), and
     only the operator may ask and tell workers (port 50054). Disabled: no policy."""
     client_namespaces: Annotated[tuple[ClientNamespace, ...], Field(max_length=MAX_NAMESPACES)] = ()
-    """Namespaces whose pods may reach targets, and metrics of all workers, beside the operator's
-    and the service's own; a Prometheus of another has to be named too. Left out, all may."""
+    """Namespaces whose pods may reach targets, and metrics of all workers, beside the service's
+    own; a Prometheus of another has to be named too. Left out, all may."""
     egress_ports: Annotated[tuple[TcpPort, ...], Field(max_length=MAX_EGRESS_PORTS)] = (443,)
     """TCP ports at which pods may reach anybody, beside DNS and the pods of their own service: 443
     fetches models; a proxy, or a collector of traces, has its own."""

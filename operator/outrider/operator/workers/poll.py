@@ -4,7 +4,6 @@ Joins the watch caches with the workers' reports; leaves asking to `background`,
 `control`.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,8 +12,6 @@ from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.operator.cluster.differences import digest
-from outrider.operator.control import exposition
-from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
 from outrider.operator.control.quorum import agreed_version
@@ -28,6 +25,7 @@ from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
 from outrider.operator.spec import SpeculativeService
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
+from outrider.operator.workers.sample import is_plausible, sample
 
 LINKING_SECONDS = 60.0
 """Time after a change of the workers in which links are expected to come up."""
@@ -55,7 +53,7 @@ class WorkerPoll:
     unacknowledged: set[str] = field(default_factory=set)
     """Targets that did not take a policy, by uid: logged once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why a pod's metrics could not be used, by its name."""
+    """Why a pod's state could not be used, by its name."""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -65,7 +63,7 @@ class WorkerPoll:
     def learn(self, pod: Pod, state: State) -> None:
         """Record a pod's answer to a policy."""
         at = report_time(self.reports.get(pod.uid))
-        self.reports = {**self.reports, pod.uid: PodReport(at, state, None)}
+        self.reports = {**self.reports, pod.uid: PodReport(at, state)}
 
     def due(
         self, observed: Observed, service: SpeculativeService, now: float, seconds: float
@@ -113,9 +111,7 @@ class WorkerPoll:
         if answer.question.is_scrape:
             uids = {pod.uid for pod in observed.pods}
             self.scrapes = self.scrapes.add(samples, uids, answer.question.at)
-        self.reports = {  # the text is large, and needed no more
-            uid: dataclasses.replace(report, metrics=None) for uid, report in answer.reports.items()
-        }
+        self.reports = answer.reports
 
 
 def control_inputs(
@@ -230,20 +226,20 @@ def _samples(
     problems: dict[str, str] = {}
     for pod in observed.pods:
         report = reports.get(pod.uid)
-        if report is None or report.metrics is None:
-            if report is not None:
-                problems[pod.name] = report.problem
+        if report is None:
             continue
-        try:
-            samples.append(exposition.parse(report.metrics, pod.uid, report.at))
-        except ExpositionError as error:
-            problems[pod.name] = str(error)
+        if report.state is None:
+            problems[pod.name] = report.problem
+        elif is_plausible(report.state):
+            samples.append(sample(report.state, pod.uid, report.at))
+        else:
+            problems[pod.name] = "a number in its state is negative, infinite, or none"
     return samples, problems
 
 
 def _silent(poll: WorkerPoll, pod: Pod) -> bool:
     report = poll.reports.get(pod.uid)
-    return report is None or report.state is None or bool(report.problem)
+    return report is None or report.state is None
 
 
 def _version(poll: WorkerPoll, pod: Pod) -> int:

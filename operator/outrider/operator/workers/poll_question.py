@@ -14,10 +14,8 @@ class PodReport:
     at: float
     """Seconds of the clock that the caller reads with `time.time`."""
     state: State | None
-    metrics: str | None
-    """Text of `/metrics`; None: there is no answer."""
     problem: str = ""
-    """Why something is missing; empty if nothing is."""
+    """Why there is no state; empty if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +23,9 @@ class PollQuestion:
     """What is asked in one poll."""
 
     pods: tuple[Pod, ...]
-    """Pods that are asked for their state and their `/metrics`."""
+    """Pods that are asked for their state."""
     is_scrape: bool
-    """True if an interval has passed: the metrics begin or end a window."""
+    """True if an interval has passed: the answers begin or end a window."""
     at: float
     """When it was asked, in seconds since the epoch."""
 
