@@ -12,10 +12,10 @@ import yaml
 
 from outrider.operator.admission import advice
 from outrider.operator.admission.advice_rules import ADVICE
-from outrider.operator.admission.privilege_rules import RULES
 from outrider.operator.admission.rule import broken
 from outrider.operator.spec import SpeculativeService
 from outrider.operator.spec.reading import validate
+from tests.kube.chart import PRIVILEGES as RULES
 from tests.kube.chart import Release
 from tests.kube.control_plane import ControlPlane, KubectlError
 
@@ -202,14 +202,14 @@ def refused(release: Release, body: Service, user: str) -> str:
 
 
 def test_every_privilege_has_a_case() -> None:
-    assert {name for name, _ in PRIVILEGES} == {rule.name for rule in RULES}
+    assert {name for name, _ in PRIVILEGES} == RULES.keys()
 
 
 @pytest.mark.parametrize(("name", "template"), PRIVILEGES)
 def test_who_may_not_make_pods_gets_no_privileges_by_a_service(
     release: Release, policies: None, name: str, template: str
 ) -> None:
-    message = next(rule.message for rule in RULES if rule.name == name)
+    message = RULES[name]["message"]
     for role in ("target: {%s, podTemplate: %s}", "target: {%s}, draft: {%s, podTemplate: %s}"):
         models = (LARGE, SMALL)[: role.count("%s") - 1]
         body = service("{" + role % (*models, template) + "}")

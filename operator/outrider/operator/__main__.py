@@ -173,13 +173,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def count(text: str) -> int:
-    """Parse a number of services."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole numbers from 0")
-    return int(text)
-
-
 def lease_seconds(text: str) -> int:
     """Parse the life of a lease: long enough for a leader to renew several times, and far shorter
     than a claim's."""

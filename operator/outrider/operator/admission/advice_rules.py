@@ -1,8 +1,7 @@
 """Advice as rules between fields, for the API server (CEL) and for the operator (Python).
 
 A rule that does not hold is worth a sentence and refuses nothing. Leaves advice on pods to
-`role_advice`, advice that takes more than a comparison of fields to `advice`, and the policy that
-the API server evaluates to `policies`.
+`role_advice`, and advice that takes more than a comparison of fields to `advice`.
 """
 
 from collections.abc import Callable, Iterator

@@ -54,7 +54,7 @@ def test_a_source_that_is_gone_leaves_the_others_or_the_usual_ones(
         {},
         {"spec": None},
         {"spec": ["upgrade"]},
-        {"spec": {"speculation": "planner", "metrics": 5}},
+        {"spec": {"speculation": "planner", "inferencePool": 5}},
         {"spec": {"speculation": {"sources": "Recycled"}}},
         {"spec": {"target": {"upgrade": 1}}},
     ],
