@@ -14,7 +14,8 @@ from tools.crds import FOLDER
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.control.reasons import Reason
-from outrider.operator.spec import ServiceReader, read_scaler
+from outrider.operator.spec.scaler import read_scaler
+from outrider.operator.spec.service import ServiceReader
 from outrider.operator.spec.status import (
     Condition,
     ConditionStatus,

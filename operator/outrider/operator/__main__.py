@@ -28,7 +28,7 @@ from outrider.operator.cluster.leadership import (
 from outrider.operator.manifests.pods import PodRules
 from outrider.operator.naming import CLAIM_NAME
 from outrider.operator.server.health import SILENCE_SECONDS
-from outrider.operator.spec import read_template
+from outrider.operator.spec.pods import read_template
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces

@@ -30,19 +30,11 @@ from outrider.operator.control.settings import (
     SpeculationMode,
 )
 from outrider.operator.naming import draft_name, target_name
-from outrider.operator.spec import (
-    Draft,
-    EngineSpec,
-    Offload,
-    Requests,
-    RoleSpec,
-    ScalingMode,
-    Speculation,
-    SpeculativeService,
-    Suspend,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
+from outrider.operator.spec.engine import EngineSpec
+from outrider.operator.spec.roles import Draft, Offload, Requests, RoleSpec, ScalingMode, Target
+from outrider.operator.spec.service import SpeculativeService, Suspend
+from outrider.operator.spec.speculation import Speculation
 
 MIG_SLICES = 7
 """Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU)."""

@@ -51,7 +51,8 @@ from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owner
 from outrider.operator.replicas import replicas, replicas_of_spec, seeds
 from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
-from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
+from outrider.operator.spec.document import SpecError
+from outrider.operator.spec.service import ServiceReader, SpeculativeService
 from outrider.operator.view import View
 from outrider.operator.work_queue import Retry
 from outrider.operator.workers.poll import (

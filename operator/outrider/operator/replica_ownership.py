@@ -13,7 +13,8 @@ from outrider.contract.settings import Role
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Observed
-from outrider.operator.spec import ScalingMode, SpeculativeService
+from outrider.operator.spec.roles import ScalingMode
+from outrider.operator.spec.service import SpeculativeService
 
 CONTEST_SECONDS = 300.0
 """A write so soon after a repair means another owner."""

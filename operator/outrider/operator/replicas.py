@@ -11,7 +11,8 @@ from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.manifests.workloads import scaler
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Object, Observed, child_key
-from outrider.operator.spec import ScalingMode, SpeculativeService, Suspend
+from outrider.operator.spec.roles import ScalingMode
+from outrider.operator.spec.service import SpeculativeService, Suspend
 
 
 def replicas(

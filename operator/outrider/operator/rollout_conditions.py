@@ -13,7 +13,8 @@ from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import restart_command
 from outrider.operator.observed import Workload
 from outrider.operator.problems import lacks, problems
-from outrider.operator.spec import Strategy, Suspend
+from outrider.operator.spec.pods import Strategy
+from outrider.operator.spec.service import Suspend
 from outrider.operator.view import ConditionState, View
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
 from outrider.operator.cluster.kinds import SERVICE
-from outrider.operator.spec import SpecError, SpecPart, load_document, read_scaler
+from outrider.operator.spec import SpecError, SpecPart, load_document
 from outrider.operator.spec.part import Rule
+from outrider.operator.spec.scaler import read_scaler
 from tests.rules import ENTRIES, RULES, Entry, Object, line
 
 OF_CHANGES = {line(*rule) for rule in RULES if "oldSelf" in rule[1]["rule"]}

@@ -23,7 +23,7 @@ from outrider.operator.cluster.kinds import (
     POD_MONITOR,
     ObjectKind,
 )
-from outrider.operator.spec import Spec
+from outrider.operator.spec.service import Spec
 
 BESIDE = ("version", "drafts", "speculate", "max_rows")
 """Of a policy, what follows the workers and the loop; compared only where a case names it."""

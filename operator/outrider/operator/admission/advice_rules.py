@@ -12,11 +12,9 @@ from outrider.contract.settings import Role
 from outrider.operator.admission.role_advice import replaced, role_advice
 from outrider.operator.admission.rule import AdviceRule
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.spec import (
-    DraftScaling,
-    Pipeline,
-    Spec,
-)
+from outrider.operator.spec.engine import Pipeline
+from outrider.operator.spec.roles import DraftScaling
+from outrider.operator.spec.service import Spec
 from outrider.operator.spec.speculation import Source
 
 _PIPELINE, _SCALING = Pipeline(), DraftScaling()

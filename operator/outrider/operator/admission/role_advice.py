@@ -23,17 +23,11 @@ from outrider.operator.naming import (
     SETTINGS_ANNOTATION,
     labels,
 )
-from outrider.operator.spec import (
-    AccessMode,
-    DeviceKind,
-    Draft,
-    RoleSpec,
-    ScalingMode,
-    Strategy,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
 from outrider.operator.spec.accelerators import DEVICES, GPU
+from outrider.operator.spec.engine import DeviceKind
+from outrider.operator.spec.pods import AccessMode, Strategy
+from outrider.operator.spec.roles import Draft, RoleSpec, ScalingMode, Target
 
 Check = Callable[[Any], bool]
 OPERATORS_KEYS = (

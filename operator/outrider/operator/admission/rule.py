@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec.service import SpeculativeService
 
 
 @dataclass(frozen=True, slots=True)

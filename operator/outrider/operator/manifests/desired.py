@@ -47,16 +47,12 @@ from outrider.operator.naming import (
     selector,
 )
 from outrider.operator.plan import PlanOptions, role_settings
-from outrider.operator.spec import (
-    Automatic,
-    CacheType,
-    Draft,
-    Link,
-    ScalingMode,
-    SpeculativeService,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
+from outrider.operator.spec.pods import CacheType
+from outrider.operator.spec.roles import Draft, ScalingMode, Target
+from outrider.operator.spec.service import SpeculativeService
+from outrider.operator.spec.speculation import Link
+from outrider.operator.spec.surroundings import Automatic
 
 NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
 """Carriers of a new service."""

@@ -31,7 +31,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     role_name,
 )
-from outrider.operator.spec import Parallelism
+from outrider.operator.spec.engine import Parallelism
 
 OWN_NAME = "OUTRIDER_GROUP"
 """Variable with the number of a pod's group, which is part of host names."""

@@ -17,7 +17,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     selector,
 )
-from outrider.operator.spec import EndpointPicker
+from outrider.operator.spec.surroundings import EndpointPicker
 
 PICKER_PORT = 9002
 """Port of an endpoint picker's Service."""

@@ -8,7 +8,7 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.naming import SERVICE_LABEL, headless_name, role_name, selector
-from outrider.operator.spec import NetworkPolicy
+from outrider.operator.spec.surroundings import NetworkPolicy
 
 GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
 HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}

@@ -31,7 +31,8 @@ from outrider.operator.naming import (
     labels,
     role_name,
 )
-from outrider.operator.spec import Cache, CacheType, Topology, TopologyPolicy
+from outrider.operator.spec.pods import Cache, CacheType
+from outrider.operator.spec.surroundings import Topology, TopologyPolicy
 
 NONROOT = 65532
 FIXED_USER = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), NONROOT)

@@ -17,7 +17,8 @@ from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.pins import revision_of
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
 from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, single_labels
-from outrider.operator.spec import Draft, Strategy, Target
+from outrider.operator.spec.pods import Strategy
+from outrider.operator.spec.roles import Draft, Target
 
 
 class WorkloadShape(enum.StrEnum):

@@ -23,7 +23,7 @@ from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
-from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.sample import is_plausible, sample
 

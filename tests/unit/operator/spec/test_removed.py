@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.spec import ServiceReader
 from outrider.operator.spec.removed import REMOVED, without_removed
+from outrider.operator.spec.service import ServiceReader
 from tests.unit.operator.one_service import OneService
 
 

@@ -6,16 +6,16 @@ import pytest
 import yaml
 
 from outrider.contract.settings import MAX_KV_BYTES, Dtype, PolicySettings
+from outrider.operator.control.settings import ShrinkPolicy
 from outrider.operator.spec import (
     EmbeddingsFrom,
     Placement,
-    ServiceReader,
-    ShrinkPolicy,
     SpecError,
     SpeculativeService,
     accelerators,
     load,
 )
+from outrider.operator.spec.service import ServiceReader
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 EXAMPLE = Path(__file__).parents[4] / "examples" / "smollm2.yaml"
