@@ -16,7 +16,7 @@ from outrider.operator.interfaces import ClusterWriter, Object
 from outrider.operator.naming import DELETION_COST
 from outrider.operator.observed import Observed
 from outrider.operator.pods import Pod
-from outrider.operator.workers.poll_question import PodReport
+from outrider.operator.workers.poll import PodReport
 
 log = logging.getLogger(__name__)
 

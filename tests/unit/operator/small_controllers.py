@@ -21,7 +21,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
 )
 from outrider.operator.pods import Pod
-from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
+from outrider.operator.workers.poll import PodReport, PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster, copied
 
 

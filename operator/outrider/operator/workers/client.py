@@ -15,7 +15,7 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.pods import Pod
 from outrider.operator.workers.caller import Caller, Credentials
-from outrider.operator.workers.poll_question import PodReport
+from outrider.operator.workers.poll import PodReport
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""

@@ -24,7 +24,6 @@ from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
 from outrider.operator.spec.service import SpeculativeService
-from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.sample import is_plausible, sample
 
 LINKING_SECONDS = 60.0
@@ -33,6 +32,38 @@ SOON_SECONDS = 1.0
 """Seconds between two polls in that time."""
 MIN_WAIT = 0.05
 """Least seconds between two passes, for clocks with coarse steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """Answer of one worker, and its time."""
+
+    at: float
+    """Seconds of the clock that the caller reads with `time.time`."""
+    state: State | None
+    problem: str = ""
+    """Why there is no state; empty if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollQuestion:
+    """What is asked in one poll."""
+
+    pods: tuple[Pod, ...]
+    """Pods that are asked for their state."""
+    is_scrape: bool
+    """True if an interval has passed: the answers begin or end a window."""
+    at: float
+    """When it was asked, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer:
+    """What the pods of a poll have answered."""
+
+    question: PollQuestion
+    reports: Mapping[str, PodReport]
+    """By the pods' uids; a pod that is silent has one that says so."""
 
 
 @dataclass(slots=True)
