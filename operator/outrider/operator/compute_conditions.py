@@ -23,7 +23,7 @@ from outrider.operator.conditions import (
 from outrider.operator.control.reasons import Reason
 from outrider.operator.manifests.desired import roles
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.problems import lacks, problems, stuck
+from outrider.operator.rollout_conditions import lacks, problems, stuck
 from outrider.operator.spec.service import Suspend
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import (

@@ -47,8 +47,13 @@ from outrider.operator.naming import certificate_name, intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
-from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
-from outrider.operator.replicas import replicas, replicas_of_spec, seeds
+from outrider.operator.replicas import (
+    ReplicaOwnerships,
+    foreign_owners,
+    replicas,
+    replicas_of_spec,
+    seeds,
+)
 from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec.document import SpecError

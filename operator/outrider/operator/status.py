@@ -9,8 +9,8 @@ from typing import Any
 
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
-from outrider.operator.actions import ours
 from outrider.operator.admission import advice
+from outrider.operator.apply import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
 from outrider.operator.conditions import ConditionType, ReadyReason

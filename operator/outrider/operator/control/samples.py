@@ -1,15 +1,17 @@
 """Samples of pods' metrics at one time, and windows between two samples. Pure.
 
+Half of the targets are a quorum: targets share their drafts and their load, so the rest is like
+them. What must hold for every target, such as that none has work, does not go by it.
+
 Leaves reading the workers to `workers`, and judging a window to `verdict`.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
 from outrider.contract.settings import Role
-from outrider.operator.control.quorum import is_quorum
 from outrider.operator.control.settings import MIN_PASSES
 
 
@@ -181,6 +183,17 @@ def gain_deviation(counters: CounterSample) -> float:
         return 0.0
     mean = max(1.0, counters.tokens / n)
     return gain * math.sqrt((mean - 1) / (mean * n))
+
+
+def is_quorum(some: int, every: int) -> bool:
+    """True if `some` targets speak for `every` one."""
+    return some > 0 and 2 * some >= every
+
+
+def agreed_version(versions: Iterable[int]) -> int:
+    """Return the newest policy version that a quorum follows; a silent target counts as 0."""
+    newest = sorted(versions, reverse=True)
+    return newest[(len(newest) - 1) // 2] if newest else 0
 
 
 def window(

@@ -1,6 +1,6 @@
 """Desired objects of a service, in the order in which they are made. Pure.
 
-The caller gives replicas and policy; leaves comparing and applying to `actions` and `apply`.
+The caller gives replicas and policy; leaves comparing and applying to `apply`.
 """
 
 import dataclasses

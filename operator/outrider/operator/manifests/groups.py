@@ -20,8 +20,7 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.manifests.carriers import Carrier
-from outrider.operator.manifests.child import Object, Owner, child
-from outrider.operator.manifests.queues import READ_ON_WORKLOADS, queued
+from outrider.operator.manifests.child import READ_ON_WORKLOADS, Object, Owner, child, queued
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,

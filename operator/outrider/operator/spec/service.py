@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 from outrider.operator.control.settings import ShrinkPolicy
 from outrider.operator.naming import API_VERSION, KIND, SCALER_KIND
 from outrider.operator.spec import placement_rules
-from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.part import Rule, SpecPart
 from outrider.operator.spec.reading import (
@@ -25,6 +24,7 @@ from outrider.operator.spec.removed import without_removed
 from outrider.operator.spec.roles import Draft, Placement, Target
 from outrider.operator.spec.speculation import Speculation
 from outrider.operator.spec.surroundings import (
+    Access,
     InferencePool,
     Monitoring,
     NetworkPolicy,

@@ -14,8 +14,7 @@ from outrider.contract.sources import SourceKind
 from outrider.operator.cluster.differences import digest
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
-from outrider.operator.control.quorum import agreed_version
-from outrider.operator.control.samples import Sample
+from outrider.operator.control.samples import Sample, agreed_version
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import stale_after
 from outrider.operator.manifests.settings import SAME_POD_DRAFT

@@ -7,9 +7,8 @@ import pytest
 
 from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.memory import Phase
-from outrider.operator.control.quorum import agreed_version, is_quorum
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.samples import CounterSample, Window
+from outrider.operator.control.samples import CounterSample, Window, agreed_version, is_quorum
 from outrider.operator.control.settings import (
     ControlSettings,
     ShrinkPolicy,
