@@ -153,7 +153,7 @@ def observe(
         pods=tuple(p for p in every if p.is_leader),
         followers=tuple(p for p in every if not p.is_leader),
         carriers={
-            role: find_carriers(known, mine, owner, role, Pin.of(raw, role)) for role in Role
+            role: find_carriers(known, every, owner, role, Pin.of(raw, role)) for role in Role
         },
         at=at,
     )

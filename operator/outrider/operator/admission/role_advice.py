@@ -17,7 +17,6 @@ from outrider.operator.manifests.termination import (
 )
 from outrider.operator.naming import (
     CONTAINER,
-    CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
@@ -34,7 +33,6 @@ OPERATORS_KEYS = (
     *labels("", "any"),
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
-    CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
 )
 """Labels and annotations of pods, which the operator writes and reads."""

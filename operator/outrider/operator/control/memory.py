@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
 
 from outrider.contract.settings import MAX_NODE_ROWS, MAX_POLICY_VERSION
 from outrider.operator.control.probes import MAX_LOAD, Records
@@ -141,29 +140,13 @@ class UnreadableMemory(ValueError):
 
 
 def loads(text: str) -> Memory:
-    """Read the memory from JSON, of format 1 as well; raise `UnreadableMemory`."""
+    """Read the memory from JSON; raise `UnreadableMemory`."""
     try:
-        return _ADAPTER.validate_json(_of_this_format(text))
+        return _ADAPTER.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the text"
         raise UnreadableMemory(f"memory: {where}: {first['msg']}") from None
-
-
-def _of_this_format(text: str) -> str | bytes:
-    """Return the text of a memory of format 1 as one of this format, any other as it is.
-
-    What is new takes its default. `failed_probes` had no load with it, so it is left out: probes
-    become rarer anew.
-    """
-    try:
-        found = from_json(text)
-    except ValueError:  # `loads` says where it is wrong
-        return text
-    if not isinstance(found, dict) or found.get("format") != 1:
-        return text
-    kept = {name: value for name, value in found.items() if name != "failed_probes"}
-    return to_json({**kept, "format": 2})
 
 
 def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> Memory:

@@ -61,12 +61,11 @@ def network_policy(
     `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it;
     `operator`: the operator's namespace, empty: it is not known.
     """
-    own = _operator(operator)
     clients = _clients(wanted)
-    rules = _of_drafts(owner, clients, own)
+    rules = _of_drafts(owner, clients)
     if role is Role.TARGET:
         rules = _of_targets(same_pod, clients)
-    rules.append({"from": [own], "ports": _ports(CONTROL_PORT)})
+    rules.append({"from": [_operator(operator)], "ports": _ports(CONTROL_PORT)})
     if pods := [{"podSelector": {"matchLabels": selector(owner.name, one)}} for one in every_port]:
         rules.append({"from": pods})
     return _policy(owner, role, rules, _egress(owner, wanted))
@@ -105,14 +104,10 @@ def _of_targets(same_pod: bool, clients: Object) -> list[Object]:
     return [{**clients, "ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
 
 
-def _of_drafts(owner: Owner, clients: Object, operator: Object) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service, metrics for clients.
-
-    The operator may use the port of links, too: pods of versions before Control had a port of its
-    own serve it there, and later ones refuse the operator by its certificate.
-    """
+def _of_drafts(owner: Owner, clients: Object) -> list[Object]:
+    """Return the rules of drafts: links from targets of their own service, metrics for clients."""
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
-    links = {"from": [targets, operator], "ports": _ports(GRPC_PORT)}
+    links = {"from": [targets], "ports": _ports(GRPC_PORT)}
     return [links, {**clients, "ports": _ports(HTTP_PORT)}]
 
 

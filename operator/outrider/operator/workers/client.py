@@ -12,6 +12,7 @@ from typing import Self
 from outrider.client.aio import AsyncClient
 from outrider.client.errors import ClientError
 from outrider.client.state import State
+from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.operator.pods import Pod
 from outrider.operator.workers.caller import Caller, Credentials
@@ -68,7 +69,7 @@ class WorkerClients:
     def _client(self, pod: Pod) -> AsyncClient:
         """Return the connection to a pod, a new one where its address or certificates are
         others."""
-        address, shown = pod.at(pod.control_port), self._shown_to(pod)
+        address, shown = pod.at(CONTROL_PORT), self._shown_to(pod)
         known = self._clients.get(pod.uid)
         if known is not None and known[0] == (address, shown):
             return known[1]

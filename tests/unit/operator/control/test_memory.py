@@ -13,7 +13,6 @@ from outrider.operator.control.memory import (
 from outrider.operator.control.policy import decide, recall
 from outrider.operator.control.probes import ProbeRecord
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.scaling import replicas
 from outrider.operator.control.settings import (
     ControlSettings,
 )
@@ -50,7 +49,6 @@ def test_memory_survives_json() -> None:
         ("[]", "the text"),
         ("{}", "version"),
         (FULL.dumps().replace('"format":2', '"format":3'), "format"),
-        (FULL.dumps().replace('"format":2', '"format":1').replace('"bad":1', '"worse":1'), "worse"),
         (FULL.dumps().replace('"version":7', '"version":"7"'), "version"),
         (FULL.dumps().replace('"version":7', '"version":-7'), "version"),
         (FULL.dumps().replace('"phase":"Off"', '"phase":"Asleep"'), "phase"),
@@ -63,39 +61,6 @@ def test_memory_survives_json() -> None:
 def test_a_memory_that_cannot_be_read_says_where(text: str, where: str) -> None:
     with pytest.raises(UnreadableMemory, match=f"memory: {where}: "):
         loads(text)
-
-
-FORMAT_1 = (
-    '{"format":1,"version":41,"speculate":false,"max_rows":4,"others":"a b","phase":"Off",'
-    '"entered_at":1000000.0,"switched_at":1000000.0,"acknowledged_at":1000003.5,'
-    '"counted_until":1000000.0,"bad":0,"good":1,"ceiling":4,"for_probe":false,"failed_probes":2,'
-    '"cause":"LowGain","because":"gain 98 %","grown":3,"shrunk":true,"fewer_since":null}'
-)
-"""As the loop of that format wrote it: drafting off, 3 drafts given back."""
-
-
-def test_a_memory_of_the_former_format_knows_how_many_drafts_there_were() -> None:
-    in_force = PolicyInForce(version=41, speculate=False, max_rows=4)
-    found, problem = recall(FORMAT_1, SETTINGS, START, in_force)
-    assert problem is None
-    assert found == memory(
-        Phase.OFF,
-        version=41,
-        max_rows=4,
-        others="a b",
-        acknowledged_at=START + 3.5,
-        good=1,
-        ceiling=4,
-        cause=Reason.LOW_GAIN,
-        because="gain 98 %",
-        grown=3,
-        shrunk=True,
-    )
-    assert loads(found.dumps()) == found
-    assert replicas(SETTINGS.draft, found, targets=1) == 0
-    service = Service(found)
-    service.drafts = 0
-    assert service.passes().draft_replicas == 3, "a probe brings all of them back"
 
 
 @pytest.mark.parametrize("speculate", [True, False])
