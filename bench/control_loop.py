@@ -26,7 +26,7 @@ from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.inputs import Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
@@ -167,7 +167,7 @@ def live(control: ControlSettings, options: argparse.Namespace) -> Day:
 
 
 def one_pass(
-    control: ControlSettings, memory: Memory, scrapes: Scrapes, service: SimulatedService
+    control: ControlSettings, memory: LoopMemory, scrapes: Scrapes, service: SimulatedService
 ) -> tuple[Scrapes, Point]:
     """One pass of the loop over the service, which obeys."""
     samples, now, stale = service.samples(), float(service.now), control.stale_after_seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, loads, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.control.samples import CounterSample, Sample, TargetSample
@@ -94,7 +94,7 @@ class Life:
     plant: Plant
     settings: ControlSettings
     noise: np.random.Generator
-    memory: Memory
+    memory: LoopMemory
     now: float = 0.0
     asked: int = DRAFTS
     linked_at: float = 0.0

@@ -13,7 +13,7 @@ from tools.crds import FOLDER
 
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.conditions import ConditionType, ReadyReason
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.spec.scaler import read_scaler
 from outrider.operator.spec.service import ServiceReader
 from outrider.operator.spec.status import (
@@ -198,7 +198,7 @@ def test_kubectl_get_shows_a_service_at_a_glance(place: Place) -> None:
             observedGeneration=1,
             conditions=(
                 condition(ConditionType.READY, ReadyReason.SERVING),
-                condition(ConditionType.SPECULATION_ACTIVE, Reason.PROBING),
+                condition(ConditionType.SPECULATION_ACTIVE, LoopReason.PROBING),
             ),
             target=RoleStatus(replicas=2, readyReplicas=1, desiredReplicas=2),
             draft=RoleStatus(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from outrider.contract.settings import PolicySettings
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import (
     COUNTERS,
@@ -31,7 +31,7 @@ class Steering:
     settings: ControlSettings
     policy: PolicySettings
     """As the targets have it."""
-    memory: Memory = field(init=False)
+    memory: LoopMemory = field(init=False)
     sentences: list[tuple[float, str]] = field(default_factory=list)
     """What changed, and when."""
     switches: int = 0

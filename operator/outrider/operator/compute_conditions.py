@@ -20,7 +20,7 @@ from outrider.operator.conditions import (
     StalledReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.manifests.desired import roles
 from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.rollout_conditions import lacks, problems, stuck
@@ -187,8 +187,8 @@ def _part(up: int) -> LinkReason:
 
 def _speculation(view: View) -> ConditionState:
     decision = view.decision
-    active = decision.speculate and decision.reason in (Reason.ACTIVE, Reason.PROBING)
-    if decision.reason is Reason.METRICS_UNAVAILABLE:
+    active = decision.speculate and decision.reason in (LoopReason.ACTIVE, LoopReason.PROBING)
+    if decision.reason is LoopReason.METRICS_UNAVAILABLE:
         active = decision.speculate
     return ConditionState(
         ConditionType.SPECULATION_ACTIVE, active, decision.reason.value, decision.sentence
@@ -202,7 +202,7 @@ def _metrics(view: View) -> ConditionState:
     if view.poll.problems:
         name, problem = next(iter(sorted(view.poll.problems.items())))
         return ConditionState(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
-    if view.decision.reason is Reason.METRICS_UNAVAILABLE:
+    if view.decision.reason is LoopReason.METRICS_UNAVAILABLE:
         return ConditionState(
             kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough"
         )

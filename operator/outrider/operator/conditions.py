@@ -6,7 +6,7 @@ Names only, each with its meaning; `compute_conditions` decides which of them ho
 import enum
 from types import MappingProxyType
 
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 
 
 class ConditionType(enum.StrEnum):
@@ -193,7 +193,7 @@ REASONS = MappingProxyType(
         ConditionType.TARGET_AVAILABLE: TargetReason,
         ConditionType.DRAFT_AVAILABLE: DraftReason,
         ConditionType.LINK_ESTABLISHED: LinkReason,
-        ConditionType.SPECULATION_ACTIVE: Reason,
+        ConditionType.SPECULATION_ACTIVE: LoopReason,
         ConditionType.METRICS_AVAILABLE: MetricsReason,
         ConditionType.PROGRESSING: ProgressingReason,
         ConditionType.DEGRADED: DegradedReason,

@@ -66,7 +66,7 @@ class ClaimReader(Protocol):
         """Return who looks after a namespace; raises `ClusterError`."""
 
 
-class Workers(Protocol):
+class PolledWorkers(Protocol):
     """The workers in their pods."""
 
     def is_asked(self, service: ServiceKey) -> bool:

@@ -27,9 +27,9 @@ from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ChildKey, Servic
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory
+from outrider.operator.control.memory import LoopMemory
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.interfaces import ClaimReader, ClusterReader, ClusterWriter, Workers
+from outrider.operator.interfaces import ClaimReader, ClusterReader, ClusterWriter, PolledWorkers
 from outrider.operator.manifests.certificates import certificate_secret
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
@@ -54,7 +54,7 @@ from outrider.operator.replicas import (
     replicas_of_spec,
     seeds,
 )
-from outrider.operator.report import Reported, Reporter
+from outrider.operator.report import Reported, StatusReporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.service import ServiceReader, SpeculativeService
@@ -97,7 +97,7 @@ class Reconciler:
         self,
         writer: ClusterWriter,
         reader: ClusterReader,
-        workers: Workers,
+        workers: PolledWorkers,
         metrics: OperatorMetrics,
         platform: Platform,
         clock: Callable[[], float] = time.time,
@@ -110,7 +110,7 @@ class Reconciler:
         self._metrics = metrics
         self._platform = platform
         self._clock = clock
-        self._reporter = Reporter(writer, metrics, clock)
+        self._reporter = StatusReporter(writer, metrics, clock)
         self._claims = claims
         self._refused: dict[ServiceKey, str] = {}
         self._caches: dict[ServiceKey, ServiceCache] = {}
@@ -248,7 +248,7 @@ class Reconciler:
 
     def _recall(
         self, observed: Observed, settings: ControlSettings, poll: WorkerPoll, now: float
-    ) -> Memory:
+    ) -> LoopMemory:
         in_force = policy_in_force(observed, poll)
         memory, problem = policy.recall(observed.memory, settings, now, in_force)
         if problem is not None:

@@ -74,7 +74,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
+class StatusReporter:
     """Writes what passes report."""
 
     writer: ClusterWriter

@@ -16,7 +16,7 @@ from outrider.operator.conditions import (
     ReconcilingReason,
     StalledReason,
 )
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import restart_command
 from outrider.operator.observed import Workload
@@ -142,10 +142,12 @@ def _waiting(view: View, lack: ChildKey) -> str:
 
 def _lost_for(view: View) -> float:
     """Return seconds since drafts were lost, by the condition that reported it; 0: they are not."""
-    if view.decision.reason is not Reason.DRAFT_LOST:
+    if view.decision.reason is not LoopReason.DRAFT_LOST:
         return 0.0
     old = (
-        c for c in view.observed.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST
+        c
+        for c in view.observed.status.get("conditions", ())
+        if c["reason"] == LoopReason.DRAFT_LOST
     )
     since = next((c["lastTransitionTime"] for c in old), None)
     return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()

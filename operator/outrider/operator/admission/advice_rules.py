@@ -15,7 +15,7 @@ from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.spec.engine import Pipeline
 from outrider.operator.spec.roles import DraftScaling
 from outrider.operator.spec.service import Spec
-from outrider.operator.spec.speculation import Source
+from outrider.operator.spec.speculation import Proposer
 
 _PIPELINE, _SCALING = Pipeline(), DraftScaling()
 
@@ -82,7 +82,7 @@ _ANSWERS = AdviceRule(
     "!('Answers' in self.speculation.sources) || self.?access.?apiKeysSecretRef.hasValue()",
     "Answers finds nothing without access.apiKeysSecretRef",
     lambda s: (
-        Source.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
+        Proposer.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
     ),
     ".speculation.sources",
 )

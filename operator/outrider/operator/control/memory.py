@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from outrider.contract.settings import MAX_NODE_ROWS, MAX_POLICY_VERSION
 from outrider.operator.control.probes import MAX_LOAD, Records
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
 
 Moment = Annotated[float, Field(allow_inf_nan=False)]
@@ -60,7 +60,7 @@ class PolicyInForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class LoopMemory:
     """Memory of one service; times are seconds since the epoch."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -110,7 +110,7 @@ class Memory:
     """Class of load under which the last probe was due; None: there was none."""
     records: Annotated[Records, Field(max_length=MAX_LOAD + 1)] = ()
     """What probes have shown, by class of load."""
-    cause: Reason = Reason.DRAFT_STARTING
+    cause: LoopReason = LoopReason.DRAFT_STARTING
     """Why drafting is off, while it is off."""
     because: str = ""
     """`cause` with its numbers, for people."""
@@ -125,21 +125,21 @@ class Memory:
         """Return the memory as JSON."""
         return _ADAPTER.dump_json(self).decode()
 
-    def not_after(self, now: float) -> "Memory":
+    def not_after(self, now: float) -> "LoopMemory":
         """Return the memory with no time in the future: the clock may have been set back."""
         moments = {name: getattr(self, name) for name in MOMENTS}
         late: dict[str, Any] = {n: now for n, at in moments.items() if at is not None and at > now}
         return dataclasses.replace(self, **late) if late else self
 
 
-_ADAPTER = TypeAdapter(Memory)
+_ADAPTER = TypeAdapter(LoopMemory)
 
 
 class UnreadableMemory(ValueError):
     """JSON that is no memory of this format; the message says where it is wrong."""
 
 
-def loads(text: str) -> Memory:
+def loads(text: str) -> LoopMemory:
     """Read the memory from JSON; raise `UnreadableMemory`."""
     try:
         return _ADAPTER.validate_json(text)
@@ -149,7 +149,7 @@ def loads(text: str) -> Memory:
         raise UnreadableMemory(f"memory: {where}: {first['msg']}") from None
 
 
-def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> Memory:
+def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> LoopMemory:
     """Return a first memory with the policy that targets follow; None: there are no targets yet.
 
     Without a policy in force, drafting begins once a draft is linked, with its full ceiling. Where
@@ -157,7 +157,7 @@ def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | 
     """
     found = in_force or PolicyInForce(version=1, speculate=False, max_rows=settings.max_rows)
     rows = min(max(1, found.max_rows), MAX_NODE_ROWS)
-    return Memory(
+    return LoopMemory(
         version=found.version,
         speculate=found.speculate,
         max_rows=rows,
@@ -166,7 +166,7 @@ def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | 
         switched_at=now - (settings.cooldown_seconds if in_force is None else 0),
         counted_until=now,
         ceiling=rows if rows < settings.max_rows else None,
-        cause=Reason.DRAFT_STARTING if in_force is None else Reason.LOW_GAIN,
+        cause=LoopReason.DRAFT_STARTING if in_force is None else LoopReason.LOW_GAIN,
         because="found like this",
     )
 

@@ -9,9 +9,9 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.phases import PassState
-from outrider.operator.control.reasons import Hold, Reason
+from outrider.operator.control.reasons import Hold, LoopReason
 from outrider.operator.control.settings import ScalingRule, ShrinkPolicy, SpeculationMode
 
 DRAIN_SECONDS = 30.0
@@ -29,13 +29,13 @@ TOLERANCE = 0.1
 class ScalingResult:
     """Outcome of scaling in one pass."""
 
-    memory: Memory
+    memory: LoopMemory
     hold: Hold | None = None
     because: str = ""
     """Why the number changed, for people."""
 
 
-def replicas(draft: ScalingRule, memory: Memory, targets: int) -> int | None:
+def replicas(draft: ScalingRule, memory: LoopMemory, targets: int) -> int | None:
     """Return the replicas that are wanted now for so many targets; None: the loop does not own the
     number."""
     if not draft.managed or memory.grown is None:
@@ -43,7 +43,7 @@ def replicas(draft: ScalingRule, memory: Memory, targets: int) -> int | None:
     return draft.min_replicas if memory.shrunk or not targets else _bounded(draft, memory.grown)
 
 
-def adopt(state: PassState) -> Memory:
+def adopt(state: PassState) -> LoopMemory:
     """Take over the present number, the first time and after another owner had it."""
     draft, memory, desired = state.settings.draft, state.memory, state.inputs.drafts_desired
     if not draft.managed or state.inputs.contested:
@@ -77,7 +77,7 @@ def _give_back(state: PassState) -> ScalingResult:
     followed = settled is not None and inputs.is_followed_by_all(memory.version)
     if memory.speculate or (not followed and off < ACKNOWLEDGE_SECONDS):
         return ScalingResult(memory, Hold.DRAINING)
-    unused = 0 if memory.cause is Reason.IDLE else draft.after_seconds
+    unused = 0 if memory.cause is LoopReason.IDLE else draft.after_seconds
     if off < unused:
         return ScalingResult(memory)
     since = memory.switched_at if settled is None else settled

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 
 from outrider.operator.control.break_even import BreakEven
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import (
     CounterSample,
     Window,
@@ -54,7 +54,7 @@ class Verdict:
     gain: Gain
     percent: float | None
     """The gain that was judged; None: not known."""
-    pressure: Reason | None
+    pressure: LoopReason | None
     """HIGH_QUEUE or HIGH_KV_USAGE, where drafting may cause it; None: neither."""
     quiet: bool
     """True if queue and KV are low enough for drafting to come back."""
@@ -66,11 +66,11 @@ class Verdict:
     """Numbers that make the window bad, for messages."""
 
     @property
-    def bad(self) -> Reason | None:
+    def bad(self) -> LoopReason | None:
         """Why drafting should go off; None: it need not."""
         if self.pressure is not None and self.gain is not Gain.HIGH:
             return self.pressure
-        return Reason.LOW_GAIN if self.gain in (Gain.LOSING, Gain.LOW) else None
+        return LoopReason.LOW_GAIN if self.gain in (Gain.LOSING, Gain.LOW) else None
 
 
 def judge(settings: ControlSettings, window: Window, pays: BreakEven) -> Verdict:
@@ -113,19 +113,19 @@ def _gain(settings: ControlSettings, window: Window, pays: BreakEven) -> Gain:
     return Gain.HIGH if percent - error >= pays.on_above else Gain.FAIR
 
 
-def _pressure(settings: ControlSettings, window: Window) -> Reason | None:
+def _pressure(settings: ControlSettings, window: Window) -> LoopReason | None:
     if not settings.draft.colocated:
         return None
     if 100 * window.kv_usage > HIGH_KV_PERCENT:
-        return Reason.HIGH_KV_USAGE
-    return Reason.HIGH_QUEUE if window.waiting_per_target > HIGH_QUEUE else None
+        return LoopReason.HIGH_KV_USAGE
+    return LoopReason.HIGH_QUEUE if window.waiting_per_target > HIGH_QUEUE else None
 
 
-def _pressure_in_words(window: Window, pressure: Reason | None) -> str:
-    if pressure is Reason.HIGH_KV_USAGE:
+def _pressure_in_words(window: Window, pressure: LoopReason | None) -> str:
+    if pressure is LoopReason.HIGH_KV_USAGE:
         return f"KV {100 * window.kv_usage:.0f} % full"
     waiting = f"{window.waiting_per_target:.1f} requests waiting a target"
-    return waiting if pressure is Reason.HIGH_QUEUE else ""
+    return waiting if pressure is LoopReason.HIGH_QUEUE else ""
 
 
 def _gain_in_words(window: Window, counters: CounterSample, gain: Gain) -> str:

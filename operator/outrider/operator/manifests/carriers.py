@@ -33,7 +33,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class PodCarrier:
     """A Deployment, whose replicas are pods, or a LeaderWorkerSet, whose replicas are groups."""
 
     live: Object
@@ -84,7 +84,7 @@ class Carrier:
 class RoleCarriers:
     """Live carriers and groups of one role."""
 
-    carriers: tuple[Carrier, ...] = ()
+    carriers: tuple[PodCarrier, ...] = ()
     groups: Mapping[str, tuple[Pod, ...]] = dataclasses.field(default_factory=dict)
     """Pods of the groups of a LeaderWorkerSet that stay, by the groups' names."""
     pod_kinds: frozenset[str] = frozenset()
@@ -94,12 +94,12 @@ class RoleCarriers:
     config_maps: frozenset[str] = frozenset()
     """Names of the service's ConfigMaps."""
 
-    def of(self, kind: str) -> Carrier | None:
+    def of(self, kind: str) -> PodCarrier | None:
         """Return the carrier of a kind."""
         return next((one for one in self.carriers if one.kind == kind), None)
 
     @property
-    def newest(self) -> Carrier | None:
+    def newest(self) -> PodCarrier | None:
         """The carrier that stays: where there are two, the one that says how many are wanted."""
         noted = (one for one in self.carriers if one.noted is not None)
         return next(itertools.chain(noted, self.carriers), None)
@@ -138,7 +138,7 @@ def find_carriers(
         if pod.group and not pod.leaving:
             groups[pod.group] = (*groups.get(pod.group, ()), pod)
     return RoleCarriers(
-        carriers=tuple(Carrier(one) for one in lives if one is not None and owned(one, owner)),
+        carriers=tuple(PodCarrier(one) for one in lives if one is not None and owned(one, owner)),
         groups=groups,
         pod_kinds=frozenset((LEADER_WORKER_SET if p.group else DEPLOYMENT).name for p in mine),
         pin=pin,

@@ -51,7 +51,7 @@ from outrider.operator.spec import accelerators
 from outrider.operator.spec.pods import CacheType
 from outrider.operator.spec.roles import Draft, ScalingMode, Target
 from outrider.operator.spec.service import SpeculativeService
-from outrider.operator.spec.speculation import Link
+from outrider.operator.spec.speculation import DraftLink
 from outrider.operator.spec.surroundings import Automatic
 
 NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
@@ -251,7 +251,7 @@ def _peers(service: SpeculativeService, role: Role) -> Iterator[Role]:
         yield role
     draft = service.spec.draft
     linked = draft is not None and draft.has_pods
-    if linked and service.spec.speculation.link is Link.DISTRIBUTED:
+    if linked and service.spec.speculation.link is DraftLink.DISTRIBUTED:
         yield Role.DRAFT if role is Role.TARGET else Role.TARGET
 
 

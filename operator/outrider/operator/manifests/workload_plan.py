@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET
 from outrider.operator.manifests import groups, workloads
-from outrider.operator.manifests.carriers import Carrier, RoleCarriers
+from outrider.operator.manifests.carriers import PodCarrier, RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.pins import revision_of
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
@@ -105,7 +105,7 @@ def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObje
     return WorkloadObjects(objects, _picked(inputs.role, answers))
 
 
-def _count(carrier: Carrier | None) -> Count:
+def _count(carrier: PodCarrier | None) -> Count:
     return Count() if carrier is None else Count(carrier.replicas, carrier.ready)
 
 

@@ -24,7 +24,7 @@ from outrider.operator.spec.removed import without_removed
 from outrider.operator.spec.roles import Draft, Placement, Target
 from outrider.operator.spec.speculation import Speculation
 from outrider.operator.spec.surroundings import (
-    Access,
+    ClientAccess,
     InferencePool,
     Monitoring,
     NetworkPolicy,
@@ -58,7 +58,7 @@ class Spec(SpecPart):
     """The role that proposes draft tokens; left out, the target has its other sources alone."""
     speculation: Speculation = Speculation()
     """Limits of speculation, and the control loop that turns it off and on."""
-    access: Access = Access()
+    access: ClientAccess = ClientAccess()
     """Clients that targets answer."""
     topology: Topology = Topology()
     """Topology of drafts relative to the targets."""

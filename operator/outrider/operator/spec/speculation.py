@@ -22,7 +22,7 @@ from outrider.operator.spec.part import Count, Rule, Seconds, SpecPart
 _DEFAULTS = PolicySettings()
 
 
-class Source(enum.StrEnum):
+class Proposer(enum.StrEnum):
     """What may propose draft tokens."""
 
     DRAFT = "Draft"
@@ -30,11 +30,11 @@ class Source(enum.StrEnum):
     ANSWERS = "Answers"
 
 
-FREE_SOURCES = (Source.DRAFT, Source.SUFFIX)
+FREE_SOURCES = (Proposer.DRAFT, Proposer.SUFFIX)
 """Those that cost next to nothing where they find nothing."""
 
 
-class Link(enum.StrEnum):
+class DraftLink(enum.StrEnum):
     """What carries the messages between a target and a draft."""
 
     AUTO = "Auto"
@@ -121,14 +121,14 @@ class Speculation(SpecPart):
     """Intervals of the operator's control loop."""
     draft_shrink: DraftShrink = DraftShrink()
     """When the operator removes draft replicas."""
-    link: Link = Link.AUTO
+    link: DraftLink = DraftLink.AUTO
     """SharedMemory: memory that target and draft share, as containers of one pod can; where that is
     not possible a worker or a link is refused with the reason. Distributed: torch.distributed with
     gloo, which takes the network that GLOO_SOCKET_IFNAME names; the pods of both roles may then
     reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
     under `outrider run`, else the stream."""
 
-    sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = FREE_SOURCES
+    sources: Annotated[tuple[Proposer, ...], Field(max_length=len(Proposer))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
     pass of any model. Answers: what followed in earlier answers to the same API key; a target

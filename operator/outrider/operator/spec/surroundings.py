@@ -123,7 +123,7 @@ class TlsSecretRef(SpecPart):
     writes such."""
 
 
-class Access(SpecPart):
+class ClientAccess(SpecPart):
     """Clients that targets answer."""
 
     api_keys_secret_ref: ApiKeysSecretRef | None = None

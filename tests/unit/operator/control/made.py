@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
 from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
@@ -63,13 +63,13 @@ def window(
     )
 
 
-def memory(phase: Phase = Phase.ON, **values: Any) -> Memory:
+def memory(phase: Phase = Phase.ON, **values: Any) -> LoopMemory:
     """One that has been in its phase for long, with 2 drafts."""
     times = ("entered_at", "switched_at", "acknowledged_at", "counted_until")
     rest = dict.fromkeys(times, START)
     on = phase in (Phase.ON, Phase.PROBING)
     pushed = {"version": 7, "speculate": on, "max_rows": values.get("ceiling") or 16, "grown": 2}
-    return Memory(phase=phase, **{**rest, **pushed, **values})
+    return LoopMemory(phase=phase, **{**rest, **pushed, **values})
 
 
 def inputs(**values: Any) -> ControlInputs:
@@ -93,7 +93,9 @@ STATIC = settings(mode=SpeculationMode.STATIC)
 class Service:
     """A service that does at once what is decided, one window a pass."""
 
-    def __init__(self, start: Memory, control: ControlSettings = SETTINGS, **sight: Any) -> None:
+    def __init__(
+        self, start: LoopMemory, control: ControlSettings = SETTINGS, **sight: Any
+    ) -> None:
         self.memory, self.settings, self.sight = start, control, sight
         self.now = START + 1000.0
         self.drafts: int | None = 2

@@ -8,10 +8,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, loads, new_memory
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import CounterSample, Window
 from outrider.operator.control.scaling import (
     ACKNOWLEDGE_SECONDS,
@@ -54,7 +54,7 @@ class Pass:
     """One pass, with what went in and what came out."""
 
     now: float
-    before: Memory
+    before: LoopMemory
     asked: int | None
     """Replicas before the pass."""
     inputs: ControlInputs
@@ -138,7 +138,7 @@ def lived(
     control: ControlSettings,
     in_force: PolicyInForce | None,
     moments: list[Moment],
-    between: Callable[[Memory], Memory] = lambda memory: memory,
+    between: Callable[[LoopMemory], LoopMemory] = lambda memory: memory,
 ) -> list[Pass]:
     """All passes of one life; `between` is what happens to the memory from pass to pass."""
     memory, now = new_memory(control, EPOCH, in_force), EPOCH
@@ -215,7 +215,7 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
         assert followed or off >= ACKNOWLEDGE_SECONDS
         settled = one.before.acknowledged_at or (one.now if followed else one.before.switched_at)
         assert one.inputs.sessions == 0 or one.now - settled >= DRAIN_SECONDS
-        assert off >= control.draft.after_seconds or one.out.memory.cause is Reason.IDLE
+        assert off >= control.draft.after_seconds or one.out.memory.cause is LoopReason.IDLE
 
 
 @RELAXED
@@ -230,7 +230,7 @@ def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
         if one.before.grown is None or number == one.asked:
             continue
         assert not one.inputs.rolling_out
-        idle = one.out.memory.cause is Reason.IDLE
+        idle = one.out.memory.cause is LoopReason.IDLE
         unused = 0 if idle else control.draft.after_seconds
         late = one.now - one.before.switched_at - unused >= PENDING_SECONDS
         assert not one.inputs.pending or (late and not one.out.speculate)
@@ -255,7 +255,7 @@ def test_drafting_goes_off_for_want_of_work_only_where_every_target_says_so_for_
     control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
     for one in lived(control, in_force, moments):
-        if one.out.memory.cause is Reason.IDLE is not one.before.cause:
+        if one.out.memory.cause is LoopReason.IDLE is not one.before.cause:
             event("idle")
             window = one.inputs.window
             assert window is not None

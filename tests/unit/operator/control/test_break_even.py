@@ -7,7 +7,7 @@ import pytest
 
 from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.memory import Phase
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import CounterSample, Window, agreed_version, is_quorum
 from outrider.operator.control.settings import (
     ControlSettings,
@@ -60,7 +60,7 @@ def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
     service = Service(memory(grown=1), settings(**TWO_BY_SIX))
     decision = service.passes(2, gain=105)
-    assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.LOW_GAIN)
+    assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
     sentence = decision.transitions[0].sentence
     assert sentence == "drafting off: gain 105 %, 133 % pays"
     assert Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(9, gain=133).speculate

@@ -12,7 +12,7 @@ from outrider.operator.control.memory import (
 )
 from outrider.operator.control.policy import decide, recall
 from outrider.operator.control.probes import ProbeRecord
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import (
     ControlSettings,
 )
@@ -22,7 +22,7 @@ SETTINGS = ControlSettings()
 FULL = memory(
     Phase.OFF,
     ceiling=1,
-    cause=Reason.HIGH_QUEUE,
+    cause=LoopReason.HIGH_QUEUE,
     because="9.0 requests waiting a target",
     fewer_since=START + 0.125,
     records=(ProbeRecord(), ProbeRecord(failed=3, gain_percent=96)),
@@ -86,7 +86,7 @@ def test_a_new_service_drafts_with_its_full_ceiling_as_soon_as_it_is_linked() ->
     service.now, service.drafts = START, None
     first = service.passes()
     assert (problem, first.speculate, first.draft_replicas) == (None, False, 1)
-    assert first.reason is Reason.DRAFT_STARTING
+    assert first.reason is LoopReason.DRAFT_STARTING
     service.sight = {}
     linked = service.passes()
     assert (linked.speculate, linked.max_rows, linked.memory.version) == (True, 16, 2)
