@@ -271,7 +271,7 @@ class Reconciler:
             for role in roles(service)
         }
         if deletion_costs.shrinks(observed, numbers[Role.TARGET]):
-            await deletion_costs.write(self._writer, observed, cache.poll.reports)
+            await deletion_costs.write(self._writer, observed, cache.poll.states)
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
         platform, current = self._platform, observed.carriers
@@ -350,9 +350,9 @@ class Reconciler:
         """Have targets finish of whose replica another pod is about to end."""
         seconds = target_seconds(view.service.spec.target.requests.max_seconds)
         for pod in leaders_to_drain(view.observed, Role.TARGET):
-            report = view.poll.reports.get(pod.uid)
-            if report is not None and report.state is not None and not report.state.draining:
-                self._workers.drain(pod, report.state.incarnation, seconds)
+            state = view.poll.states.get(pod.uid)
+            if state is not None and not state.draining:
+                self._workers.drain(pod, state.incarnation, seconds)
 
     def _check(
         self,

@@ -77,14 +77,9 @@ def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReaso
 def stalled(view: View) -> ConditionState:
     """Return what a person has to mend before the newest generation can be carried out."""
     kind = ConditionType.STALLED
-    reasons = {
-        DegradedReason.FORBIDDEN: StalledReason.FORBIDDEN,
-        DegradedReason.FOREIGN_OBJECT: StalledReason.FOREIGN_OBJECT,
-        DegradedReason.ROLLOUT_FAILED: StalledReason.ROLLOUT_FAILED,
-    }
     for reason, words in problems(view):
-        if reason in reasons:
-            return ConditionState(kind, True, reasons[reason], words)
+        if reason.value in tuple(StalledReason):
+            return ConditionState(kind, True, StalledReason(reason.value), words)
     return ConditionState(kind, False, StalledReason.NOT_STALLED, "nothing is in the way")
 
 

@@ -70,8 +70,8 @@ class WorkerPoll:
     """Reports of one service's workers, kept between passes and lost with the process."""
 
     scrapes: Scrapes = field(default_factory=Scrapes)
-    reports: Mapping[str, PodReport] = field(default_factory=dict)
-    """The last report of each pod, by uid."""
+    states: Mapping[str, State] = field(default_factory=dict)
+    """The last state of each pod that has answered, by uid."""
     scraped_at: float = 0.0
     """When the last scrape began, of those that windows are made of."""
     polled_at: float = 0.0
@@ -92,8 +92,7 @@ class WorkerPoll:
 
     def learn(self, pod: Pod, state: State) -> None:
         """Record a pod's answer to a policy."""
-        at = report_time(self.reports.get(pod.uid))
-        self.reports = {**self.reports, pod.uid: PodReport(at, state)}
+        self.states = {**self.states, pod.uid: state}
 
     def due(
         self, observed: Observed, service: SpeculativeService, now: float, seconds: float
@@ -108,7 +107,7 @@ class WorkerPoll:
         if now - self.changed_at > LINKING_SECONDS:
             return False
         targets, drafts = ready(observed, Role.TARGET), ready(observed, Role.DRAFT)
-        silent = any(_silent(self, pod) for pod in (*targets, *drafts))
+        silent = any(pod.uid not in self.states for pod in (*targets, *drafts))
         expected = len(targets) * len(draft_addresses(observed, service))
         return silent or links_up(self, observed, service) < expected
 
@@ -141,7 +140,8 @@ class WorkerPoll:
         if answer.question.is_scrape:
             uids = {pod.uid for pod in observed.pods}
             self.scrapes = self.scrapes.add(samples, uids, answer.question.at)
-        self.reports = answer.reports
+        answers = answer.reports.items()
+        self.states = {uid: one.state for uid, one in answers if one.state is not None}
 
 
 def control_inputs(
@@ -182,15 +182,13 @@ def policy_for(
 
 def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:
     """True if a target that answers follows an older policy; others start from the stored one."""
-    report = poll.reports.get(pod.uid)
-    answers = report is not None and report.state is not None
-    return answers and _version(poll, pod) < wanted.version
+    return pod.uid in poll.states and _version(poll, pod) < wanted.version
 
 
 def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | None:
     """Return the newest policy that any target follows; None where none is known."""
-    reports = (poll.reports.get(pod.uid) for pod in observed.pods_of(Role.TARGET))
-    found = [r.state.policy for r in reports if r is not None and r.state is not None]
+    known = (poll.states.get(pod.uid) for pod in observed.pods_of(Role.TARGET))
+    found = [state.policy for state in known if state is not None]
     newest = max(found, key=lambda policy: policy.version, default=None)
     if newest is None or newest.version == 0:
         return None
@@ -204,11 +202,6 @@ def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | Non
     known = (poll.scrapes.later.get(pod.uid) for pod in ready(observed, Role.TARGET))
     times = [sample.at for sample in known if sample is not None]
     return now - min(times) if times else None
-
-
-def report_time(report: PodReport | None) -> float:
-    """Return when a worker was asked; 0: never."""
-    return 0.0 if report is None else report.at
 
 
 def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
@@ -232,8 +225,8 @@ def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) 
 
 def links(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> tuple[Link, ...]:
     """Return the links of ready targets to the drafts that they pair with, as they report them."""
-    known = [poll.reports.get(pod.uid) for pod in ready(observed, Role.TARGET)]
-    states = [report.state for report in known if report is not None and report.state is not None]
+    known = (poll.states.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    states = (state for state in known if state is not None)
     addresses = draft_addresses(observed, service)
     return tuple(link for state in states for link in state.links if link.address in addresses)
 
@@ -267,14 +260,9 @@ def _samples(
     return samples, problems
 
 
-def _silent(poll: WorkerPoll, pod: Pod) -> bool:
-    report = poll.reports.get(pod.uid)
-    return report is None or report.state is None
-
-
 def _version(poll: WorkerPoll, pod: Pod) -> int:
-    report = poll.reports.get(pod.uid)
-    return 0 if report is None or report.state is None else report.state.policy.version
+    state = poll.states.get(pod.uid)
+    return 0 if state is None else state.policy.version
 
 
 def _asked_pods(observed: Observed) -> frozenset[tuple[str, bool]]:
