@@ -161,7 +161,8 @@ def _links(view: View) -> ConditionState:
         return ConditionState(kind, False, LinkReason.REFUSED, detail)
     if up == expected:
         return ConditionState(kind, True, LinkReason.CONNECTED, words)
-    return ConditionState(kind, up > 0, _part(up), words)
+    part = LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
+    return ConditionState(kind, up > 0, part, words)
 
 
 def _carried(known: Iterable[Link]) -> str:
@@ -179,10 +180,6 @@ def _pairs_wanted(view: View) -> bool:
     if view.service.spec.same_pod:
         return _wanted(view, Role.TARGET) > 0
     return Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
-
-
-def _part(up: int) -> LinkReason:
-    return LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
 
 
 def _speculation(view: View) -> ConditionState:

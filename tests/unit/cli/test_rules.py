@@ -11,16 +11,19 @@ from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.spec import SpecError, SpecPart, load_document
 from outrider.operator.spec.part import Rule
-from outrider.operator.spec.scaler import read_scaler
+from outrider.operator.spec.reading import validate
+from outrider.operator.spec.scaler import SpeculativeRoleScaler
 from tests.rules import ENTRIES, RULES, Entry, Object, line
 
 OF_CHANGES = {line(*rule) for rule in RULES if "oldSelf" in rule[1]["rule"]}
 
 
 def problems(document: Object) -> list[str]:
-    read = load_document if document["kind"] == SERVICE.name else read_scaler
+    is_service = document["kind"] == SERVICE.name
     try:
-        check_rules(read(document))
+        check_rules(
+            load_document(document) if is_service else validate(SpeculativeRoleScaler, document)
+        )
     except SpecError as error:
         return str(error).splitlines()
     return []
