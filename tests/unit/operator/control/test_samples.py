@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.operator.control import samples
-from outrider.operator.control.samples import CounterSample, Sample, Window
+from outrider.operator.control.samples import CounterSample, Sample, Window, gain_deviation
 from outrider.operator.control.scrapes import Scrapes
 from tests.unit.operator.control.made import draft, target
 
@@ -12,13 +11,8 @@ from tests.unit.operator.control.made import draft, target
 def between(
     earlier: list[Sample], later: list[Sample], ready: str = "t0", now: float = 15.0
 ) -> Window | None:
-    return samples.window(
-        {sample.uid: sample for sample in earlier},
-        {sample.uid: sample for sample in later},
-        ready=ready.split(),
-        now=now,
-        stale_after_seconds=60,
-    )
+    ends = ({sample.uid: sample for sample in scraped} for scraped in (earlier, later))
+    return Scrapes(*ends).window(ready.split(), now, 60)
 
 
 def test_counters_of_several_pods_are_summed_before_anything_is_divided() -> None:
@@ -114,7 +108,7 @@ def test_the_error_of_a_gain_falls_with_its_passes_and_without_drafts_there_is_n
     tokens: float, passes: float, expected: float
 ) -> None:
     counters = CounterSample(plain_seconds=13, spent_seconds=10, tokens=tokens, passes=passes)
-    assert samples.gain_deviation(counters) == pytest.approx(expected)
+    assert gain_deviation(counters) == pytest.approx(expected)
 
 
 def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
@@ -124,7 +118,7 @@ def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
     deviation = float(np.std(means) / np.mean(means))
     tokens = float(np.mean(means)) * passes
     seen = CounterSample(plain_seconds=1, spent_seconds=1, tokens=tokens, passes=passes)
-    assert samples.gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
+    assert gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
 
 
 def quiet_since(*scrapes: list[Sample]) -> float | None:
@@ -211,10 +205,8 @@ def test_nothing_decoded_has_no_gain_and_no_rates() -> None:
 def test_sessions_are_known_where_every_draft_was_seen(
     later: list[Sample], ready: str, expected: int | None
 ) -> None:
-    found = samples.sessions(
-        {s.uid: s for s in later}, ready=ready.split(), now=15, stale_after_seconds=60
-    )
-    assert found == expected
+    found = Scrapes(later={sample.uid: sample for sample in later})
+    assert found.sessions(ready.split(), 15, 60) == expected
 
 
 def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
