@@ -175,7 +175,7 @@ def test_the_loop_knows_the_gpus_of_both_roles() -> None:
     service = load(TEXT.replace("target: {", spread) % (two, ""))
     control = plan(service, PlanOptions()).control
     assert (control.draft.draft_gpus, control.draft.target_gpus) == (2, 6)
-    assert control.disable.gain_below_percent is None
+    assert control.gain_below_percent is None
 
 
 def test_gpus_that_follow_from_ranks_count_as_those_that_are_named() -> None:
