@@ -47,11 +47,14 @@ def test_every_rule_has_an_entry_that_breaks_it() -> None:
 def test_all_rules_that_are_broken_are_listed_at_once(head: Object) -> None:
     model = {"uri": "hf://o/s"}
     head["spec"]["draft"] = {"model": model, "placement": "Colocated", "replicas": 0, "image": "m"}
-    head["spec"]["speculation"] = {"link": "SharedMemory"}
+    head["spec"]["speculation"] = {
+        "enable": {"gainAbovePercent": 9},
+        "disable": {"gainBelowPercent": 9},
+    }
     assert [one.split(":")[0] for one in problems(head)] == [
         "spec.draft.replicas",
         "spec.draft",
-        "spec.speculation.link",
+        "spec.speculation.enable.gainAbovePercent",
     ]
 
 

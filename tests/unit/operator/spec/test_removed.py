@@ -78,5 +78,5 @@ def test_a_stored_service_is_served_without_them_and_advised() -> None:
     assert ServiceReader().read(service.raw).spec == before.spec
     assert service.condition("Ready") == ("True", "Serving")
     said = service.raw["status"]["advice"]
-    assert sum("is gone, and ignored" in one for one in said) == 6
-    assert sum("is gone" in note for reason, note in service.cluster.events) == 6
+    assert sum("is gone, and ignored" in one for one in said) == 5
+    assert sum("is gone" in note for reason, note in service.cluster.events) == 5
