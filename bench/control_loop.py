@@ -26,10 +26,10 @@ from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.inputs import Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.scrapes import Scrapes
-from outrider.operator.control.settings import ControlSettings, Mode, ScalingRule
+from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
 
 DAY = 86_400
 TOKENS = 200
@@ -39,8 +39,8 @@ EVERY = 900
 MEMORY_BOUND = {"peak": 7.5, "hit_rate": 0.8, "knee_rows": 96}
 """The second day: plain decoding answers 5 requests a second there."""
 SIDES = {
-    "always_off": ControlSettings(mode=Mode.DISABLED, draft=ScalingRule(min_replicas=0)),
-    "always_on": ControlSettings(mode=Mode.STATIC, draft=ScalingRule(min_replicas=2)),
+    "always_off": ControlSettings(mode=SpeculationMode.DISABLED, draft=ScalingRule(min_replicas=0)),
+    "always_on": ControlSettings(mode=SpeculationMode.STATIC, draft=ScalingRule(min_replicas=2)),
     "controlled": ControlSettings(),
 }
 
@@ -159,7 +159,7 @@ def live(control: ControlSettings, options: argparse.Namespace) -> Day:
     scrapes, points = Scrapes(), []
     while service.now < options.seconds:
         service.second()
-        if service.now % control.control.interval_seconds == 0:
+        if service.now % control.interval_seconds == 0:
             scrapes, point = one_pass(control, memory, scrapes, service)
             memory = point.decision.memory
             points.append(point)
@@ -167,12 +167,11 @@ def live(control: ControlSettings, options: argparse.Namespace) -> Day:
 
 
 def one_pass(
-    control: ControlSettings, memory: Memory, scrapes: Scrapes, service: SimulatedService
+    control: ControlSettings, memory: LoopMemory, scrapes: Scrapes, service: SimulatedService
 ) -> tuple[Scrapes, Point]:
     """One pass of the loop over the service, which obeys."""
     samples, now, stale = service.samples(), float(service.now), control.stale_after_seconds
-    fewest = control.control.min_passes
-    scrapes = scrapes.add(samples, {sample.uid for sample in samples}, fewest, now)
+    scrapes = scrapes.add(samples, {sample.uid for sample in samples}, now)
     window = scrapes.window(["target"], now, stale)
     seen = replace(service.seen(), window=window, starting=scrapes.starting)
     decision = decide(control, memory, seen, now)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, loads, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.control.samples import CounterSample, Sample, TargetSample
@@ -94,7 +94,7 @@ class Life:
     plant: Plant
     settings: ControlSettings
     noise: np.random.Generator
-    memory: Memory
+    memory: LoopMemory
     now: float = 0.0
     asked: int = DRAFTS
     linked_at: float = 0.0
@@ -112,7 +112,7 @@ class Life:
 
     def window(self) -> None:
         """Let one interval pass, then a pass of the loop."""
-        seconds = float(self.settings.control.interval_seconds)
+        seconds = float(self.settings.interval_seconds)
         self.now += seconds
         self._work(seconds)
         self._scrape()
@@ -153,7 +153,7 @@ class Life:
             for name in names[:heard]
             if self.noise.random() >= self.plant.lost
         ]
-        self.scrapes = self.scrapes.add(answers, names, self.settings.control.min_passes, self.now)
+        self.scrapes = self.scrapes.add(answers, names, self.now)
 
     def _sample(self, name: str, counters: CounterSample) -> TargetSample:
         running = self.plant.running(self.now)

@@ -30,7 +30,7 @@ from outrider.cli.trial import running
 from outrider.client import AsyncClient, Counters, Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import Source, Speculation
+from outrider.operator.spec.speculation import Proposer, Speculation
 
 THREADS = 2
 PLAIN = "off"
@@ -196,7 +196,7 @@ async def take_turn(client: AsyncClient, at_once: int, number: int, tokens: int)
 def of_side(service: SpeculativeService, side: Side) -> SpeculativeService:
     """Return the service as a side wants it, with draft tokens of the draft alone."""
     wanted = Speculation.model_validate(dict(side.speculation))
-    return with_speculation(service, mode=wanted.mode, sources=(Source.DRAFT,))
+    return with_speculation(service, mode=wanted.mode, sources=(Proposer.DRAFT,))
 
 
 def arrangement(side: Side) -> Arrangement:

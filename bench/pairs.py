@@ -35,7 +35,7 @@ from outrider.cli.trial import Arrangement
 from outrider.client import Sampling
 from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Source
+from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
 
 SETS = {"code": pair_prompts.code, "edits": pair_prompts.edits, "chats": pair_prompts.chats}
 GREEDY = "greedy"
@@ -172,7 +172,7 @@ async def own_sides(
     every = processors.count()
     separate = Arrangement(Placement.SEPARATE, max(1, every - 1))
     arranged = {f"plain {n}": (Arrangement(None, n), FREE_SOURCES) for n in sorted({1, every})} | {
-        SUFFIX: (Arrangement(Placement.COLOCATED, every), (Source.SUFFIX,)),
+        SUFFIX: (Arrangement(Placement.COLOCATED, every), (Proposer.SUFFIX,)),
         ONE: (Arrangement(Placement.COLOCATED, every), FREE_SOURCES),
         TWO: (separate, FREE_SOURCES),
     }
@@ -180,7 +180,7 @@ async def own_sides(
     for name, (arrangement, sources) in arranged.items():
         say(f"starting: {name}")
         wanted = with_speculation(service, sources=sources)
-        if Source.DRAFT not in sources:
+        if Proposer.DRAFT not in sources:
             wanted = without_draft(wanted)
         one = await started(stack, wanted, name, arrangement)
         policy = (await one.state()).policy

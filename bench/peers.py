@@ -35,13 +35,13 @@ from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Source
-from outrider.worker.model.source import Source as ModelSource
+from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
+from outrider.worker.model.source import Proposer as ModelSource
 
 HERE = Path(__file__).parent
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")
 OURS = "Outrider"
-SOURCES = {PLAIN: (), DRAFT: FREE_SOURCES, LOOKUP: (Source.SUFFIX,)}
+SOURCES = {PLAIN: (), DRAFT: FREE_SOURCES, LOOKUP: (Proposer.SUFFIX,)}
 """Of draft tokens: with a draft, all that the example of the demo uses."""
 ACCELERATE, OPENVINO = "accelerate==1.12.0", "openvino-genai==2026.4.1.0"
 PYTHON = ("python", "-P")  # this folder has an operator.py

@@ -44,14 +44,14 @@ from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Source
-from outrider.worker.model.source import Source as ModelSource
+from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
+from outrider.worker.model.source import Proposer as ModelSource
 
 PLAIN = "plain"
-SIDES: dict[str, tuple[Source, ...]] = {
+SIDES: dict[str, tuple[Proposer, ...]] = {
     PLAIN: (),
-    "suffix": (Source.SUFFIX,),
-    "draft": (Source.DRAFT,),
+    "suffix": (Proposer.SUFFIX,),
+    "draft": (Proposer.DRAFT,),
     "together": FREE_SOURCES,
 }
 """Sources of each side, by name."""
@@ -129,7 +129,7 @@ async def side(
 ) -> Service:
     """Start a service with the sources of one side."""
     sources = SIDES[name]
-    if Source.DRAFT not in sources:
+    if Proposer.DRAFT not in sources:
         service = without_draft(service)
     placement = Placement.SEPARATE if staged(service) else Placement.COLOCATED
     arranged = Arrangement(placement if sources else None, threads)

@@ -33,7 +33,7 @@ from bench.swift.plots import plot_delays
 from bench.swift.sides import Side, all_started, delayed, link_near
 from outrider.cli.service_file import read_service
 from outrider.operator.spec import SpeculationMode, SpeculativeService
-from outrider.operator.spec.speculation import Source
+from outrider.operator.spec.speculation import Proposer
 
 EXAMPLES = """examples:
   python -m bench.swiftspec                                  all of it, in about eight minutes
@@ -164,7 +164,7 @@ def drafted_alone(service: SpeculativeService, nodes_ahead: int) -> SpeculativeS
     """Return the service with its draft always on, as the only source of draft tokens."""
     small = with_engine(service, max_context=MAX_CONTEXT, max_running=1)
     return with_speculation(
-        small, mode=SpeculationMode.STATIC, nodes_ahead=nodes_ahead, sources=(Source.DRAFT,)
+        small, mode=SpeculationMode.STATIC, nodes_ahead=nodes_ahead, sources=(Proposer.DRAFT,)
     )
 
 

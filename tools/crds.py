@@ -1,6 +1,6 @@
-"""Writes the definitions and admission policies of the chart: `python -m tools.crds`.
+"""Writes the definitions and the advice policy of the chart: `python -m tools.crds`.
 
-charts/outrider/files/crds/*.yaml follow from `outrider.operator.spec`, those of files/admission
+charts/outrider/files/crds/*.yaml follow from `outrider.operator.spec`, files/admission/advice.yaml
 from `outrider.operator.admission`; a test compares.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from outrider.operator.admission.policies import advice_validations, privileges
+from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.crd.definitions import DEFINITIONS
 
 FILES = Path(__file__).parent.parent / "charts" / "outrider" / "files"
@@ -24,13 +24,12 @@ def files() -> dict[Path, str]:
         FOLDER / f"{definition.name}.yaml": _text(definition.manifest(), "spec")
         for definition in DEFINITIONS
     }
-    policies = {
-        "advice.yaml": {"validations": advice_validations()},
-        "privileges.yaml": privileges(),
-    }
-    return definitions | {
-        ADMISSION / name: _text(content, "admission") for name, content in policies.items()
-    }
+    validations = [
+        {"expression": rule.expression, "message": f"{rule.place}: {rule.message}"}
+        for rule in ADVICE
+    ]
+    advice = {ADMISSION / "advice.yaml": _text({"validations": validations}, "admission")}
+    return definitions | advice
 
 
 def _text(content: dict[str, Any], source: str) -> str:

@@ -27,7 +27,7 @@ from outrider.operator.conditions import (
     StalledReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.server.metrics import OperatorMetrics, ScrapedGauge
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -85,30 +85,30 @@ REMEDIES = MappingProxyType(
             ),
         },
         ConditionType.SPECULATION_ACTIVE: {
-            Reason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
-            Reason.LOW_GAIN: (
+            LoopReason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
+            LoopReason.LOW_GAIN: (
                 "It is tried again by itself, ever more rarely. If it stays so, try another draft"
                 " model; if the message names what would pay, see"
                 " `speculation.disable.gainBelowPercent`."
             ),
-            Reason.IDLE: (
+            LoopReason.IDLE: (
                 "Nothing. It comes back once there is work; "
                 "`speculation.draftShrink.idleSeconds` says after how long it goes."
             ),
-            Reason.HIGH_QUEUE: ("It comes back when the queue is short. Add targets."),
-            Reason.HIGH_KV_USAGE: (
+            LoopReason.HIGH_QUEUE: ("It comes back when the queue is short. Add targets."),
+            LoopReason.HIGH_KV_USAGE: (
                 "It comes back when there is room. Raise `engine.kvMemory`, or add targets."
             ),
-            Reason.DRAFT_STARTING: ("Wait; then read DraftAvailable and LinkEstablished."),
-            Reason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),
-            Reason.NO_TARGETS: (
+            LoopReason.DRAFT_STARTING: ("Wait; then read DraftAvailable and LinkEstablished."),
+            LoopReason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),
+            LoopReason.NO_TARGETS: (
                 "Read TargetAvailable, and Ready, which says whether it is suspended."
             ),
-            Reason.METRICS_UNAVAILABLE: ("Read MetricsAvailable."),
+            LoopReason.METRICS_UNAVAILABLE: ("Read MetricsAvailable."),
         },
         ConditionType.METRICS_AVAILABLE: {
             MetricsReason.METRICS_MISSING: (
-                "See whether the named pod answers on port 8000, and whether the operator may "
+                "See whether the named pod answers on port 50054, and whether the operator may "
                 "reach it."
             ),
             MetricsReason.METRICS_STALE: ("As above."),

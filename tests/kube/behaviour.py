@@ -23,8 +23,6 @@ class Behaviour:
 
     ready: bool = True
     """Whether its model is loaded."""
-    metrics: bool = True
-    """False: `/metrics` answers 503."""
     running: int = 0
     """Sequences or sessions that run now; a drain waits for them to be 0, or for its grace."""
     waiting: int = 0

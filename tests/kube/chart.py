@@ -18,6 +18,10 @@ from tests.kube.control_plane import ControlPlane
 
 CHART = Path(__file__).parents[2] / "charts" / "outrider"
 Object = dict[str, Any]
+PRIVILEGES: dict[str, Object] = yaml.safe_load(
+    (CHART / "files" / "admission" / "privileges.yaml").read_text()
+)["validations"]
+"""What pod templates of services may not ask for, by name."""
 Permission = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
 LISTEN = "--listen="

@@ -23,8 +23,6 @@ from typing import Any, Protocol
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from outrider.contract.process import STAGE_PORT
@@ -159,22 +157,13 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         asyncio.get_running_loop().call_later(request.grace_seconds, self.drained.set)
         return pb.DrainResponse(running=self.behaviour.running)
 
-    async def metrics(self, request: Request) -> Response:
-        """The real worker's text, of this state."""
-        self.look()
-        if not self.behaviour.metrics:
-            return PlainTextResponse("no metrics\n", 503)
-        answer: Response = await self._metrics(request)
-        return answer
-
     def routes(self) -> tuple[Route, ...]:
         """Beside those of health."""
         exposition = Exposition(self.settings.role, self.settings.name)
         exposition.show(self.state)
         if self.settings.role is Role.TARGET:  # empty, but as long a text as the real worker's
             Latencies.start(exposition.registry, exposition.common)
-        self._metrics = exposition.route().endpoint
-        return (Route("/metrics", self.metrics),)
+        return (exposition.route(),)
 
     def is_ready(self) -> bool:
         """For `/readyz`."""

@@ -19,14 +19,7 @@ from tests.kube.control_plane import ControlPlane
 
 API = "apis/outrider.dev/v1alpha1"
 NAME = "pair"
-CONTROL = {
-    "intervalSeconds": 1,
-    "downWindows": 1,
-    "upWindows": 1,
-    "cooldownSeconds": 1,
-    "probeIntervalSeconds": 5,
-    "minPasses": 5,
-}
+CONTROL = {"intervalSeconds": 1, "probeIntervalSeconds": 5}
 BUSY = {"passes": 100, "drafted_passes": 100, "tokens": 200, "first_guesses": 100}
 GOOD: Mapping[str, float] = {**BUSY, "first_hits": 80, "plain_seconds": 2.0, "spent_seconds": 1.0}
 """Rates of a target for which drafting pays: a gain of 200 %."""
@@ -45,7 +38,6 @@ def spec() -> dict[str, Any]:
             "scaling": {"mode": "Managed", "minReplicas": 0, "maxReplicas": 1},
         },
         "speculation": {"control": dict(CONTROL), "draftShrink": {"afterSeconds": 2}},
-        "metrics": {"staleAfterSeconds": 10},
     }
 
 

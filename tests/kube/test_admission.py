@@ -12,10 +12,10 @@ import yaml
 
 from outrider.operator.admission import advice
 from outrider.operator.admission.advice_rules import ADVICE
-from outrider.operator.admission.privilege_rules import RULES
 from outrider.operator.admission.rule import broken
 from outrider.operator.spec import SpeculativeService
 from outrider.operator.spec.reading import validate
+from tests.kube.chart import PRIVILEGES as RULES
 from tests.kube.chart import Release
 from tests.kube.control_plane import ControlPlane, KubectlError
 
@@ -97,10 +97,6 @@ TEMPLATE = (
     " [{name: main, args: [a], command: [b], image: c, resources: {}},"
     " {name: draft, args: [a], command: [b], image: c, resources: {}}]}}"
 )
-PRESSURE = (
-    "disable: {queueAbove: 9, kvUsageAbovePercent: 90},"
-    " enable: {queueBelow: 3, kvUsageBelowPercent: 60}"
-)
 CASES = (
     f"target: {{{LARGE}, {CALM}}}",
     f"target: {{{LARGE}}}, draft: {{{SMALL}}}",
@@ -116,12 +112,10 @@ CASES = (
     f" draft: {{{SMALL}, {CALM}, {ONCE}, scaling: {{mode: Static}}}}",
     f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}},"
     f" draft: {{{SMALL}, {CALM}, {ONCE}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
-    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}, metrics: {{staleAfterSeconds: 29}}",
+    f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}",
     f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, {CALM}, placement: SamePod,"
-    " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4,"
-    f" {PRESSURE}}}",
-    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, placement: Colocated}},"
-    f" speculation: {{{PRESSURE}}}",
+    " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4}",
+    f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, placement: Colocated}}",
 )
 """Specs that together break every rule of advice."""
 
@@ -208,14 +202,14 @@ def refused(release: Release, body: Service, user: str) -> str:
 
 
 def test_every_privilege_has_a_case() -> None:
-    assert {name for name, _ in PRIVILEGES} == {rule.name for rule in RULES}
+    assert {name for name, _ in PRIVILEGES} == RULES.keys()
 
 
 @pytest.mark.parametrize(("name", "template"), PRIVILEGES)
 def test_who_may_not_make_pods_gets_no_privileges_by_a_service(
     release: Release, policies: None, name: str, template: str
 ) -> None:
-    message = next(rule.message for rule in RULES if rule.name == name)
+    message = RULES[name]["message"]
     for role in ("target: {%s, podTemplate: %s}", "target: {%s}, draft: {%s, podTemplate: %s}"):
         models = (LARGE, SMALL)[: role.count("%s") - 1]
         body = service("{" + role % (*models, template) + "}")

@@ -12,10 +12,9 @@ import yaml
 from tools.crds import FOLDER
 
 from outrider.operator.__main__ import parse
-from outrider.operator.admission.privilege_rules import RULES
 from outrider.operator.manifests.network import OPERATOR
 from outrider.operator.naming import OPERATOR_IDENTITY
-from tests.kube.chart import CHART, Release, is_aggregated, only, rules
+from tests.kube.chart import CHART, PRIVILEGES, Release, is_aggregated, only, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -243,13 +242,13 @@ def test_policies_are_left_out_by_wish(release: Release) -> None:
 def test_the_chart_has_all_privileges_and_allows_those_that_are_named(release: Release) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     names = schema["properties"]["admission"]["properties"]["privileges"]["properties"]["allowed"]
-    assert names["items"]["enum"] == [rule.name for rule in RULES]
+    assert names["items"]["enum"] == list(PRIVILEGES)
     allowed = release.rendered("--set", "admission.privileges.allowed={Volumes}")
     (every, some) = (
         [one["message"] for one in policies(objects)["privileges"]["spec"]["validations"]]
         for objects in (release.rendered(), allowed)
     )
-    assert len(every) == len(RULES)
+    assert len(every) == len(PRIVILEGES)
     assert [one for one in every if one not in some] == [one for one in every if "hostPath" in one]
 
 

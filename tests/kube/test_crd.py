@@ -13,8 +13,11 @@ from tools.crds import FOLDER
 
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.conditions import ConditionType, ReadyReason
-from outrider.operator.control.reasons import Reason
-from outrider.operator.spec import ServiceReader, read_scaler
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.spec.part import SpecPart
+from outrider.operator.spec.reading import validate, without_server_fields
+from outrider.operator.spec.scaler import SpeculativeRoleScaler
+from outrider.operator.spec.service import ServiceReader
 from outrider.operator.spec.status import (
     Condition,
     ConditionStatus,
@@ -116,8 +119,11 @@ def shared(control_plane: ControlPlane, definitions: None) -> Iterator[Place]:
 
 def stored(document: dict[str, Any]) -> Any:
     """The spec that a server should keep: as `outrider run` reads it, with defaults."""
-    read = ServiceReader().read if document["kind"] == "SpeculativeService" else read_scaler
-    return read(document).model_dump(mode="json", by_alias=True, exclude_none=True)["spec"]
+    if document["kind"] == "SpeculativeService":
+        found: SpecPart = ServiceReader().read(document)
+    else:
+        found = validate(SpeculativeRoleScaler, without_server_fields(document))
+    return found.model_dump(mode="json", by_alias=True, exclude_none=True)["spec"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
@@ -197,7 +203,7 @@ def test_kubectl_get_shows_a_service_at_a_glance(place: Place) -> None:
             observedGeneration=1,
             conditions=(
                 condition(ConditionType.READY, ReadyReason.SERVING),
-                condition(ConditionType.SPECULATION_ACTIVE, Reason.PROBING),
+                condition(ConditionType.SPECULATION_ACTIVE, LoopReason.PROBING),
             ),
             target=RoleStatus(replicas=2, readyReplicas=1, desiredReplicas=2),
             draft=RoleStatus(),

@@ -56,16 +56,14 @@ def test_a_namespace_is_deleted_while_the_operator_is_down(
 
 
 def changed_definition(change: str) -> Object:
-    """The definition with another value of `spec.suspend`, or without `spec.metrics`."""
+    """The definition with another value of `spec.suspend`, or without `spec.monitoring`."""
     definition: Object = copy.deepcopy(DEFINITION)
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]["properties"]
     if change == "value":
         spec["suspend"]["enum"].append("Perhaps")
     else:
-        del spec["metrics"]
-        rules = schema["properties"]["spec"]["x-kubernetes-validations"]
-        rules[:] = [one for one in rules if "self.metrics" not in one["rule"]]
+        del spec["monitoring"]
     return definition
 
 
@@ -114,7 +112,7 @@ def test_an_upgrade_of_the_definition_and_the_operator_replaces_no_pod(
         def previous() -> bool:
             described = json.dumps(service("chat"))
             tried = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-            return "metrics" not in json.loads(space.kubectl(*tried, stdin=described))["spec"]
+            return "monitoring" not in json.loads(space.kubectl(*tried, stdin=described))["spec"]
 
         space.until(previous, "the previous definition is served")
         space.apply(service("chat"))
@@ -124,7 +122,7 @@ def test_an_upgrade_of_the_definition_and_the_operator_replaces_no_pod(
     finally:
         define(space, DEFINITION)
     space.until(
-        lambda: "metrics" in space.there(SERVICE, "chat")["spec"], "the new definition is served"
+        lambda: "monitoring" in space.there(SERVICE, "chat")["spec"], "the new definition is served"
     )
     operator.restart()
     operator.wait_for_passes(5)

@@ -59,7 +59,7 @@ def served(space: Space, definition: Object) -> None:
 
 def told_of_refusal(space: Space) -> bool:
     events = space.events("chat")
-    return any(reason == REFUSED and "staleAfterSeconds" in note for _, reason, note in events)
+    return any(reason == REFUSED and "gainAbovePercent" in note for _, reason, note in events)
 
 
 def ready_pods(space: Space) -> int:
@@ -72,9 +72,9 @@ def test_a_service_that_was_stored_before_a_rule_goes_on(
 ) -> None:
     served(space, older_rules())
     body = service("chat")
-    control = body["spec"].setdefault("speculation", {}).setdefault("control", {})
-    control["intervalSeconds"] = 2
-    body["spec"]["metrics"] = {"staleAfterSeconds": 2}
+    speculation = body["spec"].setdefault("speculation", {})
+    speculation.setdefault("control", {})["intervalSeconds"] = 2
+    speculation |= {"disable": {"gainBelowPercent": 105}, "enable": {"gainAbovePercent": 105}}
     space.apply(body)
     served(space, DEFINITION)
     operators.start().wait_until_leading()
@@ -84,5 +84,5 @@ def test_a_service_that_was_stored_before_a_rule_goes_on(
         space.until(lambda: ready_pods(space) == 2, "it serves nevertheless")
         return
     space.until_condition("chat", "Ready", "True", "Serving")
-    with pytest.raises(Refused, match="staleAfterSeconds"):
+    with pytest.raises(Refused, match="gainAbovePercent"):
         space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})

@@ -142,25 +142,19 @@ def test_drafts_that_do_not_pay_are_given_back_and_come_again_once_they_do(
     ]
 
 
-@pytest.mark.parametrize("how", ["silent", "without metrics"])
 def test_what_is_not_known_changes_nothing(
-    pair: Paired, workers: PodWorkers, operator: OperatorProcess, how: str
+    pair: Paired, workers: PodWorkers, operator: OperatorProcess
 ) -> None:
     workers.behave(Role.TARGET, rates=GOOD)
     target = linked(pair, workers)
     before = target.state().policy
-    if how == "silent":
-        target.pause()
-    else:
-        target.behave(metrics=False)
+    target.pause()
     pair.until(lambda: pair.fails("MetricsAvailable"), "it is said that metrics are missing")
     pair.until(
         lambda: pair.holds("SpeculationActive", "MetricsUnavailable"), "and that nothing changes"
     )
     assert target.name in pair.condition("MetricsAvailable")["message"]
-    target.behave(metrics=True)
-    if how == "silent":
-        target.resume()
+    target.resume()
     pair.until(lambda: pair.holds("MetricsAvailable", "MetricsFound"), "metrics are back")
     pair.until(lambda: pair.holds("SpeculationActive", "Active"), "it goes on")
     assert target.state().policy == before

@@ -238,8 +238,7 @@ def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path
 
 QUICK = """
   speculation:
-    control: {intervalSeconds: 1, downWindows: 1, upWindows: 1, cooldownSeconds: 1,
-              probeIntervalSeconds: 2, minPasses: 1}
+    control: {intervalSeconds: 1, probeIntervalSeconds: 2}
     draftShrink: {afterSeconds: 1}
 """
 

@@ -16,7 +16,7 @@ from outrider.operator.spec import (
 )
 
 Engine = TypeVar("Engine", bound=EngineSpec)
-OF_PODS = ("image", "resources", "shared_memory_size", "pod_template", "cache", "update")
+OF_PODS = ("image", "resources", "pod_template", "cache", "update")
 """Fields of a draft that say nothing of processes."""
 
 

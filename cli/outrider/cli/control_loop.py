@@ -17,15 +17,9 @@ from outrider.contract.state import Link, LinkState, State
 from outrider.operator.control import memory, policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
-from outrider.operator.control.samples import (
-    COUNTERS,
-    CounterSample,
-    DraftSample,
-    Sample,
-    TargetSample,
-)
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings
+from outrider.operator.workers.sample import sample
 
 ASK_TIMEOUT = 5.0
 AGAIN_SECONDS = 0.5
@@ -66,7 +60,7 @@ class Steering:
             seconds = AGAIN_SECONDS
             self._wake.clear()
             if await self._pass():
-                seconds = float(self._settings.control.interval_seconds)
+                seconds = float(self._settings.interval_seconds)
             try:
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
@@ -95,11 +89,10 @@ class Steering:
         return {s.worker.name: state for s, state in pairs if state is not None}
 
     def _look(self, states: States, now: float) -> None:
-        if now - self._looked_at >= self._settings.control.interval_seconds:
-            samples = [_sample(state, name, now) for name, state in states.items()]
+        if now - self._looked_at >= self._settings.interval_seconds:
+            samples = [sample(state, name, now) for name, state in states.items()]
             names = {s.worker.name for s in self._supervisors}
-            fewest = self._settings.control.min_passes
-            self._scrapes = self._scrapes.add(samples, names, fewest, now)
+            self._scrapes = self._scrapes.add(samples, names, now)
             self._looked_at = now
 
     def _seen(self, states: States, now: float) -> ControlInputs:
@@ -180,25 +173,6 @@ async def _state(worker: Supervisor) -> State | None:
             return await client.state()
         except ClientError:
             return None
-
-
-def _sample(state: State, name: str, at: float) -> Sample:
-    """Return the sample of a worker's state at the time `at`: what its `/metrics` say, too."""
-    counters = state.counters
-    usage = counters.kv_slots_used / counters.kv_slots if counters.kv_slots else 0.0
-    if state.role is Role.DRAFT:
-        return DraftSample(uid=name, at=at, sessions=state.running, kv_usage=usage)
-    return TargetSample(
-        uid=name,
-        at=at,
-        counters=CounterSample(**{key: float(getattr(counters, key)) for key in COUNTERS}),
-        waiting=state.waiting,
-        running=state.running,
-        kv_usage=usage,
-        drafting=state.drafting,
-        links_up=sum(link.state is LinkState.UP for link in state.links),
-        links=len(state.links),
-    )
 
 
 def _settled(links: Iterable[Link]) -> list[Link]:

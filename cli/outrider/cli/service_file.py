@@ -18,7 +18,7 @@ from outrider.operator.spec import (
     load,
 )
 
-_PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
+_PODS = ("image", "resources", "podTemplate", "cache", "update")
 IGNORED = (
     *(f"spec.{role}.{key}" for role in ("target", "draft") for key in _PODS),
     "spec.target.scaling",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from outrider.contract.settings import PolicySettings
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import (
     COUNTERS,
@@ -31,7 +31,7 @@ class Steering:
     settings: ControlSettings
     policy: PolicySettings
     """As the targets have it."""
-    memory: Memory = field(init=False)
+    memory: LoopMemory = field(init=False)
     sentences: list[tuple[float, str]] = field(default_factory=list)
     """What changed, and when."""
     switches: int = 0
@@ -46,7 +46,7 @@ class Steering:
 
     def begin(self) -> None:
         """Put the first pass on the clock."""
-        self.cell.clock.after(self.settings.control.interval_seconds, self._pass)
+        self.cell.clock.after(self.settings.interval_seconds, self._pass)
 
     def _pass(self) -> None:
         """Scrape, decide and obey; once an interval."""
@@ -54,8 +54,7 @@ class Steering:
         samples = [_target_sample(target, self.cell, now) for target in self.cell.targets]
         drafts = [draft for draft in self.cell.present_drafts if draft.ready]
         every: list[Sample] = [*samples, *(_draft_sample(draft, now) for draft in drafts)]
-        fewest = self.settings.control.min_passes
-        self._scrapes = self._scrapes.add(every, [sample.uid for sample in every], fewest, now)
+        self._scrapes = self._scrapes.add(every, [sample.uid for sample in every], now)
         names = [sample.uid for sample in samples]
         decision = decide(self.settings, self.memory, self._inputs(names, drafts, now), now)
         self._obey(decision, now)

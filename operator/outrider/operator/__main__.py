@@ -6,6 +6,7 @@ Only parses arguments and ends the process; `app` does the work.
 import argparse
 import asyncio
 import logging
+import math
 import os
 import socket
 import sys
@@ -28,7 +29,7 @@ from outrider.operator.cluster.leadership import (
 from outrider.operator.manifests.pods import PodRules
 from outrider.operator.naming import CLAIM_NAME
 from outrider.operator.server.health import SILENCE_SECONDS
-from outrider.operator.spec import read_template
+from outrider.operator.spec.pods import read_template
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces
@@ -72,7 +73,7 @@ def flags() -> argparse.ArgumentParser:
     add("--lease-seconds", type=lease_seconds, default=LEASE_SECONDS, help=life)
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     silence = "seconds without an event of any watch after which /healthz fails (90)"
-    add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
+    add("--silence-seconds", type=seconds, default=SILENCE_SECONDS, help=silence)
     picks = "label of services' PodMonitors by which a Prometheus picks them; may be repeated"
     add("--pod-monitor-label", action="append", default=[], metavar="KEY=VALUE", help=picks)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
@@ -166,27 +167,18 @@ def issuer(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Issuer
         parser.error(f"--peer-issuer: {error}")
 
 
-def positive(text: str) -> int:
-    """Parse a positive number of seconds."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole seconds from 1")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """Parse a number of services."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole numbers from 0")
+def seconds(text: str, least: int = 1, most: float = math.inf) -> int:
+    """Parse a number of seconds."""
+    if not text.isdecimal() or not least <= int(text) <= most:
+        allowed = f"whole seconds from {least}" + (f" to {most}" if most < math.inf else "")
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
     return int(text)
 
 
 def lease_seconds(text: str) -> int:
     """Parse the life of a lease: long enough for a leader to renew several times, and far shorter
     than a claim's."""
-    if not text.isdecimal() or not MIN_LEASE_SECONDS <= int(text) <= MAX_LEASE_SECONDS:
-        allowed = f"whole seconds from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS}"
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
-    return int(text)
+    return seconds(text, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS)
 
 
 def own_namespace() -> str:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -210,7 +210,10 @@ class Operator:
     async def _passes(self) -> AsyncIterator[Watches]:
         platform = self._platform
         watches = Watches(lambda key: queue.enqueue(key), platform.kinds)
-        async with self._workers(lambda key: queue.enqueue(key)) as workers:
+        async with (
+            WorkerClients(self._caller()) as clients,
+            BackgroundWorkers(clients, lambda key: queue.enqueue(key)) as workers,
+        ):
             reconciler = Reconciler(
                 self._cluster, watches, workers, self._metrics, platform, claims=self._claims
             )
@@ -244,16 +247,6 @@ class Operator:
                     queue.enqueue(key)
 
         await self._claims.keep(lambda: {key[0] for key in watches.services()}, wake)
-
-    @contextlib.asynccontextmanager
-    async def _workers(
-        self, on_answer: Callable[[ServiceKey], None]
-    ) -> AsyncIterator[BackgroundWorkers]:
-        async with (
-            WorkerClients(self._caller()) as clients,
-            BackgroundWorkers(clients, on_answer) as workers,
-        ):
-            yield workers
 
     def _caller(self) -> Caller | None:
         """Return what has the operator's certificate; None: workers want none. Raises `OSError`."""

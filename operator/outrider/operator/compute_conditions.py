@@ -20,11 +20,11 @@ from outrider.operator.conditions import (
     StalledReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.manifests.desired import roles
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.problems import lacks, problems, stuck
-from outrider.operator.spec import Suspend
+from outrider.operator.rollout_conditions import lacks, problems, stuck
+from outrider.operator.spec.service import Suspend
 from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import (
     draft_addresses,
@@ -161,7 +161,8 @@ def _links(view: View) -> ConditionState:
         return ConditionState(kind, False, LinkReason.REFUSED, detail)
     if up == expected:
         return ConditionState(kind, True, LinkReason.CONNECTED, words)
-    return ConditionState(kind, up > 0, _part(up), words)
+    part = LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
+    return ConditionState(kind, up > 0, part, words)
 
 
 def _carried(known: Iterable[Link]) -> str:
@@ -181,14 +182,10 @@ def _pairs_wanted(view: View) -> bool:
     return Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
 
 
-def _part(up: int) -> LinkReason:
-    return LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
-
-
 def _speculation(view: View) -> ConditionState:
     decision = view.decision
-    active = decision.speculate and decision.reason in (Reason.ACTIVE, Reason.PROBING)
-    if decision.reason is Reason.METRICS_UNAVAILABLE:
+    active = decision.speculate and decision.reason in (LoopReason.ACTIVE, LoopReason.PROBING)
+    if decision.reason is LoopReason.METRICS_UNAVAILABLE:
         active = decision.speculate
     return ConditionState(
         ConditionType.SPECULATION_ACTIVE, active, decision.reason.value, decision.sentence
@@ -202,7 +199,7 @@ def _metrics(view: View) -> ConditionState:
     if view.poll.problems:
         name, problem = next(iter(sorted(view.poll.problems.items())))
         return ConditionState(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
-    if view.decision.reason is Reason.METRICS_UNAVAILABLE:
+    if view.decision.reason is LoopReason.METRICS_UNAVAILABLE:
         return ConditionState(
             kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough"
         )

@@ -6,7 +6,7 @@ Names only, each with its meaning; `compute_conditions` decides which of them ho
 import enum
 from types import MappingProxyType
 
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 
 
 class ConditionType(enum.StrEnum):
@@ -108,7 +108,7 @@ class MetricsReason(enum.StrEnum):
     METRICS_MISSING = "MetricsMissing"
     """Pods do not answer, or answer without what is needed; the message names the first."""
     METRICS_STALE = "MetricsStale"
-    """The newest are older than `metrics.staleAfterSeconds`."""
+    """The newest are older than four windows, and than 10 s."""
     NO_PODS = "NoPods"
     """There is no ready pod to read."""
 
@@ -193,7 +193,7 @@ REASONS = MappingProxyType(
         ConditionType.TARGET_AVAILABLE: TargetReason,
         ConditionType.DRAFT_AVAILABLE: DraftReason,
         ConditionType.LINK_ESTABLISHED: LinkReason,
-        ConditionType.SPECULATION_ACTIVE: Reason,
+        ConditionType.SPECULATION_ACTIVE: LoopReason,
         ConditionType.METRICS_AVAILABLE: MetricsReason,
         ConditionType.PROGRESSING: ProgressingReason,
         ConditionType.DEGRADED: DegradedReason,

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from outrider.contract.settings import Role
+from outrider.contract.state import State
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.kinds import POD
 from outrider.operator.interfaces import ClusterWriter, Object
 from outrider.operator.naming import DELETION_COST
 from outrider.operator.observed import Observed
 from outrider.operator.pods import Pod
-from outrider.operator.workers.poll_question import PodReport
 
 log = logging.getLogger(__name__)
 
@@ -31,23 +31,21 @@ def shrinks(observed: Observed, wanted: int | None) -> bool:
     return live is not None and wanted is not None and 0 < wanted < live.replicas
 
 
-def costs(observed: Observed, reports: Mapping[str, PodReport]) -> Iterator[Object]:
-    """Yield the annotations that are to change, as objects to apply; `reports` by the pods' uids.
+def costs(observed: Observed, states: Mapping[str, State]) -> Iterator[Object]:
+    """Yield the annotations that are to change, as objects to apply; `states` by the pods' uids.
 
     The cost of a target is the number of its requests. One that says nothing costs nothing. Groups
     of pods are in no ReplicaSet.
     """
     for pod in observed.pods_of(Role.TARGET):
-        cost = _requests(reports.get(pod.uid))
+        cost = _requests(states.get(pod.uid))
         if not pod.group and cost != (pod.deletion_cost or NONE):
             yield _annotated(observed.owner.namespace, pod, cost)
 
 
-async def write(
-    writer: ClusterWriter, observed: Observed, reports: Mapping[str, PodReport]
-) -> None:
+async def write(writer: ClusterWriter, observed: Observed, states: Mapping[str, State]) -> None:
     """Write the costs of targets; without them they go in an order that is as good as any."""
-    writes = (writer.apply(one) for one in costs(observed, reports))
+    writes = (writer.apply(one) for one in costs(observed, states))
     for outcome in await asyncio.gather(*writes, return_exceptions=True):
         if isinstance(outcome, ClusterError):
             log.warning("%s: targets go in any order: %s", observed.owner.name, outcome)
@@ -55,10 +53,8 @@ async def write(
             raise outcome
 
 
-def _requests(report: PodReport | None) -> str:
-    if report is None or report.state is None:
-        return NONE
-    return str(report.state.running + report.state.waiting)
+def _requests(state: State | None) -> str:
+    return NONE if state is None else str(state.running + state.waiting)
 
 
 def _annotated(namespace: str, pod: Pod, cost: str) -> Object:

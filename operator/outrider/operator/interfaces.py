@@ -14,7 +14,7 @@ from outrider.operator.cluster.claims import Claim
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.pods import Pod
-from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
+from outrider.operator.workers.poll import PollAnswer, PollQuestion
 
 Object = dict[str, Any]
 
@@ -66,7 +66,7 @@ class ClaimReader(Protocol):
         """Return who looks after a namespace; raises `ClusterError`."""
 
 
-class Workers(Protocol):
+class PolledWorkers(Protocol):
     """The workers in their pods."""
 
     def is_asked(self, service: ServiceKey) -> bool:

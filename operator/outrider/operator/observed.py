@@ -16,7 +16,7 @@ from outrider.operator.cluster.kinds import (
     ChildKey,
     ServiceKey,
 )
-from outrider.operator.manifests.carriers import Carrier, RoleCarriers, find_carriers, owned
+from outrider.operator.manifests.carriers import PodCarrier, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.pins import Pin, revision_of, template_of
 from outrider.operator.manifests.settings import MEMORY_KEY
@@ -153,7 +153,7 @@ def observe(
         pods=tuple(p for p in every if p.is_leader),
         followers=tuple(p for p in every if not p.is_leader),
         carriers={
-            role: find_carriers(known, mine, owner, role, Pin.of(raw, role)) for role in Role
+            role: find_carriers(known, every, owner, role, Pin.of(raw, role)) for role in Role
         },
         at=at,
     )
@@ -173,7 +173,7 @@ def workload(raw: Object, leaders: Sequence[Pod] = (), at: float = 0.0) -> Workl
     """Return one Deployment or LeaderWorkerSet; `leaders` are its role's pods that answer, `at` is
     the time in seconds since the epoch."""
     status = raw.get("status", {})
-    wanted, updated = Carrier(raw).wanted, int(status.get("updatedReplicas", 0))
+    wanted, updated = PodCarrier(raw).wanted, int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
     generation = raw["metadata"]["generation"]
     observed = status.get("observedGeneration", generation if status else 0) >= generation
@@ -221,7 +221,7 @@ def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
         return f"{late[0]} was not ready within {seconds} s"
     serving = [pod.ready_for for pod in fresh if pod.ready]
     waited = min((_rolling_for(raw, at), *serving))
-    if len(serving) >= Carrier(raw).replicas or waited <= seconds:
+    if len(serving) >= PodCarrier(raw).replicas or waited <= seconds:
         return ""
     return f"no new group was ready within {seconds} s"
 

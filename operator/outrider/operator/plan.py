@@ -7,7 +7,6 @@ drafts and pushes later changes of the policy; nothing here knows of processes o
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from outrider.contract.settings import (
     MAX_RUNNING,
@@ -26,28 +25,14 @@ from outrider.contract.sources import SourceKind
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Mode,
-    Rhythm,
     ScalingRule,
-    Shrink,
+    SpeculationMode,
 )
 from outrider.operator.naming import draft_name, target_name
-from outrider.operator.spec import (
-    Draft,
-    EngineSpec,
-    Offload,
-    Requests,
-    RoleSpec,
-    ScalingMode,
-    Speculation,
-    SpeculationMode,
-    SpeculativeService,
-    Suspend,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
+from outrider.operator.spec.roles import Draft, Offload, RoleSpec, ScalingMode
+from outrider.operator.spec.service import SpeculativeService, Suspend
+from outrider.operator.spec.speculation import Speculation
 
 MIG_SLICES = 7
 """Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU)."""
@@ -145,17 +130,26 @@ def control(service: SpeculativeService, targets: int | None = None) -> ControlS
     as `role_settings` has them."""
     draft = service.spec.draft
     targets = _max_targets(service) if targets is None else targets
-    return _control_settings(service, 1 if draft is None else _sessions(service, draft, targets))
+    sessions_per_draft = 1 if draft is None else _sessions(service, draft, targets)
+    speculation = service.spec.speculation
+    decided = ControlSettings(
+        mode=speculation.mode,
+        max_rows=speculation.max_rows,
+        gain_below_percent=speculation.disable.gain_below_percent,
+        gain_above_percent=speculation.enable.gain_above_percent,
+        interval_seconds=speculation.control.interval_seconds,
+        probe_interval_seconds=speculation.control.probe_interval_seconds,
+        draft=_scaling(service, sessions_per_draft),
+    )
+    if draft is not None:
+        return decided
+    because = "the service has no draft"
+    return replace(decided, mode=SpeculationMode.DISABLED, disabled_because=because)
 
 
 def sessions(service: SpeculativeService, draft: Draft) -> int:
     """Return the number of sessions that one draft of a cluster holds at once."""
     return _sessions(service, draft, _max_targets(service))
-
-
-def policy(service: SpeculativeService) -> PolicySettings:
-    """Return the policy that the service describes, before anything is measured."""
-    return _policy(service.spec.speculation)
 
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
@@ -167,21 +161,30 @@ def _target_settings(
     service: SpeculativeService, colocated: Draft | None, options: PlanOptions
 ) -> WorkerSettings:
     target = service.spec.target
-    model = ModelSettings(uri=target.model.source, dtype=_dtype(target.engine, options))
+    model = ModelSettings(uri=target.model.source, dtype=options.dtype or target.engine.dtype)
     return WorkerSettings(
         role=Role.TARGET,
         name=service.served_name,
         model=model,
-        device=_device(target.engine),
+        device=Device[target.engine.device.name],
         threads=options.threads or target.engine.threads,
         tensor_parallel=target.parallelism.tensor,
-        all_reduce=_all_reduce(target.engine),
-        pipeline=_pipeline(target),
+        all_reduce=AllReduceKind[target.engine.all_reduce.name],
+        pipeline=PipelineSettings(
+            stages=target.parallelism.pipeline,
+            cut=target.pipeline.cut or (),
+            dtype=target.pipeline.dtype,
+            link=StageLink[target.pipeline.link.name],
+        ),
         max_context=target.engine.max_context,
-        **_memory(target.engine, target.engine.max_running),
-        **_limits(target.requests),
-        policy=_policy(service.spec.speculation),
-        link=_link(service.spec.speculation),
+        max_running=target.engine.max_running,
+        kv_bytes=target.engine.kv_bytes,
+        prefix_cache=target.engine.prefix_cache,
+        request_seconds=target.requests.max_seconds,
+        queue_seconds=target.requests.max_queue_seconds,
+        max_waiting=target.requests.max_waiting,
+        policy=policy(service),
+        link=LinkTransport[service.spec.speculation.link.name],
         colocated=_draft_model(service, colocated, options) if colocated else None,
         offload_draft=_may_offload(service),
         cache=options.cache,
@@ -197,16 +200,6 @@ def _may_offload(service: SpeculativeService) -> bool:
     whose placement is Auto, which `outrider run` may put there."""
     draft = service.spec.draft
     return draft is None or draft.offload is Offload.AUTO
-
-
-def _pipeline(target: Target) -> PipelineSettings:
-    wanted = target.pipeline
-    return PipelineSettings(
-        stages=target.parallelism.pipeline,
-        cut=wanted.cut or (),
-        dtype=wanted.dtype,
-        link=StageLink[wanted.link.name],
-    )
 
 
 def _drafts(
@@ -234,14 +227,16 @@ def _draft_settings(
         role=Role.DRAFT,
         name=service.served_name,
         model=_draft_model(service, draft, options),
-        device=_device(draft.engine),
+        device=Device[draft.engine.device.name],
         threads=draft.engine.threads,
         tensor_parallel=draft.parallelism.tensor,
-        all_reduce=_all_reduce(draft.engine),
+        all_reduce=AllReduceKind[draft.engine.all_reduce.name],
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        **_memory(draft.engine, _sessions(service, draft, targets)),
-        policy=_policy(service.spec.speculation),
-        link=_link(service.spec.speculation),
+        max_running=_sessions(service, draft, targets),
+        kv_bytes=draft.engine.kv_bytes,
+        prefix_cache=service.spec.target.engine.prefix_cache,
+        policy=policy(service),
+        link=LinkTransport[service.spec.speculation.link.name],
         cache=options.cache,
     )
 
@@ -251,7 +246,7 @@ def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions
     return ModelSettings(
         uri=draft.model.source,
         embeddings_from=service.spec.target.model.source if borrows else None,
-        dtype=_dtype(draft.engine, options),
+        dtype=options.dtype or draft.engine.dtype,
     )
 
 
@@ -271,41 +266,9 @@ def _max_targets(service: SpeculativeService) -> int:
     return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
-def _memory(engine: EngineSpec, running: int) -> dict[str, Any]:
-    """Return the settings of capacity."""
-    return {
-        "max_running": running,
-        "kv_bytes": engine.kv_bytes,
-        "prefix_cache": engine.prefix_cache,
-    }
-
-
-def _limits(requests: Requests) -> dict[str, Any]:
-    """Return the limits of requests: their time, their wait, and the number that may wait."""
-    return {
-        "request_seconds": requests.max_seconds,
-        "queue_seconds": requests.max_queue_seconds,
-        "max_waiting": requests.max_waiting,
-    }
-
-
-def _device(engine: EngineSpec) -> Device:
-    return Device[engine.device.name]
-
-
-def _all_reduce(engine: EngineSpec) -> AllReduceKind:
-    return AllReduceKind[engine.all_reduce.name]
-
-
-def _dtype(engine: EngineSpec, options: PlanOptions) -> Dtype:
-    return options.dtype or engine.dtype
-
-
-def _link(speculation: Speculation) -> LinkTransport:
-    return LinkTransport[speculation.link.name]
-
-
-def _policy(speculation: Speculation) -> PolicySettings:
+def policy(service: SpeculativeService) -> PolicySettings:
+    """Return the policy that the service describes, before anything is measured."""
+    speculation = service.spec.speculation
     off_below, on_above = _switch_percents(speculation)
     return PolicySettings(
         speculate=speculation.mode is not SpeculationMode.DISABLED,
@@ -326,29 +289,11 @@ def _switch_percents(speculation: Speculation) -> tuple[int, int]:
     least break-even, whatever the drafts' hardware costs.
     """
     alone = ControlSettings(
-        disable=DisableRule(gain_below_percent=speculation.disable.gain_below_percent),
-        enable=EnableRule(gain_above_percent=speculation.enable.gain_above_percent),
+        gain_below_percent=speculation.disable.gain_below_percent,
+        gain_above_percent=speculation.enable.gain_above_percent,
     )
     pays = break_even(alone, drafts=0, targets=0)
     return pays.off_below, pays.on_above
-
-
-def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> ControlSettings:
-    """Map the description to the settings of the control loop."""
-    spec = service.spec
-    speculation = spec.speculation
-    decided = ControlSettings(
-        mode=Mode(speculation.mode.value),
-        max_rows=speculation.max_rows,
-        disable=DisableRule(**speculation.disable.model_dump()),
-        enable=EnableRule(**speculation.enable.model_dump()),
-        control=Rhythm(**speculation.control.model_dump()),
-        stale_after_seconds=spec.metrics.stale_after_seconds,
-        draft=_scaling(service, sessions_per_draft),
-    )
-    if spec.draft is not None:
-        return decided
-    return replace(decided, mode=Mode.DISABLED, disabled_because="the service has no draft")
 
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
@@ -360,7 +305,7 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
         managed=draft.scaling.mode is ScalingMode.MANAGED,
         min_replicas=0 if suspended else draft.scaling.min_replicas,
         max_replicas=draft.scaling.max_replicas,
-        shrink=Shrink(service.spec.shrink_policy.value),
+        shrink=service.spec.shrink_policy,
         after_seconds=service.spec.speculation.draft_shrink.after_seconds,
         idle_seconds=service.spec.speculation.draft_shrink.idle_seconds,
         sessions_per_replica=sessions,

@@ -10,12 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import Role
-from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
-    CLIENT_TLS_ANNOTATION,
-    CONTROL_ANNOTATION,
     DELETION_COST,
     GROUP_SIZE,
     IDENTITY_ANNOTATION,
@@ -62,12 +58,8 @@ class Pod:
     """Seconds since it got ready; 0: it is not."""
     deletion_cost: str = ""
     """What a ReplicaSet that shrinks orders it by; empty: nothing was written."""
-    control_port: int = GRPC_PORT
-    """Where its worker is asked and told."""
     identity: str = ""
     """DNS name in its worker's certificate; empty: it has none."""
-    client_tls: bool = False
-    """True if its ports for clients, where its metrics are, speak TLS."""
 
     @property
     def is_leader(self) -> bool:
@@ -83,6 +75,12 @@ class Pod:
         """Return host:port of one of its servers, as URLs and gRPC take it."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{port}"
+
+
+def age(live: Object, now: float) -> float:
+    """Return seconds since an object was made; `now` in seconds since the epoch."""
+    created = live["metadata"].get("creationTimestamp")
+    return 0.0 if created is None else now - datetime.datetime.fromisoformat(created).timestamp()
 
 
 def pod(raw: Object, at: float = 0.0) -> Pod:
@@ -106,9 +104,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         unready=_unready(raw, conditions.get("Ready", {}), at),
         ready_for=_ready_for(conditions.get("Ready", {}), at),
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
-        control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
         identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
-        client_tls=CLIENT_TLS_ANNOTATION in meta.get("annotations", {}),
     )
 
 

@@ -27,9 +27,9 @@ from outrider.operator.cluster.kinds import CONFIG_MAP, SECRET, ChildKey, Servic
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory
+from outrider.operator.control.memory import LoopMemory
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.interfaces import ClaimReader, ClusterReader, ClusterWriter, Workers
+from outrider.operator.interfaces import ClaimReader, ClusterReader, ClusterWriter, PolledWorkers
 from outrider.operator.manifests.certificates import certificate_secret
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
@@ -47,11 +47,17 @@ from outrider.operator.naming import certificate_name, intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
-from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
-from outrider.operator.replicas import replicas, replicas_of_spec, seeds
-from outrider.operator.report import Reported, Reporter
+from outrider.operator.replicas import (
+    ReplicaOwnerships,
+    foreign_owners,
+    replicas,
+    replicas_of_spec,
+    seeds,
+)
+from outrider.operator.report import Reported, StatusReporter
 from outrider.operator.server.metrics import OperatorMetrics
-from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
+from outrider.operator.spec.document import SpecError
+from outrider.operator.spec.service import ServiceReader, SpeculativeService
 from outrider.operator.view import View
 from outrider.operator.work_queue import Retry
 from outrider.operator.workers.poll import (
@@ -91,7 +97,7 @@ class Reconciler:
         self,
         writer: ClusterWriter,
         reader: ClusterReader,
-        workers: Workers,
+        workers: PolledWorkers,
         metrics: OperatorMetrics,
         platform: Platform,
         clock: Callable[[], float] = time.time,
@@ -104,7 +110,7 @@ class Reconciler:
         self._metrics = metrics
         self._platform = platform
         self._clock = clock
-        self._reporter = Reporter(writer, metrics, clock)
+        self._reporter = StatusReporter(writer, metrics, clock)
         self._claims = claims
         self._refused: dict[ServiceKey, str] = {}
         self._caches: dict[ServiceKey, ServiceCache] = {}
@@ -185,7 +191,7 @@ class Reconciler:
             await self._report_invalid(key, observed, str(error), cache, failed)
             return RENEWAL_SECONDS if self._platform.certifies else None
         if (reports := self._workers.reports(key)) is not None:
-            cache.poll.record(observed, service, reports)
+            cache.poll.record(observed, reports)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
@@ -242,7 +248,7 @@ class Reconciler:
 
     def _recall(
         self, observed: Observed, settings: ControlSettings, poll: WorkerPoll, now: float
-    ) -> Memory:
+    ) -> LoopMemory:
         in_force = policy_in_force(observed, poll)
         memory, problem = policy.recall(observed.memory, settings, now, in_force)
         if problem is not None:
@@ -265,7 +271,7 @@ class Reconciler:
             for role in roles(service)
         }
         if deletion_costs.shrinks(observed, numbers[Role.TARGET]):
-            await deletion_costs.write(self._writer, observed, cache.poll.reports)
+            await deletion_costs.write(self._writer, observed, cache.poll.states)
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
         platform, current = self._platform, observed.carriers
@@ -344,9 +350,9 @@ class Reconciler:
         """Have targets finish of whose replica another pod is about to end."""
         seconds = target_seconds(view.service.spec.target.requests.max_seconds)
         for pod in leaders_to_drain(view.observed, Role.TARGET):
-            report = view.poll.reports.get(pod.uid)
-            if report is not None and report.state is not None and not report.state.draining:
-                self._workers.drain(pod, report.state.incarnation, seconds)
+            state = view.poll.states.get(pod.uid)
+            if state is not None and not state.draining:
+                self._workers.drain(pod, state.incarnation, seconds)
 
     def _check(
         self,

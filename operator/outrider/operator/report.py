@@ -17,7 +17,6 @@ from outrider.operator.admission import advice
 from outrider.operator.cluster.client import INVALID, ClusterError
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.control.inputs import Decision, Transition
-from outrider.operator.event_budget import EventBudget
 from outrider.operator.interfaces import ClusterWriter
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.observed import Object, Observed, child_key
@@ -29,6 +28,29 @@ from outrider.operator.workers.poll import metrics_age
 log = logging.getLogger(__name__)
 REFUSED = "StatusRefused"
 """Reason of the event that says why a status cannot be written, in the server's words."""
+AT_ONCE = 25
+"""Events of one service that may come one after the other, so that a pod whose readiness comes and
+goes fills no event store (client-go's EventSourceObjectSpamFilter)."""
+SECONDS = 300.0
+"""Time after which there may be one more."""
+
+
+@dataclass(slots=True)
+class EventBudget:
+    """Token bucket of one service's events."""
+
+    _left: float = AT_ONCE
+    _at: float = 0.0
+    """Time to which `_left` belongs."""
+
+    def take(self, now: float) -> bool:
+        """Return True if an event may be posted at the time `now`, in seconds, and count it."""
+        self._left = min(AT_ONCE, self._left + max(0.0, now - self._at) / SECONDS)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 @dataclass(slots=True)
@@ -52,7 +74,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
+class StatusReporter:
     """Writes what passes report."""
 
     writer: ClusterWriter

@@ -9,8 +9,8 @@ from typing import Any
 
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
-from outrider.operator.actions import ours
 from outrider.operator.admission import advice
+from outrider.operator.apply import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import conditions, serving_drafts
 from outrider.operator.conditions import ConditionType, ReadyReason
@@ -135,7 +135,7 @@ def status_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[St
     for new in content["conditions"]:
         before = old.get(new["type"])
         is_bad = new["status"] == _bad(new["type"])
-        if _is_told(new, before) and _has_changed(new, before, is_bad):
+        if _is_told(new) and _has_changed(new, before, is_bad):
             reason = new["reason"] if is_bad else _good(new["type"])
             yield StatusEvent(is_bad, reason, new["message"])
     yield from _rollout_events(observed, content)
@@ -159,7 +159,7 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
         yield StatusEvent(False, ROLLED_OUT, f"generation {generation} is rolled out")
 
 
-def _is_told(new: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+def _is_told(new: Mapping[str, Any]) -> bool:
     """True if a condition is an event where it changes; roll-outs have events of their own."""
     if new["type"] == ConditionType.READY and new["reason"] in ROLLOUT_REASONS:
         return False

@@ -10,7 +10,7 @@ from outrider.operator.conditions import ConditionType
 from outrider.operator.control.inputs import Decision
 from outrider.operator.control.samples import Window
 from outrider.operator.observed import Observed
-from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.workers.poll import WorkerPoll
 
 

@@ -24,7 +24,7 @@ from bench.nightjar_run import Outcome, covered, until_answered
 from bench.report import median_and_range
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
-from outrider.operator.spec.speculation import Source, SpeculationMode
+from outrider.operator.spec.speculation import Proposer, SpeculationMode
 from outrider.simulator.service import policy_of
 from outrider.worker.speculation.planner import NO_CANDIDATES
 from outrider.worker.speculation.switch_costs import SwitchCosts
@@ -114,5 +114,5 @@ def test_a_service_is_as_its_side_wants_it() -> None:
     own = read_service(SERVICE).spec.speculation
     for side, mode in ((static(0), SpeculationMode.DISABLED), (goodput(), own.mode)):
         speculation = of_side(read_service(SERVICE), side).spec.speculation
-        assert (speculation.mode, speculation.sources) == (mode, (Source.DRAFT,))
+        assert (speculation.mode, speculation.sources) == (mode, (Proposer.DRAFT,))
         assert speculation.nodes_ahead == own.nodes_ahead

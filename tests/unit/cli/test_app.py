@@ -77,9 +77,9 @@ def test_a_wrong_file_is_named_with_its_problem(
         ("parallelism: {tensor: 4, nodes: 2}", r"spec\.target\.parallelism\.nodes: 2 .*allowed: 1"),
         (
             "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",
-            r"spec\.draft: image, parallelism, .*Colocated",
+            r"spec\.draft: image, parallelism and .*Colocated",
         ),
-        ("}, suspend: Suspended, metrics: {", r"spec\.suspend: .*Suspended; allowed: Running"),
+        ("}, suspend: Suspended, monitoring: {", r"spec\.suspend: .*Suspended; allowed: Running"),
     ],
 )
 def test_what_needs_a_cluster_is_refused(

@@ -9,17 +9,21 @@ import pytest
 
 from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
 from outrider.operator.cluster.kinds import SERVICE
-from outrider.operator.spec import SpecError, SpecPart, load_document, read_scaler
+from outrider.operator.spec import SpecError, SpecPart, load_document
 from outrider.operator.spec.part import Rule
+from outrider.operator.spec.reading import validate
+from outrider.operator.spec.scaler import SpeculativeRoleScaler
 from tests.rules import ENTRIES, RULES, Entry, Object, line
 
 OF_CHANGES = {line(*rule) for rule in RULES if "oldSelf" in rule[1]["rule"]}
 
 
 def problems(document: Object) -> list[str]:
-    read = load_document if document["kind"] == SERVICE.name else read_scaler
+    is_service = document["kind"] == SERVICE.name
     try:
-        check_rules(read(document))
+        check_rules(
+            load_document(document) if is_service else validate(SpeculativeRoleScaler, document)
+        )
     except SpecError as error:
         return str(error).splitlines()
     return []
@@ -43,11 +47,14 @@ def test_every_rule_has_an_entry_that_breaks_it() -> None:
 def test_all_rules_that_are_broken_are_listed_at_once(head: Object) -> None:
     model = {"uri": "hf://o/s"}
     head["spec"]["draft"] = {"model": model, "placement": "Colocated", "replicas": 0, "image": "m"}
-    head["spec"]["speculation"] = {"enable": {"queueBelow": 9}}
+    head["spec"]["speculation"] = {
+        "enable": {"gainAbovePercent": 9},
+        "disable": {"gainBelowPercent": 9},
+    }
     assert [one.split(":")[0] for one in problems(head)] == [
         "spec.draft.replicas",
         "spec.draft",
-        "spec.speculation.enable.queueBelow",
+        "spec.speculation.enable.gainAbovePercent",
     ]
 
 

@@ -23,7 +23,7 @@ from outrider.operator.cluster.kinds import (
     POD_MONITOR,
     ObjectKind,
 )
-from outrider.operator.spec import Spec
+from outrider.operator.spec.service import Spec
 
 BESIDE = ("version", "drafts", "speculate", "max_rows")
 """Of a policy, what follows the workers and the loop; compared only where a case names it."""
@@ -80,7 +80,6 @@ def _role(role: Role) -> dict[str, Case]:
         "engine.dtype": Case("fp32", only),
         "engine.threads": Case(2, only),
         "engine.kvMemory": Case("512Mi", only),
-        "engine.prefixCache": Case(False, only),
         "engine.allReduce": Case("Fused", only, base={name: {"parallelism": {"tensor": 2}}}),
         "parallelism.tensor": Case(2, only),
         "parallelism.nodes": Case(
@@ -92,7 +91,6 @@ def _role(role: Role) -> dict[str, Case]:
         "image": Case("other:1", only),
         "resources.requests": Case({"cpu": "250m"}, only),
         "resources.limits": Case({"memory": "64Mi"}, only),
-        "sharedMemorySize": Case("1Gi", only),
         "podTemplate": Case({"metadata": {"annotations": {"a": "b"}}}, only),
         "cache.type": Case("PersistentVolumeClaim", only, base={name: {"cache": {"size": "1Gi"}}}),
         "cache.claimName": Case(
@@ -139,6 +137,7 @@ CASES: dict[str, Case] = {
     "target.replicas": Case(2, sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 2)),
     "target.scaling.mode": Case("External", base={"target": {"replicas": None}}),
     "target.engine.maxRunning": Case(4, TARGET),
+    "target.engine.prefixCache": Case(False, BOTH),
     "target.engine.maxContext": Case(1024, TARGET, base={"draft": {"engine": {"maxContext": 512}}}),
     "target.parallelism.pipeline": Case(
         2,
@@ -188,19 +187,11 @@ CASES: dict[str, Case] = {
     "speculation.disable.gainBelowPercent": Case(
         90, policy={"off_below_percent": 90, "on_above_percent": 100}
     ),
-    "speculation.disable.queueAbove": Case(9),
-    "speculation.disable.kvUsageAbovePercent": Case(90),
     "speculation.enable.gainAbovePercent": Case(130, policy={"on_above_percent": 130}),
-    "speculation.enable.queueBelow": Case(1),
-    "speculation.enable.kvUsageBelowPercent": Case(50),
     "speculation.control.intervalSeconds": Case(
         2, sets=(POD_MONITOR, "chat", ("spec", "podMetricsEndpoints", 0, "interval"), "2s")
     ),
-    "speculation.control.downWindows": Case(3),
-    "speculation.control.upWindows": Case(3),
-    "speculation.control.cooldownSeconds": Case(30),
     "speculation.control.probeIntervalSeconds": Case(30),
-    "speculation.control.minPasses": Case(30),
     "speculation.draftShrink.policy": Case("Never"),
     "speculation.draftShrink.afterSeconds": Case(30),
     "speculation.draftShrink.idleSeconds": Case(30),
@@ -216,14 +207,13 @@ CASES: dict[str, Case] = {
     ),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
-    "metrics.staleAfterSeconds": Case(30),
     "networkPolicy.mode": Case("Disabled", sets=(NETWORK_POLICY, "chat-draft", (), None)),
     "networkPolicy.clientNamespaces": Case(
         ["web"],
         sets=(
             NETWORK_POLICY,
             "chat-target",
-            ("spec", "ingress", 0, "from", 2, "namespaceSelector", "matchExpressions", 0, "values"),
+            ("spec", "ingress", 0, "from", 1, "namespaceSelector", "matchExpressions", 0, "values"),
             ["web"],
         ),
     ),
@@ -247,11 +237,6 @@ CASES: dict[str, Case] = {
     "inferencePool.endpointPicker.name": Case(
         "other",
         sets=(INFERENCE_POOL, "chat", (*PICKER, "name"), "other"),
-        base={"inferencePool": {"endpointPicker": {"name": "picker"}}},
-    ),
-    "inferencePool.endpointPicker.port": Case(
-        9003,
-        sets=(INFERENCE_POOL, "chat", (*PICKER, "port", "number"), 9003),
         base={"inferencePool": {"endpointPicker": {"name": "picker"}}},
     ),
     "inferencePool.endpointPicker.failureMode": Case(

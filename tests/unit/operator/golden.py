@@ -12,7 +12,7 @@ import yaml
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
     Desired,
@@ -30,7 +30,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 WRITTEN = [path for path in EXAMPLES if path.stem in ("llama-70b", "smollm2")]
 NOTE = "run `python -m tests.unit.operator.golden`"
 AROUND = Platform(image="outrider-worker:1", kinds=frozenset([POD_MONITOR, LEADER_WORKER_SET]))
-MEMORY = Memory(
+MEMORY = LoopMemory(
     version=1,
     speculate=False,
     max_rows=16,

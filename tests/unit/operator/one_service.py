@@ -22,7 +22,7 @@ from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import Retry
-from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
+from outrider.operator.workers.poll import PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 

@@ -10,12 +10,10 @@ from typing import Any
 import grpc
 
 from outrider.client.errors import ClientError
-from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.state import Link, LinkState, State
 from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import (
     GROUP_SIZE,
     ROLE_LABEL,
@@ -23,7 +21,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
 )
 from outrider.operator.pods import Pod
-from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
+from outrider.operator.workers.poll import PodReport, PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster, copied
 
 
@@ -176,8 +174,8 @@ class SmallWorkers:
 
     def report(self, pod: Pod) -> PodReport:
         if self.silent:
-            return PodReport(self._clock(), None, None, "no answer")
-        return PodReport(self._clock(), self._state(pod), self._metrics(pod.uid, pod.role))
+            return PodReport(self._clock(), None, "no answer")
+        return PodReport(self._clock(), self._state(pod))
 
     def _policy(self, pod: Pod) -> PolicySettings:
         return self.policies.get(pod.uid, PolicySettings())
@@ -208,29 +206,25 @@ class SmallWorkers:
             links=links,
             running=self.running.get(pod.name, 0),
             waiting=0,
-            counters=Counters(),
+            counters=self._counters(pod),
             dtype="fp32",
             threads=1,
             step_seconds={},
+            drafting="on" if pod.role is Role.TARGET else "",
         )
 
-    def _metrics(self, uid: str, role: Role) -> str:
+    def _counters(self, pod: Pod) -> Counters:
         """Return counters that grow with time, 100 passes a second, for ever."""
-        policy = self.policies.get(uid, PolicySettings())
-        drafting = role is Role.TARGET and policy.speculate
-        seconds = self._clock() % 1_000_000
-        values = {
-            metrics.GAIN_PLAIN_SECONDS.name: seconds * self.gain,
-            metrics.GAIN_SPENT_SECONDS.name: seconds,
-            metrics.VERIFY_PASSES.name: seconds * 100,
-            metrics.NUM_DRAFTS.name: seconds * 100 if drafting else 0,
-            metrics.KV_CACHE_USAGE.name: 0.1,
-            metrics.DRAFT_SESSIONS.name: 0,
-            metrics.NUM_REQUESTS_WAITING.name: 0,
-        }
-        lines = [
-            f'{name}{{role="{role}"}} {values.get(name, 1)}'
-            for name in sorted(NEEDED - {metrics.DRAFTING_STATE.name, metrics.LINK_STATE.name})
-        ]
-        lines.append(f'{metrics.DRAFTING_STATE.name}{{role="{role}",state="on"}} 1')
-        return "\n".join(lines) + "\n"
+        seconds = int(self._clock() % 1_000_000)
+        drafting = pod.role is Role.TARGET and self._policy(pod).speculate
+        return Counters(
+            plain_seconds=seconds * self.gain,
+            spent_seconds=seconds,
+            passes=seconds * 100,
+            drafted_passes=seconds * 100 if drafting else 0,
+            tokens=1,
+            first_guesses=1,
+            first_hits=1,
+            kv_slots=10,
+            kv_slots_used=1,
+        )

@@ -168,24 +168,6 @@ def drafting(speculation: str, placement: str = "Separate", gpus: tuple[int, int
     return list(advice.on(load(f"{HEAD}spec: {{{roles}, speculation: {{{speculation}}}}}")))
 
 
-PRESSURE = (
-    "disable: {queueAbove: 9, kvUsageAbovePercent: 90}, "
-    "enable: {queueBelow: 3, kvUsageBelowPercent: 60}"
-)
-
-
-@pytest.mark.parametrize("placement", ["Separate", "SamePod"])
-def test_pressure_does_nothing_for_a_draft_of_its_own(placement: str) -> None:
-    found = drafting(PRESSURE, placement)
-    assert [one.partition(":")[0].removeprefix("spec.speculation.") for one in found] == [
-        "disable.queueAbove",
-        "disable.kvUsageAbovePercent",
-        "enable.queueBelow",
-        "enable.kvUsageBelowPercent",
-    ]
-    assert found[0].endswith("does nothing unless draft.placement is Colocated")
-
-
 def test_answers_are_no_source_without_keys() -> None:
     found = drafting("sources: [Draft, Answers]")
     words = "spec.speculation.sources: Answers finds nothing without access.apiKeysSecretRef"
@@ -201,11 +183,6 @@ def test_a_draft_of_fewer_nodes_than_rows_is_worth_a_word() -> None:
     both = drafting("nodesAhead: 7, maxRows: 8, width: 8")
     assert [one.removeprefix(path).split(":")[0] for one in both] == [" maxRows", " width"]
     assert drafting("nodesAhead: 16, width: 8") == []
-
-
-def test_pressure_is_a_colocated_drafts() -> None:
-    assert drafting(PRESSURE, "Colocated") == []
-    assert drafting("disable: {queueAbove: 5}") == [], "as it is left out"
 
 
 @pytest.mark.parametrize(
@@ -235,18 +212,3 @@ def test_a_break_even_that_few_drafts_reach_is_named(
         ]
     )
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("metrics", "words"),
-    [
-        ("{}", []),
-        ("{staleAfterSeconds: 29}", ["spec.metrics.staleAfterSeconds: is less than two looks"]),
-    ],
-)
-def test_advice_on_the_age_of_metrics(metrics: str, words: list[str]) -> None:
-    target = f"{{model: {{uri: 'hf://o/large'}}, {CALM}}}"
-    found = list(advice.on(load(f"{HEAD}spec: {{target: {target}, metrics: {metrics}}}")))
-    assert len(found) == len(words)
-    for part, sentence in zip(words, found, strict=True):
-        assert part in sentence

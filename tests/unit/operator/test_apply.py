@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.actions import whose
-from outrider.operator.apply import Applier, ApplyResult
+from outrider.operator.apply import Applier, ApplyResult, whose
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import (

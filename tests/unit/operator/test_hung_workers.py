@@ -15,7 +15,7 @@ from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import MAX_AT_ONCE, WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.client import WorkerClients
-from outrider.operator.workers.poll_question import PodReport
+from outrider.operator.workers.poll import PodReport
 from tests.unit.operator.one_service import SPEC
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers

@@ -14,7 +14,7 @@ from outrider.contract.settings import (
     StageDtype,
     WorkerSettings,
 )
-from outrider.operator.control.settings import Mode
+from outrider.operator.control.settings import SpeculationMode
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 
@@ -163,7 +163,7 @@ def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[i
 )
 def test_why_drafting_is_off_is_said_by_what_the_service_has(service: str, because: str) -> None:
     control = plan(load(service), PlanOptions()).control
-    assert (control.mode, control.disabled_because) == (Mode.DISABLED, because)
+    assert (control.mode, control.disabled_because) == (SpeculationMode.DISABLED, because)
 
 
 def test_the_loop_knows_the_gpus_of_both_roles() -> None:
@@ -175,7 +175,7 @@ def test_the_loop_knows_the_gpus_of_both_roles() -> None:
     service = load(TEXT.replace("target: {", spread) % (two, ""))
     control = plan(service, PlanOptions()).control
     assert (control.draft.draft_gpus, control.draft.target_gpus) == (2, 6)
-    assert control.disable.gain_below_percent is None
+    assert control.gain_below_percent is None
 
 
 def test_gpus_that_follow_from_ranks_count_as_those_that_are_named() -> None:

@@ -79,9 +79,7 @@ def test_an_image_that_cannot_be_had_is_quoted() -> None:
     assert trouble(waiting) == "ErrImagePull: not found"
 
 
-def test_a_pod_says_where_and_as_whom_its_worker_is_called() -> None:
-    old = pod({"metadata": META})
-    assert (old.control_port, old.identity) == (50051, "")
-    notes = {"outrider.dev/control": "50054", "outrider.dev/identity": "target.chat.d.outrider"}
-    new = pod({"metadata": {**META, "annotations": notes}})
-    assert (new.control_port, new.identity) == (50054, "target.chat.d.outrider")
+def test_a_pod_says_as_whom_its_worker_is_called() -> None:
+    assert pod({"metadata": META}).identity == ""
+    notes = {"outrider.dev/identity": "target.chat.d.outrider"}
+    assert pod({"metadata": {**META, "annotations": notes}}).identity == "target.chat.d.outrider"

@@ -82,7 +82,7 @@ def test_the_operator_before_it_takes_over_again_as_if_nothing_had_been() -> Non
 def test_an_edit_of_a_role_rolls_that_role_alone_with_what_the_operator_makes_today() -> None:
     service = succeed(served())
     service.rest(2)
-    service.edit(lambda spec: spec["target"].update(sharedMemorySize="1Gi"))
+    service.edit(lambda spec: spec["target"].update(cache={"size": "1Gi"}))
     service.rest(4)
     assert images(service) == {"target": "worker:2", "draft": "worker:1"}
     assert "nextRevision" not in status(service)
@@ -130,13 +130,13 @@ def test_nothing_is_replaced_wherever_the_operators_end(dies_after: int) -> None
 def test_an_edit_is_carried_out_wherever_the_operator_ends(dies_after: int) -> None:
     service = served()
     succeed(service).rest(2)
-    service.edit(lambda spec: spec["target"].update(sharedMemorySize="1Gi"))
+    service.edit(lambda spec: spec["target"].update(cache={"size": "1Gi"}))
     service.restart(dies_after)
     service.pass_()
     succeed(service, "worker:3").rest(3)
     assert images(service)["target"] in ("worker:2", "worker:3")
     template = service.cluster.of("Deployment")[1]["spec"]["template"]
-    assert {"medium": "Memory", "sizeLimit": "1Gi"} in [
+    assert {"sizeLimit": "1Gi"} in [
         volume.get("emptyDir") for volume in template["spec"]["volumes"]
     ]
 
@@ -221,7 +221,7 @@ def test_pods_that_keep_the_certificate_of_who_signed_before_are_told_of(
     there = pods(service)
     succeed(service, **SIGNERS[after]).rest(2)
     assert secrets_of_old(service) == [f"chat-{role}-{before}" for role in Role]
-    service.edit(lambda spec: spec["target"].update(sharedMemorySize="1Gi"))
+    service.edit(lambda spec: spec["target"].update(cache={"size": "1Gi"}))
     service.rest(2)
     assert secrets_of_old(service) == [f"chat-draft-{before}"]
     service.replace_pods()
@@ -343,7 +343,7 @@ def test_a_template_is_held_back_where_no_edit_asks_for_it(pin: Pin, holds: bool
 
 def test_what_could_not_be_read_was_not_carried_out() -> None:
     service = served()
-    service.edit(lambda spec: spec["target"].update(image="", sharedMemorySize="1Gi"))
+    service.edit(lambda spec: spec["target"].update(image="", cache={"size": "1Gi"}))
     service.rest(2)
     assert service.condition("Degraded") == ("True", "InvalidSpec")
     assert service.raw["status"]["observedGeneration"] == service.raw["metadata"]["generation"]

@@ -139,7 +139,7 @@ def test_the_operator_gives_back_drafts_that_do_not_pay() -> None:
     bad = "pair: {hitRate: 0.3, second: 0.1, spread: 0.2}\n"
     quick = """
 speculation:
-  control: {intervalSeconds: 2, cooldownSeconds: 2, minPasses: 5}
+  control: {intervalSeconds: 2}
   draftShrink: {afterSeconds: 5}
 """
     slow = DRAFT.replace("[1, 1.5]", "[30, 40]") + "  minReplicas: 0\n"

@@ -1,8 +1,7 @@
 """Advice as rules between fields, for the API server (CEL) and for the operator (Python).
 
 A rule that does not hold is worth a sentence and refuses nothing. Leaves advice on pods to
-`role_advice`, advice that takes more than a comparison of fields to `advice`, and the policy that
-the API server evaluates to `policies`.
+`role_advice`, and advice that takes more than a comparison of fields to `advice`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,22 +12,12 @@ from outrider.contract.settings import Role
 from outrider.operator.admission.role_advice import replaced, role_advice
 from outrider.operator.admission.rule import AdviceRule
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.spec import (
-    DraftScaling,
-    Pipeline,
-    Spec,
-    Speculation,
-)
-from outrider.operator.spec.speculation import Source
+from outrider.operator.spec.engine import Pipeline
+from outrider.operator.spec.roles import DraftScaling
+from outrider.operator.spec.service import Spec
+from outrider.operator.spec.speculation import Proposer
 
-PRESSURE = (
-    ("disable", "queue_above", "queueAbove"),
-    ("disable", "kv_usage_above_percent", "kvUsageAbovePercent"),
-    ("enable", "queue_below", "queueBelow"),
-    ("enable", "kv_usage_below_percent", "kvUsageBelowPercent"),
-)
-"""Thresholds of a Colocated draft alone: part of `speculation`, its field, the field's key."""
-_PIPELINE, _SCALING, _SPECULATION = Pipeline(), DraftScaling(), Speculation()
+_PIPELINE, _SCALING = Pipeline(), DraftScaling()
 
 _TARGET = (
     AdviceRule(
@@ -38,16 +27,6 @@ _TARGET = (
         "does nothing where parallelism.pipeline is 1",
         lambda t: t.parallelism.stages > 1 or t.pipeline == _PIPELINE,
         ".pipeline",
-    ),
-)
-
-_METRICS = (
-    AdviceRule(
-        "spec",
-        "self.metrics.staleAfterSeconds >= 2 * self.speculation.control.intervalSeconds",
-        "is less than two looks, one every speculation.control.intervalSeconds",
-        lambda s: s.metrics.stale_after_seconds >= 2 * s.speculation.control.interval_seconds,
-        ".metrics.staleAfterSeconds",
     ),
 )
 
@@ -76,32 +55,12 @@ def _draft() -> Iterator[AdviceRule]:
             _has_nodes(key),
             ".speculation.nodesAhead",
         )
-    for part, field, key in PRESSURE:
-        given = getattr(getattr(_SPECULATION, part), field)
-        yield AdviceRule(
-            "spec",
-            "!has(self.draft) || self.draft.placement == 'Colocated' ||"
-            f" self.speculation.{part}.{key} == {given}",
-            "does nothing unless draft.placement is Colocated",
-            _is_default(part, field),
-            f".speculation.{part}.{key}",
-        )
 
 
 def _has_nodes(key: str) -> Callable[[Spec], bool]:
     def holds(spec: Spec) -> bool:
         most: int = getattr(spec.speculation, to_snake(key))
         return spec.draft is None or spec.speculation.nodes_ahead >= most
-
-    return holds
-
-
-def _is_default(part: str, field: str) -> Callable[[Spec], bool]:
-    def holds(spec: Spec) -> bool:
-        given, default = (
-            getattr(getattr(one, part), field) for one in (spec.speculation, _SPECULATION)
-        )
-        return spec.draft is None or not spec.draft.is_worker or bool(given == default)
 
     return holds
 
@@ -123,7 +82,7 @@ _ANSWERS = AdviceRule(
     "!('Answers' in self.speculation.sources) || self.?access.?apiKeysSecretRef.hasValue()",
     "Answers finds nothing without access.apiKeysSecretRef",
     lambda s: (
-        Source.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
+        Proposer.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
     ),
     ".speculation.sources",
 )
@@ -133,7 +92,6 @@ ADVICE = (
     *_same_pod(),
     *role_advice(Role.DRAFT),
     *_TARGET,
-    *_METRICS,
     _ANSWERS,
     *_draft(),
 )

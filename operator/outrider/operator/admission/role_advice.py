@@ -17,30 +17,22 @@ from outrider.operator.manifests.termination import (
 )
 from outrider.operator.naming import (
     CONTAINER,
-    CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     labels,
 )
-from outrider.operator.spec import (
-    AccessMode,
-    DeviceKind,
-    Draft,
-    RoleSpec,
-    ScalingMode,
-    Strategy,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
 from outrider.operator.spec.accelerators import DEVICES, GPU
+from outrider.operator.spec.engine import DeviceKind
+from outrider.operator.spec.pods import AccessMode, Strategy
+from outrider.operator.spec.roles import Draft, RoleSpec, ScalingMode, Target
 
 Check = Callable[[Any], bool]
 OPERATORS_KEYS = (
     *labels("", "any"),
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
-    CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
 )
 """Labels and annotations of pods, which the operator writes and reads."""

@@ -1,12 +1,13 @@
 """A rule between fields whose breach is worth a sentence, for the API server and the operator."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec.service import SpeculativeService
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,20 @@ class AdviceRule:
     """Python form, which the operator evaluates: it has no CEL."""
     field: str
     """Key below `path` that the sentence names, as `.engine`."""
+
+    @property
+    def expression(self) -> str:
+        """The rule over a whole object, which holds where it has no such part.
+
+        It is about `dyn(object)`: an API server that knows the definition takes offence at fields
+        of a `podTemplate`, which has whatever pods have.
+        """
+        cel = re.sub(r"\bself\b", f"dyn(object).{self.path}", self.cel)
+        steps = self.path.split(".")[1:]  # `spec` is always there
+        if not steps:
+            return cel
+        there = "dyn(object).spec" + "".join(f".?{step}" for step in steps) + ".hasValue()"
+        return f"!{there} || ({cel})"
 
     @property
     def place(self) -> str:

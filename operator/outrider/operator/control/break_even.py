@@ -32,7 +32,7 @@ def break_even(settings: ControlSettings, drafts: int, targets: int) -> BreakEve
     """Return the thresholds of `drafts` replicas beside `targets`; those of the settings, where
     there are some, win over what follows from the hardware."""
     share = _share(settings, drafts, targets)
-    off, on = settings.disable.gain_below_percent, settings.enable.gain_above_percent
+    off, on = settings.gain_below_percent, settings.gain_above_percent
     if off is None:
         off = max(LEAST_PERCENT, round(100 * (1 + share)))
         off = off if on is None else min(off, on - 1)

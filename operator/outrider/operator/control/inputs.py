@@ -7,8 +7,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from outrider.contract.settings import PolicySettings
-from outrider.operator.control.memory import Memory
-from outrider.operator.control.reasons import Hold, PhaseChange, Reason
+from outrider.operator.control.memory import LoopMemory
+from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.samples import Window
 
 
@@ -79,11 +79,11 @@ class Transition:
 class Decision:
     """Decision of one pass; store `memory` before anything is pushed or scaled."""
 
-    memory: Memory
+    memory: LoopMemory
     """Memory for the next pass; its `version` is that of the policy."""
     draft_replicas: int | None
     """Replicas to ask for; None: leave the number alone."""
-    reason: Reason
+    reason: LoopReason
     """Reason of the condition SpeculationActive."""
     hold: Hold | None
     """Why another number of replicas waits."""

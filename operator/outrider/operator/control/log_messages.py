@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from outrider.operator.control.inputs import Transition
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.phases import PassState
-from outrider.operator.control.reasons import Hold, PhaseChange, Reason
+from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.scaling import ScalingResult, replicas
-from outrider.operator.control.settings import Mode
+from outrider.operator.control.settings import UP_WINDOWS, SpeculationMode
 from outrider.operator.control.verdict import judge
 
 HOLDS = {
@@ -18,9 +18,9 @@ HOLDS = {
 }
 
 
-def describe(state: PassState, reason: Reason, result: ScalingResult) -> str:
+def describe(state: PassState, reason: LoopReason, result: ScalingResult) -> str:
     """Return the pass in one sentence."""
-    if reason is Reason.NO_TARGETS:
+    if reason is LoopReason.NO_TARGETS:
         return "no target is asked for"
     clauses = [_state(state, reason)]
     if result.hold is not None:
@@ -28,12 +28,14 @@ def describe(state: PassState, reason: Reason, result: ScalingResult) -> str:
     return "; ".join([*clauses, _load(state)])
 
 
-def transitions(before: Memory, state: PassState, result: ScalingResult) -> tuple[Transition, ...]:
+def transitions(
+    before: LoopMemory, state: PassState, result: ScalingResult
+) -> tuple[Transition, ...]:
     """Return the changes in the pass that began with the memory `before`."""
     return (*_drafting(before, state), *_replicas(state, result))
 
 
-def _state(state: PassState, reason: Reason) -> str:
+def _state(state: PassState, reason: LoopReason) -> str:
     memory, inputs = state.memory, state.inputs
     links = f"{inputs.links_up} of {inputs.links_expected} links up"
     if memory.phase is Phase.OFF:
@@ -41,14 +43,14 @@ def _state(state: PassState, reason: Reason) -> str:
     if memory.phase is Phase.WAKING:
         return f"drafts wake for {state.stayed:.0f} s: {links}"
     name = "probing" if memory.phase is Phase.PROBING else "drafting on"
-    lost = f", but {links}" if reason is Reason.DRAFT_LOST else ""
+    lost = f", but {links}" if reason is LoopReason.DRAFT_LOST else ""
     return f"{name} at {_rows(memory)}{lost}"
 
 
 def _load(state: PassState) -> str:
     window = state.inputs.window
     if window is None or state.blind:
-        adaptive = state.settings.mode is Mode.ADAPTIVE
+        adaptive = state.settings.mode is SpeculationMode.ADAPTIVE
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
     words = judge(state.settings, window, state.pays).gain_words
     gain = f"{words}, " if state.memory.speculate else ""
@@ -56,7 +58,7 @@ def _load(state: PassState) -> str:
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
 
 
-def _drafting(before: Memory, state: PassState) -> Iterator[Transition]:
+def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
     memory, was, now = state.memory, before.phase, state.memory.phase
     if was is now:
         return
@@ -76,19 +78,19 @@ def _drafting(before: Memory, state: PassState) -> Iterator[Transition]:
             PhaseChange.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again"
         )
     else:
-        static = state.settings.mode is Mode.STATIC
+        static = state.settings.mode is SpeculationMode.STATIC
         why = "speculation.mode is Static" if static else "drafts are linked"
         yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
 
 
-def _why_woken(before: Memory, state: PassState) -> str:
+def _why_woken(before: LoopMemory, state: PassState) -> str:
     if state.memory.for_probe:
         return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
-    if before.cause is Reason.DISABLED_BY_USER:
+    if before.cause is LoopReason.DISABLED_BY_USER:
         return "the service asks for it"
-    if before.cause is Reason.IDLE:
-        return f"there is work again in {state.settings.control.up_windows} windows"
-    return f"queue and KV quiet in {state.settings.control.up_windows} windows"
+    if before.cause is LoopReason.IDLE:
+        return f"there is work again in {UP_WINDOWS} windows"
+    return f"queue and KV quiet in {UP_WINDOWS} windows"
 
 
 def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
@@ -105,5 +107,5 @@ def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
     yield Transition(PhaseChange.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
 
 
-def _rows(memory: Memory) -> str:
+def _rows(memory: LoopMemory) -> str:
     return f"{memory.max_rows} row{'s' if memory.max_rows > 1 else ''}"

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
 
 from outrider.contract.settings import MAX_NODE_ROWS, MAX_POLICY_VERSION
 from outrider.operator.control.probes import MAX_LOAD, Records
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
 
 Moment = Annotated[float, Field(allow_inf_nan=False)]
@@ -61,7 +60,7 @@ class PolicyInForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class LoopMemory:
     """Memory of one service; times are seconds since the epoch."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -111,7 +110,7 @@ class Memory:
     """Class of load under which the last probe was due; None: there was none."""
     records: Annotated[Records, Field(max_length=MAX_LOAD + 1)] = ()
     """What probes have shown, by class of load."""
-    cause: Reason = Reason.DRAFT_STARTING
+    cause: LoopReason = LoopReason.DRAFT_STARTING
     """Why drafting is off, while it is off."""
     because: str = ""
     """`cause` with its numbers, for people."""
@@ -126,47 +125,31 @@ class Memory:
         """Return the memory as JSON."""
         return _ADAPTER.dump_json(self).decode()
 
-    def not_after(self, now: float) -> "Memory":
+    def not_after(self, now: float) -> "LoopMemory":
         """Return the memory with no time in the future: the clock may have been set back."""
         moments = {name: getattr(self, name) for name in MOMENTS}
         late: dict[str, Any] = {n: now for n, at in moments.items() if at is not None and at > now}
         return dataclasses.replace(self, **late) if late else self
 
 
-_ADAPTER = TypeAdapter(Memory)
+_ADAPTER = TypeAdapter(LoopMemory)
 
 
 class UnreadableMemory(ValueError):
     """JSON that is no memory of this format; the message says where it is wrong."""
 
 
-def loads(text: str) -> Memory:
-    """Read the memory from JSON, of format 1 as well; raise `UnreadableMemory`."""
+def loads(text: str) -> LoopMemory:
+    """Read the memory from JSON; raise `UnreadableMemory`."""
     try:
-        return _ADAPTER.validate_json(_of_this_format(text))
+        return _ADAPTER.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the text"
         raise UnreadableMemory(f"memory: {where}: {first['msg']}") from None
 
 
-def _of_this_format(text: str) -> str | bytes:
-    """Return the text of a memory of format 1 as one of this format, any other as it is.
-
-    What is new takes its default. `failed_probes` had no load with it, so it is left out: probes
-    become rarer anew.
-    """
-    try:
-        found = from_json(text)
-    except ValueError:  # `loads` says where it is wrong
-        return text
-    if not isinstance(found, dict) or found.get("format") != 1:
-        return text
-    kept = {name: value for name, value in found.items() if name != "failed_probes"}
-    return to_json({**kept, "format": 2})
-
-
-def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> Memory:
+def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> LoopMemory:
     """Return a first memory with the policy that targets follow; None: there are no targets yet.
 
     Without a policy in force, drafting begins once a draft is linked, with its full ceiling. Where
@@ -174,16 +157,16 @@ def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | 
     """
     found = in_force or PolicyInForce(version=1, speculate=False, max_rows=settings.max_rows)
     rows = min(max(1, found.max_rows), MAX_NODE_ROWS)
-    return Memory(
+    return LoopMemory(
         version=found.version,
         speculate=found.speculate,
         max_rows=rows,
         phase=_phase(in_force),
         entered_at=now,
-        switched_at=now - (settings.control.cooldown_seconds if in_force is None else 0),
+        switched_at=now - (settings.cooldown_seconds if in_force is None else 0),
         counted_until=now,
         ceiling=rows if rows < settings.max_rows else None,
-        cause=Reason.DRAFT_STARTING if in_force is None else Reason.LOW_GAIN,
+        cause=LoopReason.DRAFT_STARTING if in_force is None else LoopReason.LOW_GAIN,
         because="found like this",
     )
 

@@ -1,12 +1,12 @@
 """Phases of drafting, from on to off and back: one step a pass.
 
 ```
-        down_windows bad windows, or no work        a probe is due, or there is work again,
+        two bad windows, or no work                 a probe is due, or there is work again,
           ┌───────────────────────────────► Off ─── or queue and KV were quiet ─┐
           │                                  ▲ ▲                                │
           │                  the probe fails │ │                                ▼
          On ◄──────────────────────── Probing  └─ pressure, or no work ─── Waking
-          ▲   up_windows good windows    ▲                                 │  │
+          ▲   four good windows          ▲                                 │  │
           │                              └────── linked, a probe ──────────┘  │
           └────────────────────────────────────── linked, no probe ───────────┘
 ```
@@ -24,9 +24,14 @@ from typing import Any
 from outrider.operator.control import ceiling, probes
 from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.inputs import ControlInputs
-from outrider.operator.control.memory import Memory, Phase
-from outrider.operator.control.reasons import Reason
-from outrider.operator.control.settings import ControlSettings, Mode
+from outrider.operator.control.memory import LoopMemory, Phase
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.control.settings import (
+    DOWN_WINDOWS,
+    UP_WINDOWS,
+    ControlSettings,
+    SpeculationMode,
+)
 from outrider.operator.control.verdict import Gain, Verdict, judge
 
 LINK_SECONDS = 120.0
@@ -36,7 +41,7 @@ NOTED_SECONDS = 60.0
 MAX_SHORT_STAYS = 3
 """Returns for short work that each double the work that it takes for the next: with the defaults it
 then takes 8 minutes, so that bursts do not hold drafts that start too late for them."""
-PRESSURE = (Reason.HIGH_QUEUE, Reason.HIGH_KV_USAGE)
+PRESSURE = (LoopReason.HIGH_QUEUE, LoopReason.HIGH_KV_USAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class PassState:
     """Input of one step: settings, memory and inputs of a pass."""
 
     settings: ControlSettings
-    memory: Memory
+    memory: LoopMemory
     inputs: ControlInputs
     now: float
 
@@ -88,7 +93,7 @@ class PassState:
     @property
     def cooled(self) -> bool:
         """True if the cool-down is over."""
-        return self.now - self.memory.switched_at >= self.settings.control.cooldown_seconds
+        return self.now - self.memory.switched_at >= self.settings.cooldown_seconds
 
     @property
     def stayed(self) -> float:
@@ -107,14 +112,14 @@ class PassState:
         late = self.stayed >= LINK_SECONDS
         return self.settings.draft.colocated or inputs.linked or (late and inputs.links_up > 0)
 
-    def counted(self, **changes: Any) -> Memory:
+    def counted(self, **changes: Any) -> LoopMemory:
         """Return the memory with changes that follow from the window, which then counts as used."""
         changed = dataclasses.replace(self.memory, **changes)
         if changed == self.memory or self.inputs.window is None:
             return self.memory
         return dataclasses.replace(changed, counted_until=self.inputs.window.ended)
 
-    def enter(self, phase: Phase, **changes: Any) -> Memory:
+    def enter(self, phase: Phase, **changes: Any) -> LoopMemory:
         """Return the memory at the start of another phase."""
         start: dict[str, Any] = {"phase": phase, "entered_at": self.now}
         start |= {"bad": 0, "good": 0, "fewer_since": None}
@@ -125,29 +130,31 @@ class PassState:
         return dataclasses.replace(self.memory, **start | changes)
 
 
-def follow_mode(state: PassState) -> Memory:
+def follow_mode(state: PassState) -> LoopMemory:
     """Return the memory with the phase that the mode asks for, whatever is measured."""
     memory, mode = state.memory, state.settings.mode
-    disabled = memory.phase is Phase.OFF and memory.cause is Reason.DISABLED_BY_USER
-    if mode is Mode.DISABLED:
+    disabled = memory.phase is Phase.OFF and memory.cause is LoopReason.DISABLED_BY_USER
+    if mode is SpeculationMode.DISABLED:
         because = state.settings.disabled_because
         if disabled:
             return dataclasses.replace(memory, because=because)
-        return _off(state, Reason.DISABLED_BY_USER, because)
-    if mode is Mode.STATIC and (memory.phase is not Phase.ON or memory.ceiling is not None):
+        return _off(state, LoopReason.DISABLED_BY_USER, because)
+    if mode is SpeculationMode.STATIC and (
+        memory.phase is not Phase.ON or memory.ceiling is not None
+    ):
         return state.enter(Phase.ON, ceiling=None, records=())
-    if mode is Mode.ADAPTIVE and disabled:
+    if mode is SpeculationMode.ADAPTIVE and disabled:
         return state.enter(Phase.WAKING, for_probe=False)
     return memory
 
 
-def step(state: PassState) -> Memory:
+def step(state: PassState) -> LoopMemory:
     """Return the memory after one pass of an adaptive service whose load is known."""
     noted = dataclasses.replace(state, memory=_note_idle(state))
     return STEPS[noted.memory.phase](noted)
 
 
-def _note_idle(state: PassState) -> Memory:
+def _note_idle(state: PassState) -> LoopMemory:
     """Return the memory with the time since when there is no work."""
     memory, window = state.memory, state.inputs.window
     quiet = None if window is None else window.quiet_since
@@ -158,7 +165,7 @@ def _note_idle(state: PassState) -> Memory:
     return memory
 
 
-def _on(state: PassState) -> Memory:
+def _on(state: PassState) -> LoopMemory:
     verdict, memory = state.verdict, state.memory
     if state.idle and state.cooled:
         return _idle(state)
@@ -167,28 +174,28 @@ def _on(state: PassState) -> Memory:
     if verdict.bad is None:
         raised = ceiling.raised(state.settings, memory, state.now)
         return state.counted(bad=0, **(raised if verdict.gain is Gain.HIGH else {}))
-    bad = min(memory.bad + 1, state.settings.control.down_windows)
-    if bad == state.settings.control.down_windows and state.cooled:
+    bad = min(memory.bad + 1, DOWN_WINDOWS)
+    if bad == DOWN_WINDOWS and state.cooled:
         return _out(state, verdict)
     return state.counted(bad=bad, **ceiling.lowered(state.settings, memory, state.now))
 
 
-def _out(state: PassState, verdict: Verdict) -> Memory:
+def _out(state: PassState, verdict: Verdict) -> LoopMemory:
     """Turn drafting off after bad windows."""
-    cause = verdict.bad or Reason.LOW_GAIN
-    if cause is not Reason.LOW_GAIN:
+    cause = verdict.bad or LoopReason.LOW_GAIN
+    if cause is not LoopReason.LOW_GAIN:
         return _off(state, cause, verdict.numbers)
-    lasted = state.on_seconds >= probes.lasting_seconds(state.settings.control)
+    lasted = state.on_seconds >= probes.lasting_seconds(state.settings)
     return _off(state, cause, verdict.numbers, records=_records(state, verdict, lasted))
 
 
-def _probing(state: PassState) -> Memory:
+def _probing(state: PassState) -> LoopMemory:
     """Continue a probe that does not lose until its ceiling is the full one.
 
     A low ceiling may gain too little where the full one would gain enough. A probe that fails
     keeps the cause of before: the queue that it caused is no reason to come back once it is gone.
     """
-    verdict, memory, rhythm = state.verdict, state.memory, state.settings.control
+    verdict, memory = state.verdict, state.memory
     if state.cooled and _shows_nothing(state):
         return _failed(state, verdict)
     if verdict is None or verdict.gain is Gain.UNKNOWN:
@@ -196,7 +203,7 @@ def _probing(state: PassState) -> Memory:
     higher = ceiling.explored(state.settings, memory, state.now)
     if verdict.gain is Gain.HIGH:
         good = memory.good + 1
-        if good >= rhythm.up_windows:
+        if good >= UP_WINDOWS:
             return state.enter(Phase.ON, **higher)
         return state.counted(good=good, bad=0, **higher)
     open_end = verdict.gain is not Gain.LOSING and verdict.pressure is None
@@ -204,8 +211,8 @@ def _probing(state: PassState) -> Memory:
         return state.counted(good=0, bad=0, **higher)
     if memory.good and not memory.lowered:
         return state.counted(good=0, bad=0, **ceiling.stepped_back(memory, state.now))
-    bad = min(memory.bad + 1, rhythm.down_windows)
-    if bad == rhythm.down_windows and state.cooled:
+    bad = min(memory.bad + 1, DOWN_WINDOWS)
+    if bad == DOWN_WINDOWS and state.cooled:
         return _failed(state, verdict)
     return state.counted(good=0, bad=bad)
 
@@ -217,7 +224,7 @@ def _shows_nothing(state: PassState) -> bool:
     return state.idle or (unknown and 0 < seconds <= state.stayed)
 
 
-def _failed(state: PassState, verdict: Verdict | None) -> Memory:
+def _failed(state: PassState, verdict: Verdict | None) -> LoopMemory:
     """Turn drafting off after a probe."""
     shown = "no work" if verdict is None else verdict.gain_words
     records = _records(state, verdict, lasted=False)
@@ -237,13 +244,13 @@ def _records(state: PassState, verdict: Verdict | None, lasted: bool) -> probes.
     return records
 
 
-def _waking(state: PassState) -> Memory:
+def _waking(state: PassState) -> LoopMemory:
     verdict, memory = state.verdict, state.memory
     if state.idle:
         return _idle(state)
     if verdict is not None and not memory.for_probe:
         pressed = memory.bad + 1 if verdict.pressure else 0
-        if verdict.pressure and pressed >= state.settings.control.down_windows:
+        if verdict.pressure and pressed >= DOWN_WINDOWS:
             return _off(state, verdict.pressure, verdict.numbers)
         memory = state.counted(bad=pressed)
     if memory.bad or not (state.linked and state.cooled):
@@ -252,20 +259,19 @@ def _waking(state: PassState) -> Memory:
     return state.enter(Phase.PROBING if memory.for_probe else Phase.ON, **known)
 
 
-def _from_off(state: PassState) -> Memory:
+def _from_off(state: PassState) -> LoopMemory:
     verdict, memory = state.verdict, state.memory
     if verdict is None:
         return memory
-    most = state.settings.control.up_windows
-    if memory.cause is Reason.IDLE:
+    if memory.cause is LoopReason.IDLE:
         busy = state.inputs.window is not None and state.inputs.window.quiet_since is None
         good = memory.good + 1 if busy else memory.good
-        if good >= most << min(memory.short_stays, MAX_SHORT_STAYS):
+        if good >= UP_WINDOWS << min(memory.short_stays, MAX_SHORT_STAYS):
             return state.enter(Phase.WAKING, for_probe=False)
         return state.counted(good=good)
     if memory.cause in PRESSURE:
-        good = min(memory.good + 1, most) if verdict.quiet else 0
-        if good == most:
+        good = min(memory.good + 1, UP_WINDOWS) if verdict.quiet else 0
+        if good == UP_WINDOWS:
             return state.enter(Phase.WAKING, for_probe=False)
         memory = state.counted(good=good)
     if state.stayed >= _probe_wait(state) and verdict.enough:
@@ -278,9 +284,7 @@ def _probe_wait(state: PassState) -> float:
     start = memory.start_seconds
     start = probes.UNKNOWN_START_SECONDS if start is None else start
     record = probes.record_of(memory.records, state.load)
-    return probes.wait_seconds(
-        state.settings.control, state.pays, record, start if memory.shrunk else 0.0
-    )
+    return probes.wait_seconds(state.settings, state.pays, record, start if memory.shrunk else 0.0)
 
 
 STEPS = {
@@ -291,12 +295,12 @@ STEPS = {
 }
 
 
-def _off(state: PassState, cause: Reason, because: str, **changes: Any) -> Memory:
+def _off(state: PassState, cause: LoopReason, because: str, **changes: Any) -> LoopMemory:
     start = {"ceiling": 1, "raised_at": None, "lowered_at": None, "lowered": 0}
     return state.enter(Phase.OFF, cause=cause, because=because, **start | changes)
 
 
-def _idle(state: PassState) -> Memory:
+def _idle(state: PassState) -> LoopMemory:
     """Turn drafting off for want of work; it comes back as it was, or to be probed if it was off
     for another reason."""
     memory, since = state.memory, state.memory.idle_since
@@ -305,6 +309,6 @@ def _idle(state: PassState) -> Memory:
         records = _records(state, None, lasted=False)
         return _off(state, memory.cause, because, records=records)
     worked = state.on_seconds - state.settings.draft.idle_seconds
-    short = memory.speculate and worked < probes.lasting_seconds(state.settings.control)
+    short = memory.speculate and worked < probes.lasting_seconds(state.settings)
     changes = {"ceiling": memory.ceiling, "short_stays": memory.short_stays + 1 if short else 0}
-    return _off(state, Reason.IDLE, because, **changes)
+    return _off(state, LoopReason.IDLE, because, **changes)

@@ -13,7 +13,7 @@ from outrider.operator.control import phases, scaling
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.log_messages import describe, transitions
 from outrider.operator.control.memory import (
-    Memory,
+    LoopMemory,
     Phase,
     PolicyInForce,
     UnreadableMemory,
@@ -21,14 +21,14 @@ from outrider.operator.control.memory import (
     new_memory,
 )
 from outrider.operator.control.phases import LINK_SECONDS, PassState
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.scaling import replicas
-from outrider.operator.control.settings import ControlSettings, Mode
+from outrider.operator.control.settings import ControlSettings, SpeculationMode
 
 
 def recall(
     text: str | None, settings: ControlSettings, now: float, in_force: PolicyInForce | None
-) -> tuple[Memory, str | None]:
+) -> tuple[LoopMemory, str | None]:
     """Return the stored memory, or a new one with the policy `in_force`, and the text's error.
 
     A stored version that is older than the one in force is raised above it, or targets would
@@ -46,7 +46,7 @@ def recall(
 
 
 def decide(
-    settings: ControlSettings, memory: Memory, inputs: ControlInputs, now: float
+    settings: ControlSettings, memory: LoopMemory, inputs: ControlInputs, now: float
 ) -> Decision:
     """Run one pass; `now` is the time of its scrape, in seconds since the epoch."""
     state = PassState(settings=settings, memory=memory.not_after(now), inputs=inputs, now=now)
@@ -65,7 +65,7 @@ def decide(
     )
 
 
-def _acknowledge(state: PassState) -> Memory:
+def _acknowledge(state: PassState) -> LoopMemory:
     """Record when all targets were first known to follow the last switch."""
     memory = state.memory
     if memory.acknowledged_at is not None or state.inputs.acknowledged < memory.version:
@@ -73,12 +73,12 @@ def _acknowledge(state: PassState) -> Memory:
     return dataclasses.replace(memory, acknowledged_at=state.now)
 
 
-def _step(state: PassState) -> Memory:
-    adaptive = state.settings.mode is Mode.ADAPTIVE
+def _step(state: PassState) -> LoopMemory:
+    adaptive = state.settings.mode is SpeculationMode.ADAPTIVE
     return phases.step(state) if adaptive and not state.blind else state.memory
 
 
-def _push(state: PassState) -> Memory:
+def _push(state: PassState) -> LoopMemory:
     """Raise the version where the policy has changed."""
     memory, most = state.memory, state.settings.max_rows
     wanted: dict[str, Any] = {
@@ -95,21 +95,21 @@ def _push(state: PassState) -> Memory:
     return dataclasses.replace(pushed, switched_at=state.now, acknowledged_at=None)
 
 
-def _reason(state: PassState) -> Reason:
+def _reason(state: PassState) -> LoopReason:
     memory, settings = state.memory, state.settings
-    if settings.mode is Mode.DISABLED:
-        return Reason.DISABLED_BY_USER
+    if settings.mode is SpeculationMode.DISABLED:
+        return LoopReason.DISABLED_BY_USER
     if not state.inputs.targets:
-        return Reason.NO_TARGETS
-    if settings.mode is Mode.ADAPTIVE and state.blind and not state.inputs.starting:
-        return Reason.METRICS_UNAVAILABLE
+        return LoopReason.NO_TARGETS
+    if settings.mode is SpeculationMode.ADAPTIVE and state.blind and not state.inputs.starting:
+        return LoopReason.METRICS_UNAVAILABLE
     if memory.phase is Phase.OFF:
         return memory.cause
     if memory.phase is Phase.PROBING:
-        return Reason.PROBING
+        return LoopReason.PROBING
     if memory.phase is Phase.WAKING:
-        waking = Reason.PROBING if memory.for_probe else Reason.DRAFT_STARTING
+        waking = LoopReason.PROBING if memory.for_probe else LoopReason.DRAFT_STARTING
         late = state.stayed >= LINK_SECONDS and not state.linked
-        return Reason.DRAFT_LOST if late else waking
+        return LoopReason.DRAFT_LOST if late else waking
     usable = settings.draft.colocated or state.inputs.links_up > 0
-    return Reason.ACTIVE if usable else Reason.DRAFT_LOST
+    return LoopReason.ACTIVE if usable else LoopReason.DRAFT_LOST

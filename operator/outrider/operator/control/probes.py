@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from outrider.operator.control.break_even import BreakEven
-from outrider.operator.control.settings import Rhythm
+from outrider.operator.control.settings import ControlSettings
 
 GUARD = 0.03
 """Share of a service that probes may cost: the bound that Nightjar's ports gave exploration."""
@@ -63,18 +63,20 @@ def failed_again(record: ProbeRecord, gain_percent: float | None, lasted: bool) 
     )
 
 
-def lasting_seconds(rhythm: Rhythm) -> float:
+def lasting_seconds(settings: ControlSettings) -> float:
     """Return the time on after which drafting was worth coming back: twice a probe's interval, so
     that gain that comes and goes faster than that makes its probes rarer."""
-    return 2.0 * rhythm.probe_interval_seconds
+    return 2.0 * settings.probe_interval_seconds
 
 
 def wait_seconds(
-    rhythm: Rhythm, pays: BreakEven, record: ProbeRecord, start_seconds: float
+    settings: ControlSettings, pays: BreakEven, record: ProbeRecord, start_seconds: float
 ) -> float:
     """Return the time off before a probe; `start_seconds`: of drafts, 0 where they run."""
-    length = max(rhythm.cooldown_seconds, rhythm.up_windows * rhythm.interval_seconds)
     expected = record.gain_percent or pays.off_below
-    price = pays.share * start_seconds + length * max(0, pays.off_below - expected) / 100
-    first = max(float(rhythm.probe_interval_seconds), price / GUARD)
+    price = (
+        pays.share * start_seconds
+        + settings.cooldown_seconds * max(0, pays.off_below - expected) / 100
+    )
+    first = max(float(settings.probe_interval_seconds), price / GUARD)
     return first * float(2 ** min(record.failed, MAX_DOUBLINGS))

@@ -6,7 +6,7 @@ Names only; `policy` decides which of them holds.
 import enum
 
 
-class Reason(enum.StrEnum):
+class LoopReason(enum.StrEnum):
     """Why speculation is as it is: the reason of the condition SpeculationActive."""
 
     ACTIVE = "Active"

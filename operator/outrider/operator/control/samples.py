@@ -1,15 +1,17 @@
-"""Samples of pods' metrics at one time, and windows between two samples. Pure.
+"""Samples of pods' metrics at one time, and the work between two of them. Pure.
 
-Leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
+Half of the targets are a quorum: targets share their drafts and their load, so the rest is like
+them. What must hold for every target, such as that none has work, does not go by it.
+
+Leaves reading the workers to `workers`, windows to `scrapes`, and judging them to `verdict`.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Self
 
 from outrider.contract.settings import Role
-from outrider.operator.control.quorum import is_quorum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,73 +184,12 @@ def gain_deviation(counters: CounterSample) -> float:
     return gain * math.sqrt((mean - 1) / (mean * n))
 
 
-def window(
-    earlier: Mapping[str, Sample],
-    later: Mapping[str, Sample],
-    *,
-    ready: Collection[str],
-    now: float,
-    stale_after_seconds: float,
-) -> Window | None:
-    """Return the window of the `ready` targets (uids) between two scrapes; None where it is not
-    known.
-
-    It is not known if no quorum of them was sampled within `stale_after_seconds`, or none at both
-    ends. A pod sampled only at the later end has gauges and no counters.
-    """
-    found = [sample for uid in ready if isinstance(sample := later.get(uid), TargetSample)]
-    ends = [sample for sample in found if now - sample.at <= stale_after_seconds]
-    if not is_quorum(len(ends), len(ready)):
-        return None
-    pairs = [
-        (before, end)
-        for end in ends
-        if isinstance(before := earlier.get(end.uid), TargetSample) and before.at < end.at
-    ]
-    return _between(pairs, ends, len(ready)) if pairs else None
+def is_quorum(some: int, every: int) -> bool:
+    """True if `some` targets speak for `every` one."""
+    return some > 0 and 2 * some >= every
 
 
-def _between(
-    pairs: list[tuple[TargetSample, TargetSample]], ends: list[TargetSample], ready: int
-) -> Window:
-    counted = [(a, b, b.counters.since(a.counters)) for a, b in pairs]
-    drafting = [c for a, b, c in counted if not a.drafting == b.drafting == "off"]
-    every = ready / len(ends)  # silent targets are taken to have as much as the others
-    return Window(
-        began=min(before.at for before, _ in pairs),
-        ended=min(end.at for _, end in pairs),
-        targets=ready,
-        silent=ready - len(pairs),
-        counters=sum((counters for _, _, counters in counted), start=CounterSample()),
-        drafting=sum(drafting, start=CounterSample()),
-        waiting=every * sum(end.waiting for end in ends),
-        running=every * sum(end.running for end in ends),
-        kv_usage=max(end.kv_usage for end in ends),
-    )
-
-
-def is_quiet(
-    earlier: Mapping[str, Sample], later: Mapping[str, Sample], fewest_passes: int
-) -> bool | None:
-    """True if the targets have no request at the end and ran fewer passes; None: none answered.
-
-    A target that did not answer counts once it does: its counters then show what it did meanwhile.
-    """
-    ends = [sample for sample in later.values() if isinstance(sample, TargetSample)]
-    pairs = [(earlier.get(end.uid), end) for end in ends]
-    news = [(a, b) for a, b in pairs if a is None or a.at < b.at]
-    if not news:
-        return None
-    if any(end.waiting or end.running for _, end in news):
-        return False
-    increases = (b.counters.since(a.counters) for a, b in news if isinstance(a, TargetSample))
-    return sum(counters.passes for counters in increases) < fewest_passes
-
-
-def sessions(
-    later: Mapping[str, Sample], *, ready: Collection[str], now: float, stale_after_seconds: float
-) -> int | None:
-    """Return the sessions on the `ready` drafts (uids); None where one was not sampled lately."""
-    found = [sample for uid in ready if isinstance(sample := later.get(uid), DraftSample)]
-    fresh = [sample for sample in found if now - sample.at <= stale_after_seconds]
-    return round(sum(s.sessions for s in fresh)) if len(fresh) == len(ready) else None
+def agreed_version(versions: Iterable[int]) -> int:
+    """Return the newest policy version that a quorum follows; a silent target counts as 0."""
+    newest = sorted(versions, reverse=True)
+    return newest[(len(newest) - 1) // 2] if newest else 0

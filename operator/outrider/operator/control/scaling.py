@@ -9,10 +9,10 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.phases import PassState
-from outrider.operator.control.reasons import Hold, Reason
-from outrider.operator.control.settings import Mode, ScalingRule, Shrink
+from outrider.operator.control.reasons import Hold, LoopReason
+from outrider.operator.control.settings import ScalingRule, ShrinkPolicy, SpeculationMode
 
 DRAIN_SECONDS = 30.0
 """Longest wait for sessions to leave drafts that no target uses any more."""
@@ -29,13 +29,13 @@ TOLERANCE = 0.1
 class ScalingResult:
     """Outcome of scaling in one pass."""
 
-    memory: Memory
+    memory: LoopMemory
     hold: Hold | None = None
     because: str = ""
     """Why the number changed, for people."""
 
 
-def replicas(draft: ScalingRule, memory: Memory, targets: int) -> int | None:
+def replicas(draft: ScalingRule, memory: LoopMemory, targets: int) -> int | None:
     """Return the replicas that are wanted now for so many targets; None: the loop does not own the
     number."""
     if not draft.managed or memory.grown is None:
@@ -43,7 +43,7 @@ def replicas(draft: ScalingRule, memory: Memory, targets: int) -> int | None:
     return draft.min_replicas if memory.shrunk or not targets else _bounded(draft, memory.grown)
 
 
-def adopt(state: PassState) -> Memory:
+def adopt(state: PassState) -> LoopMemory:
     """Take over the present number, the first time and after another owner had it."""
     draft, memory, desired = state.settings.draft, state.memory, state.inputs.drafts_desired
     if not draft.managed or state.inputs.contested:
@@ -62,7 +62,7 @@ def scale(state: PassState) -> ScalingResult:
         return ScalingResult(memory)
     if inputs.contested:
         return ScalingResult(memory, Hold.REPLICAS_CONTESTED)
-    if state.settings.mode is Mode.ADAPTIVE and state.blind:
+    if state.settings.mode is SpeculationMode.ADAPTIVE and state.blind:
         return ScalingResult(memory)
     return _give_back(state) if memory.phase is Phase.OFF else _keep_up(state)
 
@@ -70,14 +70,14 @@ def scale(state: PassState) -> ScalingResult:
 def _give_back(state: PassState) -> ScalingResult:
     """Give drafts back while drafting is off."""
     draft, memory, inputs = state.settings.draft, state.memory, state.inputs
-    if draft.shrink is Shrink.NEVER or memory.shrunk:
+    if draft.shrink is ShrinkPolicy.NEVER or memory.shrunk:
         return ScalingResult(memory)
     off = state.now - memory.switched_at
     settled = memory.acknowledged_at
     followed = settled is not None and inputs.is_followed_by_all(memory.version)
     if memory.speculate or (not followed and off < ACKNOWLEDGE_SECONDS):
         return ScalingResult(memory, Hold.DRAINING)
-    unused = 0 if memory.cause is Reason.IDLE else draft.after_seconds
+    unused = 0 if memory.cause is LoopReason.IDLE else draft.after_seconds
     if off < unused:
         return ScalingResult(memory)
     since = memory.switched_at if settled is None else settled
@@ -101,7 +101,10 @@ def _keep_up(state: PassState) -> ScalingResult:
             if hold
             else ScalingResult(back, None, "drafting is to come back")
         )
-    proportional = draft.shrink is Shrink.PROPORTIONAL and state.settings.mode is Mode.ADAPTIVE
+    proportional = (
+        draft.shrink is ShrinkPolicy.PROPORTIONAL
+        and state.settings.mode is SpeculationMode.ADAPTIVE
+    )
     settled = memory.phase is Phase.ON and memory.acknowledged_at is not None
     if not proportional or not settled:  # before, sessions have not come back yet
         return ScalingResult(memory)

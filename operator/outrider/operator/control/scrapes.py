@@ -7,8 +7,15 @@ Kept by a process and not stored: after a restart there is no window until the s
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from outrider.operator.control import samples
-from outrider.operator.control.samples import Sample, Window, is_quiet
+from outrider.operator.control.samples import (
+    CounterSample,
+    DraftSample,
+    Sample,
+    TargetSample,
+    Window,
+    is_quorum,
+)
+from outrider.operator.control.settings import MIN_PASSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +34,77 @@ class Scrapes:
         """True if there cannot be a window yet."""
         return self.count < 2
 
-    def add(
-        self, scraped: Iterable[Sample], pods: Collection[str], fewest_passes: int, now: float
-    ) -> "Scrapes":
+    def add(self, scraped: Iterable[Sample], pods: Collection[str], now: float) -> "Scrapes":
         """Add a scrape of the time `now`; a pod of `pods` that did not answer keeps its last
-        sample, which ages. Targets with fewer than `fewest_passes`, and no request, are quiet."""
+        sample, which ages."""
         known = {**self.later, **{sample.uid: sample for sample in scraped}}
         later = {uid: sample for uid, sample in known.items() if uid in pods}
-        quiet = is_quiet(self.later, later, fewest_passes) if self.count else False
+        added = Scrapes(self.later, later, self.count + 1)
+        quiet = added._is_quiet if self.count else False
         since = self.quiet_since if quiet is None or (quiet and self.quiet_since) else None
-        if quiet and since is None:
-            since = now
-        return Scrapes(self.later, later, self.count + 1, since)
+        return replace(added, quiet_since=now if quiet and since is None else since)
+
+    @property
+    def _is_quiet(self) -> bool | None:
+        """True if the targets have no request at the end and ran fewer than `MIN_PASSES`; None:
+        none answered.
+
+        A target that did not answer counts once it does: its counters then show what it did
+        meanwhile.
+        """
+        ends = [sample for sample in self.later.values() if isinstance(sample, TargetSample)]
+        pairs = [(self.earlier.get(end.uid), end) for end in ends]
+        news = [(a, b) for a, b in pairs if a is None or a.at < b.at]
+        if not news:
+            return None
+        if any(end.waiting or end.running for _, end in news):
+            return False
+        increases = (b.counters.since(a.counters) for a, b in news if isinstance(a, TargetSample))
+        return sum(counters.passes for counters in increases) < MIN_PASSES
 
     def window(
         self, ready: Collection[str], now: float, stale_after_seconds: float
     ) -> Window | None:
-        """Return the window of the `ready` targets (uids); None where it is not known."""
-        found = samples.window(
-            self.earlier, self.later, ready=ready, now=now, stale_after_seconds=stale_after_seconds
-        )
-        return None if found is None else replace(found, quiet_since=self.quiet_since)
+        """Return the window of the `ready` targets (uids); None where it is not known.
+
+        It is not known if no quorum of them was sampled within `stale_after_seconds`, or none at
+        both ends. A pod sampled only at the later end has gauges and no counters.
+        """
+        found = [one for uid in ready if isinstance(one := self.later.get(uid), TargetSample)]
+        ends = [sample for sample in found if now - sample.at <= stale_after_seconds]
+        pairs = [
+            (before, end)
+            for end in ends
+            if isinstance(before := self.earlier.get(end.uid), TargetSample) and before.at < end.at
+        ]
+        if not pairs or not is_quorum(len(ends), len(ready)):
+            return None
+        return replace(_between(pairs, ends, len(ready)), quiet_since=self.quiet_since)
 
     def sessions(
         self, ready: Collection[str], now: float, stale_after_seconds: float
     ) -> int | None:
-        """Return the sessions on the `ready` drafts (uids); None where they are not known."""
-        return samples.sessions(
-            self.later, ready=ready, now=now, stale_after_seconds=stale_after_seconds
-        )
+        """Return the sessions on the `ready` drafts (uids); None where one was not sampled
+        lately."""
+        found = [one for uid in ready if isinstance(one := self.later.get(uid), DraftSample)]
+        fresh = [sample for sample in found if now - sample.at <= stale_after_seconds]
+        return round(sum(s.sessions for s in fresh)) if len(fresh) == len(ready) else None
+
+
+def _between(
+    pairs: list[tuple[TargetSample, TargetSample]], ends: list[TargetSample], ready: int
+) -> Window:
+    counted = [(a, b, b.counters.since(a.counters)) for a, b in pairs]
+    drafting = [c for a, b, c in counted if not a.drafting == b.drafting == "off"]
+    every = ready / len(ends)  # silent targets are taken to have as much as the others
+    return Window(
+        began=min(before.at for before, _ in pairs),
+        ended=min(end.at for _, end in pairs),
+        targets=ready,
+        silent=ready - len(pairs),
+        counters=sum((counters for _, _, counters in counted), start=CounterSample()),
+        drafting=sum(drafting, start=CounterSample()),
+        waiting=every * sum(end.waiting for end in ends),
+        running=every * sum(end.running for end in ends),
+        kv_usage=max(end.kv_usage for end in ends),
+    )

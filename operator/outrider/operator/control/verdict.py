@@ -11,14 +11,21 @@ import enum
 from dataclasses import dataclass
 
 from outrider.operator.control.break_even import BreakEven
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import (
     CounterSample,
     Window,
     gain_deviation,
     gain_percent,
 )
-from outrider.operator.control.settings import ControlSettings
+from outrider.operator.control.settings import (
+    HIGH_KV_PERCENT,
+    HIGH_QUEUE,
+    LOW_KV_PERCENT,
+    LOW_QUEUE,
+    MIN_PASSES,
+    ControlSettings,
+)
 
 SURE = 1.0
 """Standard errors by which a gain has to be on one side: two windows in a row, by which drafting
@@ -47,7 +54,7 @@ class Verdict:
     gain: Gain
     percent: float | None
     """The gain that was judged; None: not known."""
-    pressure: Reason | None
+    pressure: LoopReason | None
     """HIGH_QUEUE or HIGH_KV_USAGE, where drafting may cause it; None: neither."""
     quiet: bool
     """True if queue and KV are low enough for drafting to come back."""
@@ -59,11 +66,11 @@ class Verdict:
     """Numbers that make the window bad, for messages."""
 
     @property
-    def bad(self) -> Reason | None:
+    def bad(self) -> LoopReason | None:
         """Why drafting should go off; None: it need not."""
         if self.pressure is not None and self.gain is not Gain.HIGH:
             return self.pressure
-        return Reason.LOW_GAIN if self.gain in (Gain.LOSING, Gain.LOW) else None
+        return LoopReason.LOW_GAIN if self.gain in (Gain.LOSING, Gain.LOW) else None
 
 
 def judge(settings: ControlSettings, window: Window, pays: BreakEven) -> Verdict:
@@ -71,15 +78,13 @@ def judge(settings: ControlSettings, window: Window, pays: BreakEven) -> Verdict
     counters = _judged(settings, window)
     gain, pressure = _gain(settings, window, pays), _pressure(settings, window)
     words = _gain_in_words(window, counters, gain)
-    enable, usage = settings.enable, 100 * window.kv_usage
     under = f", {pays.off_below} % pays" if gain in (Gain.LOW, Gain.LOSING) and pays.share else ""
     return Verdict(
         gain=gain,
         percent=None if gain is Gain.UNKNOWN or window.declined else gain_percent(counters),
         pressure=pressure,
-        quiet=window.waiting_per_target < enable.queue_below
-        and usage < enable.kv_usage_below_percent,
-        enough=window.counters.passes >= settings.control.min_passes,
+        quiet=window.waiting_per_target < LOW_QUEUE and 100 * window.kv_usage < LOW_KV_PERCENT,
+        enough=window.counters.passes >= MIN_PASSES,
         gain_words=words,
         numbers=_pressure_in_words(window, pressure) or words + under,
     )
@@ -96,11 +101,11 @@ def _judged(settings: ControlSettings, window: Window) -> CounterSample:
 
 
 def _gain(settings: ControlSettings, window: Window, pays: BreakEven) -> Gain:
-    counters, least = _judged(settings, window), settings.control.min_passes
-    if window.declined and window.counters.passes >= least:
+    counters = _judged(settings, window)
+    if window.declined and window.counters.passes >= MIN_PASSES:
         return Gain.LOSING
     percent = gain_percent(counters)
-    if percent is None or counters.drafted_passes < least:
+    if percent is None or counters.drafted_passes < MIN_PASSES:
         return Gain.UNKNOWN
     error = SURE * gain_deviation(counters)
     if percent + error < pays.off_below:
@@ -108,19 +113,19 @@ def _gain(settings: ControlSettings, window: Window, pays: BreakEven) -> Gain:
     return Gain.HIGH if percent - error >= pays.on_above else Gain.FAIR
 
 
-def _pressure(settings: ControlSettings, window: Window) -> Reason | None:
+def _pressure(settings: ControlSettings, window: Window) -> LoopReason | None:
     if not settings.draft.colocated:
         return None
-    if 100 * window.kv_usage > settings.disable.kv_usage_above_percent:
-        return Reason.HIGH_KV_USAGE
-    return Reason.HIGH_QUEUE if window.waiting_per_target > settings.disable.queue_above else None
+    if 100 * window.kv_usage > HIGH_KV_PERCENT:
+        return LoopReason.HIGH_KV_USAGE
+    return LoopReason.HIGH_QUEUE if window.waiting_per_target > HIGH_QUEUE else None
 
 
-def _pressure_in_words(window: Window, pressure: Reason | None) -> str:
-    if pressure is Reason.HIGH_KV_USAGE:
+def _pressure_in_words(window: Window, pressure: LoopReason | None) -> str:
+    if pressure is LoopReason.HIGH_KV_USAGE:
         return f"KV {100 * window.kv_usage:.0f} % full"
     waiting = f"{window.waiting_per_target:.1f} requests waiting a target"
-    return waiting if pressure is Reason.HIGH_QUEUE else ""
+    return waiting if pressure is LoopReason.HIGH_QUEUE else ""
 
 
 def _gain_in_words(window: Window, counters: CounterSample, gain: Gain) -> str:

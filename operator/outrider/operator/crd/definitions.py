@@ -21,7 +21,8 @@ from outrider.operator.naming import (
     SHORT,
     VERSION,
 )
-from outrider.operator.spec import SpeculativeRoleScaler, SpeculativeService
+from outrider.operator.spec.scaler import SpeculativeRoleScaler
+from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 
 

@@ -5,7 +5,6 @@ one pod to replicas of several, or back. Leaves the next step to `workload_plan`
 """
 
 import dataclasses
-import datetime
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,19 +24,16 @@ from outrider.operator.manifests.pins import (
 )
 from outrider.operator.naming import (
     REPLICAS_ANNOTATION,
-    REVISION_LABEL,
-    ROLE_LABEL,
-    WORKER_GROUP,
-    WORKER_INDEX,
     member_names,
     role_name,
 )
+from outrider.operator.pods import Pod
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class PodCarrier:
     """A Deployment, whose replicas are pods, or a LeaderWorkerSet, whose replicas are groups."""
 
     live: Object
@@ -85,20 +81,12 @@ class Carrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of a group, which stays."""
-
-    revision: str
-    ready: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RoleCarriers:
     """Live carriers and groups of one role."""
 
-    carriers: tuple[Carrier, ...] = ()
-    numbered: Mapping[int, tuple[Member, ...]] = dataclasses.field(default_factory=dict)
-    """Pods of the groups of a LeaderWorkerSet, by the groups' numbers."""
+    carriers: tuple[PodCarrier, ...] = ()
+    groups: Mapping[str, tuple[Pod, ...]] = dataclasses.field(default_factory=dict)
+    """Pods of the groups of a LeaderWorkerSet that stay, by the groups' names."""
     pod_kinds: frozenset[str] = frozenset()
     """Kinds of workloads of which there are pods, those being deleted included."""
     pin: Pin = UNSEEN
@@ -106,12 +94,12 @@ class RoleCarriers:
     config_maps: frozenset[str] = frozenset()
     """Names of the service's ConfigMaps."""
 
-    def of(self, kind: str) -> Carrier | None:
+    def of(self, kind: str) -> PodCarrier | None:
         """Return the carrier of a kind."""
         return next((one for one in self.carriers if one.kind == kind), None)
 
     @property
-    def newest(self) -> Carrier | None:
+    def newest(self) -> PodCarrier | None:
         """The carrier that stays: where there are two, the one that says how many are wanted."""
         noted = (one for one in self.carriers if one.noted is not None)
         return next(itertools.chain(noted, self.carriers), None)
@@ -136,29 +124,26 @@ class RoleCarriers:
 
 def find_carriers(
     children: Mapping[ChildKey, Object],
-    pods: Iterable[Object],
+    pods: Iterable[Pod],
     owner: Owner,
     role: Role,
     pin: Pin = UNSEEN,
 ) -> RoleCarriers:
-    """Return a role's carriers; `pods` are the service's, as the cluster shows them, and `pin` is
-    what its status says."""
+    """Return a role's carriers; `pods` are the service's, and `pin` is what its status says."""
     name = role_name(owner.name, role)
     lives = (children.get((kind.name, name)) for kind in (DEPLOYMENT, LEADER_WORKER_SET))
-    mine = [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == role]
+    mine = [pod for pod in pods if pod.role is role]
+    groups: dict[str, tuple[Pod, ...]] = {}
+    for pod in mine:
+        if pod.group and not pod.leaving:
+            groups[pod.group] = (*groups.get(pod.group, ()), pod)
     return RoleCarriers(
-        carriers=tuple(Carrier(one) for one in lives if one is not None and owned(one, owner)),
-        numbered=_numbered(pod for pod in mine if "deletionTimestamp" not in pod["metadata"]),
-        pod_kinds=frozenset(map(_kind, mine)),
+        carriers=tuple(PodCarrier(one) for one in lives if one is not None and owned(one, owner)),
+        groups=groups,
+        pod_kinds=frozenset((LEADER_WORKER_SET if p.group else DEPLOYMENT).name for p in mine),
         pin=pin,
         config_maps=frozenset(name for kind, name in children if kind == CONFIG_MAP.name),
     )
-
-
-def age(live: Object, now: float) -> float:
-    """Return seconds since an object was made; `now` in seconds since the epoch."""
-    created = live["metadata"].get("creationTimestamp")
-    return 0.0 if created is None else now - datetime.datetime.fromisoformat(created).timestamp()
 
 
 def owned(live: Object, owner: Owner) -> bool:
@@ -166,25 +151,3 @@ def owned(live: Object, owner: Owner) -> bool:
     left one."""
     owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
     return any(one.get("uid") == owner.uid for one in owners)
-
-
-def _kind(pod: Object) -> str:
-    """Return the kind of the workload of a pod."""
-    grouped = WORKER_INDEX in pod["metadata"]["labels"]
-    return LEADER_WORKER_SET.name if grouped else DEPLOYMENT.name
-
-
-def _numbered(pods: Iterable[Object]) -> dict[int, tuple[Member, ...]]:
-    found: dict[int, tuple[Member, ...]] = {}
-    for pod in pods:
-        labels = pod["metadata"]["labels"]
-        if labels.get(WORKER_GROUP, "").isdecimal():
-            number = int(labels[WORKER_GROUP])
-            member = Member(labels.get(REVISION_LABEL, ""), _is_ready(pod))
-            found[number] = (*found.get(number, ()), member)
-    return found
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -1,4 +1,4 @@
-"""Common parts of all children of a service: names, labels, owner and digest."""
+"""Common parts of all children of a service: names, labels, owner, digest, and what queues read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,3 +45,22 @@ def child(kind: ObjectKind, owner: Owner, name: str, role: str = "", **content: 
         },
         **content,
     }
+
+
+READ_ON_WORKLOADS = (
+    "kueue.x-k8s.io/",
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+)
+"""Beginnings of labels and annotations by which schedulers of others find workloads, and not their
+pods alone. A role's `podTemplate` names them once: what Kueue reads on a Deployment or a
+LeaderWorkerSet, and the latter's own controller on that, goes on the workload too."""
+
+
+def queued(workload: Object, template: Object) -> Object:
+    """Return a workload with what its pod template says to queues."""
+    for words in ("labels", "annotations"):
+        said = template["metadata"][words]
+        read = {key: said[key] for key in said if key.startswith(READ_ON_WORKLOADS)}
+        workload["metadata"][words] |= read
+    return workload

@@ -17,7 +17,9 @@ from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
-from outrider.operator.spec import ApiKeysSecretRef, Draft, Target, TlsSecretRef, accelerators
+from outrider.operator.spec import accelerators
+from outrider.operator.spec.roles import Draft, Target
+from outrider.operator.spec.surroundings import ApiKeysSecretRef, TlsSecretRef
 
 API_KEYS_FOLDER, API_KEYS_PATH = "/etc/outrider/access", "apiKeysSecretRef"
 """Where a target finds its API keys; the path names the field, and messages the path."""

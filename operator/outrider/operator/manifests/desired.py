@@ -1,6 +1,6 @@
 """Desired objects of a service, in the order in which they are made. Pure.
 
-The caller gives replicas and policy; leaves comparing and applying to `actions` and `apply`.
+The caller gives replicas and policy; leaves comparing and applying to `apply`.
 """
 
 import dataclasses
@@ -47,16 +47,12 @@ from outrider.operator.naming import (
     selector,
 )
 from outrider.operator.plan import PlanOptions, role_settings
-from outrider.operator.spec import (
-    Automatic,
-    CacheType,
-    Draft,
-    Link,
-    ScalingMode,
-    SpeculativeService,
-    Target,
-    accelerators,
-)
+from outrider.operator.spec import accelerators
+from outrider.operator.spec.pods import CacheType
+from outrider.operator.spec.roles import Draft, ScalingMode, Target
+from outrider.operator.spec.service import SpeculativeService
+from outrider.operator.spec.speculation import DraftLink
+from outrider.operator.spec.surroundings import Automatic
 
 NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
 """Carriers of a new service."""
@@ -255,7 +251,7 @@ def _peers(service: SpeculativeService, role: Role) -> Iterator[Role]:
         yield role
     draft = service.spec.draft
     linked = draft is not None and draft.has_pods
-    if linked and service.spec.speculation.link is Link.DISTRIBUTED:
+    if linked and service.spec.speculation.link is DraftLink.DISTRIBUTED:
         yield Role.DRAFT if role is Role.TARGET else Role.TARGET
 
 

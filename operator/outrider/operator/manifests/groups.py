@@ -19,9 +19,8 @@ from outrider.contract.process import (
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
-from outrider.operator.manifests.carriers import Carrier
-from outrider.operator.manifests.child import Object, Owner, child
-from outrider.operator.manifests.queues import READ_ON_WORKLOADS, queued
+from outrider.operator.manifests.carriers import PodCarrier
+from outrider.operator.manifests.child import READ_ON_WORKLOADS, Object, Owner, child, queued
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
@@ -31,7 +30,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     role_name,
 )
-from outrider.operator.spec import Parallelism
+from outrider.operator.spec.engine import Parallelism
 
 OWN_NAME = "OUTRIDER_GROUP"
 """Variable with the number of a pod's group, which is part of host names."""
@@ -112,7 +111,7 @@ def leader_worker_set(
     return queued(made, template)
 
 
-def as_it_is(carrier: Carrier, replicas: int) -> Object:
+def as_it_is(carrier: PodCarrier, replicas: int) -> Object:
     """Return a live object of an older description, which cannot be built any more, with `replicas`
     replaced."""
     live, meta = carrier.live, carrier.live["metadata"]

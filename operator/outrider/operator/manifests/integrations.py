@@ -17,7 +17,10 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     selector,
 )
-from outrider.operator.spec import EndpointPicker
+from outrider.operator.spec.surroundings import EndpointPicker
+
+PICKER_PORT = 9002
+"""Port of an endpoint picker's Service."""
 
 
 def _meta(label: str) -> str:
@@ -40,7 +43,7 @@ FOLLOWERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class MetricsEndpoint:
     """A port of pods at which metrics are."""
 
     port: str
@@ -49,20 +52,20 @@ class Endpoint:
     tls: bool = False
 
 
-def endpoints(roles: Sequence[Role], *, same_pod: bool, tls: bool) -> tuple[Endpoint, ...]:
+def endpoints(roles: Sequence[Role], *, same_pod: bool, tls: bool) -> tuple[MetricsEndpoint, ...]:
     """Return where the metrics of a service are, whose pods have these roles; `same_pod`: drafts
     are in targets' pods; `tls`: targets speak it."""
-    found: tuple[Endpoint, ...] = (Endpoint("http"),)
+    found: tuple[MetricsEndpoint, ...] = (MetricsEndpoint("http"),)
     if tls:  # of drafts has the same name, and speaks none
-        found = tuple(Endpoint("http", role, tls=role is Role.TARGET) for role in roles)
-    return (*found, Endpoint(DRAFT_HTTP)) if same_pod else found
+        found = tuple(MetricsEndpoint("http", role, tls=role is Role.TARGET) for role in roles)
+    return (*found, MetricsEndpoint(DRAFT_HTTP)) if same_pod else found
 
 
 def pod_monitor(
     owner: Owner,
     seconds: int,
     groups: bool,
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[MetricsEndpoint],
     labels: Mapping[str, str],
 ) -> Object:
     """Return the PodMonitor that reads `/metrics` every so many seconds.
@@ -82,7 +85,7 @@ def pod_monitor(
     return made
 
 
-def _endpoint(endpoint: Endpoint, seconds: int, groups: bool) -> Object:
+def _endpoint(endpoint: MetricsEndpoint, seconds: int, groups: bool) -> Object:
     found: Object = {"port": endpoint.port, "path": "/metrics", "interval": f"{seconds}s"}
     if endpoint.tls:  # that certificate is for clients and their names
         found |= {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}
@@ -100,7 +103,7 @@ def inference_pool(
         "group": "",
         "kind": "Service",
         "name": picker.name,
-        "port": {"number": picker.port},
+        "port": {"number": PICKER_PORT},
         "failureMode": picker.failure_mode.value,
     }
     spec = {

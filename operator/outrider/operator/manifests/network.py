@@ -8,12 +8,12 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.naming import SERVICE_LABEL, headless_name, role_name, selector
-from outrider.operator.spec import NetworkPolicy
+from outrider.operator.spec.surroundings import NetworkPolicy
 
 GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
 HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
 OPERATOR = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "operator"}
-"""Labels of the operator's own pods, which push policies and read metrics."""
+"""Labels of the operator's own pods, which push policies and read states."""
 NAMESPACE = "kubernetes.io/metadata.name"
 DNS_PORTS = (53, 5353)
 """The second is that of OpenShift's DNS pods: a policy may be asked after the service's address has
@@ -61,24 +61,23 @@ def network_policy(
     `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it;
     `operator`: the operator's namespace, empty: it is not known.
     """
-    own = _operator(operator)
-    clients = _clients(wanted, own)
-    rules = _of_drafts(owner, clients, own)
+    clients = _clients(wanted)
+    rules = _of_drafts(owner, clients)
     if role is Role.TARGET:
         rules = _of_targets(same_pod, clients)
-    rules.append({"from": [own], "ports": _ports(CONTROL_PORT)})
+    rules.append({"from": [_operator(operator)], "ports": _ports(CONTROL_PORT)})
     if pods := [{"podSelector": {"matchLabels": selector(owner.name, one)}} for one in every_port]:
         rules.append({"from": pods})
     return _policy(owner, role, rules, _egress(owner, wanted))
 
 
-def _clients(wanted: NetworkPolicy, operator: Object) -> Object:
+def _clients(wanted: NetworkPolicy) -> Object:
     """Return who may ask targets and read metrics; empty: all."""
     if not wanted.client_namespaces:
         return {}
     names = {"key": NAMESPACE, "operator": "In", "values": list(wanted.client_namespaces)}
     named = {"namespaceSelector": {"matchExpressions": [names]}}
-    return {"from": [{"podSelector": {}}, operator, named]}
+    return {"from": [{"podSelector": {}}, named]}
 
 
 def _egress(owner: Owner, wanted: NetworkPolicy) -> list[Object]:
@@ -105,14 +104,10 @@ def _of_targets(same_pod: bool, clients: Object) -> list[Object]:
     return [{**clients, "ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
 
 
-def _of_drafts(owner: Owner, clients: Object, operator: Object) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service, metrics for clients.
-
-    The operator may use the port of links, too: pods of versions before Control had a port of its
-    own serve it there, and later ones refuse the operator by its certificate.
-    """
+def _of_drafts(owner: Owner, clients: Object) -> list[Object]:
+    """Return the rules of drafts: links from targets of their own service, metrics for clients."""
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
-    links = {"from": [targets, operator], "ports": _ports(GRPC_PORT)}
+    links = {"from": [targets], "ports": _ports(GRPC_PORT)}
     return [links, {**clients, "ports": _ports(HTTP_PORT)}]
 
 

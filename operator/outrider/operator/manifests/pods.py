@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.manifests import containers
@@ -20,8 +19,6 @@ from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
-    CLIENT_TLS_ANNOTATION,
-    CONTROL_ANNOTATION,
     IDENTITY_ANNOTATION,
     RESTARTED_ANNOTATION,
     REVISION_LABEL,
@@ -32,7 +29,8 @@ from outrider.operator.naming import (
     labels,
     role_name,
 )
-from outrider.operator.spec import Cache, CacheType, Topology, TopologyPolicy
+from outrider.operator.spec.pods import Cache, CacheType
+from outrider.operator.spec.surroundings import Topology, TopologyPolicy
 
 NONROOT = 65532
 FIXED_USER = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), NONROOT)
@@ -117,15 +115,10 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
 
 
 def _annotations(owner: Owner, plan: PodPlan) -> dict[str, str]:
-    found = {
-        SETTINGS_ANNOTATION: ",".join(worker.settings for worker in plan.workers),
-        CONTROL_ANNOTATION: str(CONTROL_PORT),
-    }
+    found = {SETTINGS_ANNOTATION: ",".join(worker.settings for worker in plan.workers)}
     if plan.worker.certificate:
         name = identity(owner.namespace, owner.name, plan.worker.role)
         found[IDENTITY_ANNOTATION] = name
-    if plan.worker.tls is not None:
-        found[CLIENT_TLS_ANNOTATION] = "true"
     if plan.restarted_at:
         found[RESTARTED_ANNOTATION] = plan.restarted_at
     return found

@@ -6,7 +6,7 @@ its pods: it converges from any state, and wherever it is interrupted.
 
 from dataclasses import dataclass
 
-from outrider.operator.spec import Strategy, Update
+from outrider.operator.spec.pods import Strategy, Update
 
 
 @dataclass(frozen=True, slots=True)

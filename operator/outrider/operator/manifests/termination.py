@@ -4,7 +4,7 @@ A kubelet sends SIGTERM and, once the pod's grace period is over, SIGKILL; betwe
 finishes what runs. Leaves that to the worker.
 """
 
-from outrider.operator.spec import Draft, Target
+from outrider.operator.spec.roles import Draft, Target
 
 LAME_DUCK_SECONDS = 10
 """From SIGTERM to the first refusal of a target. The pod leaves EndpointSlices as it is deleted;

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET
 from outrider.operator.manifests import groups, workloads
-from outrider.operator.manifests.carriers import Carrier, RoleCarriers
+from outrider.operator.manifests.carriers import PodCarrier, RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.pins import revision_of
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
-from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, single_labels
-from outrider.operator.spec import Draft, Strategy, Target
+from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, role_name, single_labels
+from outrider.operator.spec.pods import Strategy
+from outrider.operator.spec.roles import Draft, Target
 
 
 class WorkloadShape(enum.StrEnum):
@@ -104,7 +105,7 @@ def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObje
     return WorkloadObjects(objects, _picked(inputs.role, answers))
 
 
-def _count(carrier: Carrier | None) -> Count:
+def _count(carrier: PodCarrier | None) -> Count:
     return Count() if carrier is None else Count(carrier.replicas, carrier.ready)
 
 
@@ -141,7 +142,8 @@ def _surge(inputs: WorkloadInputs, to: Bounds) -> int:
     """Return the groups that a LeaderWorkerSet needs beside those that are wanted: from when one
     that serves is to be replaced until all of them are new and serve."""
     current = inputs.current
-    every = [current.numbered.get(number, ()) for number in range(to.replicas)]
+    name = role_name(inputs.owner.name, inputs.role)
+    every = [current.groups.get(f"{name}-{number}", ()) for number in range(to.replicas)]
     old = any(pod.revision != inputs.revision for group in every for pod in group)
     serve = [bool(group) and all(pod.ready for pod in group) for group in every]
     live = current.of(inputs.shape)

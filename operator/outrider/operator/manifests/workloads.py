@@ -8,11 +8,11 @@ from outrider.operator.cluster.kinds import (
     ROLE_SCALER,
     SERVICE_ACCOUNT,
 )
-from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.child import Object, Owner, child, queued
 from outrider.operator.manifests.pods import claim_name
-from outrider.operator.manifests.queues import queued
 from outrider.operator.naming import role_name, selector
-from outrider.operator.spec import Cache, ScaledRole, Strategy, Update
+from outrider.operator.spec.pods import Cache, Strategy, Update
+from outrider.operator.spec.scaler import ScaledRole
 
 
 def deployment(

@@ -57,14 +57,12 @@ def device(role: RoleSpec) -> DeviceKind:
     return engine.device
 
 
-def shared_memory(role: RoleSpec) -> int | str | None:
+def shared_memory(role: RoleSpec) -> str | None:
     """Return the size of /dev/shm; None: the container runtime's 64Mi, which one rank never fills.
 
     A gibibyte a rank is what NCCL's guide gives containers. Ranks on processors use none of it:
     theirs is memory without a name.
     """
-    if role.shared_memory_size is not None:
-        return role.shared_memory_size
     ranks = role.parallelism.ranks
     return f"{ranks}Gi" if ranks > 1 else None
 

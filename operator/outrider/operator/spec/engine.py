@@ -71,8 +71,6 @@ class EngineSpec(SpecPart):
     weights and the KV of a Colocated draft are part of it. Left out, room for maxRunning requests
     of the longest context, but no more than 2Gi unless one request needs it, and on a GPU most of
     what its weights leave."""
-    prefix_cache: bool = Field(default=True, strict=True)
-    """Keeps the KV of prompts and answers for later requests with the same prefix."""
     all_reduce: AllReduceMode = AllReduceMode.GATHER
     """How ranks on GPUs add up after each half layer: Gather by NCCL and a kernel; OneShot and
     Fused by flag words between the GPUs of one machine, in a launch of their own or in the
@@ -90,6 +88,9 @@ class TargetEngine(EngineSpec):
 
     max_running: Count = Field(default=8, ge=1, le=MAX_RUNNING)
     """Requests that run at once; others wait."""
+    prefix_cache: bool = Field(default=True, strict=True)
+    """Keeps the KV of prompts and answers for later requests with the same prefix, in the target
+    and in its drafts."""
 
 
 class DraftEngine(EngineSpec):

@@ -28,16 +28,16 @@ DRAFT = (
     ),
     Rule(
         "self.placement != 'Colocated' || (self.engine.device == 'Auto' &&"
-        " self.engine.threads == 1 && self.engine.prefixCache && !has(self.engine.maxContext) &&"
+        " self.engine.threads == 1 && !has(self.engine.maxContext) &&"
         " !has(self.engine.maxRunning) && !has(self.engine.kvMemory))",
         "only dtype may be set where placement is Colocated",
         ".engine",
     ),
     Rule(
         "self.placement != 'Colocated' || (!has(self.image) && !has(self.resources) &&"
-        " !has(self.sharedMemorySize) && self.parallelism.tensor == 1)",
-        "image, parallelism, resources and sharedMemorySize are the target's alone where placement"
-        " is Colocated; leave them out",
+        " self.parallelism.tensor == 1)",
+        "image, parallelism and resources are the target's alone where placement is Colocated;"
+        " leave them out",
     ),
     Rule(
         "self.placement != 'SamePod' || self.parallelism.nodes == 1",

@@ -10,13 +10,28 @@ from typing import Any
 from outrider.operator.naming import RESTARTED_ANNOTATION
 
 _PLANNER = "there is one planner; mode Disabled is plain decoding, and maxRows bounds draft tokens"
-_METRICS = "the operator reads the metrics of its pods itself"
+_WINDOWS = (
+    "two bad windows turn drafting off, four good ones bring it back, and as many lie between"
+)
+_PRESSURE = "a Colocated draft goes off above 5 waiting requests or 80 % of KV, back under 2 and 70"
+_SHARED_MEMORY = "podTemplate may mount another volume of memory at /dev/shm"
 REMOVED: Mapping[str, str] = {
     "spec.speculation.planner": _PLANNER,
     "spec.speculation.staticTable": _PLANNER,
     "spec.speculation.bandit": _PLANNER,
-    "spec.metrics.source": _METRICS,
-    "spec.metrics.prometheus": _METRICS,
+    "spec.metrics": "the operator reads its pods' metrics itself, and they count for four windows",
+    "spec.speculation.control.downWindows": _WINDOWS,
+    "spec.speculation.control.upWindows": _WINDOWS,
+    "spec.speculation.control.cooldownSeconds": _WINDOWS,
+    "spec.speculation.control.minPasses": "a window counts from 50 passes on",
+    "spec.speculation.disable.queueAbove": _PRESSURE,
+    "spec.speculation.disable.kvUsageAbovePercent": _PRESSURE,
+    "spec.speculation.enable.queueBelow": _PRESSURE,
+    "spec.speculation.enable.kvUsageBelowPercent": _PRESSURE,
+    "spec.target.sharedMemorySize": _SHARED_MEMORY,
+    "spec.draft.sharedMemorySize": _SHARED_MEMORY,
+    "spec.draft.engine.prefixCache": "spec.target.engine.prefixCache is the drafts' too",
+    "spec.inferencePool.endpointPicker.port": "the picker's Service answers at port 9002",
     "spec.upgrade": "a service keeps its pods until it changes, or until its annotation "
     f"{RESTARTED_ANNOTATION} does",
 }

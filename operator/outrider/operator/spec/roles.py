@@ -19,7 +19,7 @@ from outrider.operator.spec.engine import (
     TargetParallelism,
 )
 from outrider.operator.spec.model import DraftModel, ModelSource, TargetModel
-from outrider.operator.spec.part import Count, Quantity, Rule, SpecPart
+from outrider.operator.spec.part import Count, Rule, SpecPart
 from outrider.operator.spec.pods import Cache, Image, PodTemplate, Resources, Update
 
 MAX_REPLICAS = 1024
@@ -132,9 +132,6 @@ class RoleSpec(SpecPart):
     """Container image; left out, the operator's own for workers."""
     resources: Resources | None = None
     """Resources of the container `main`. GPUs that `engine.device` asks for are added."""
-    shared_memory_size: Quantity | None = None
-    """Size of /dev/shm, as 8Gi: memory that counts as the container's once it is written to. Left
-    out, 1Gi for each rank where a pod has several, else the container runtime's."""
     pod_template: PodTemplate | None = None
     """Merged into the pods that the operator makes: a PodTemplateSpec whose container `main` is the
     worker's."""

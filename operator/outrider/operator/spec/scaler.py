@@ -4,13 +4,12 @@ The operator makes one for each role whose scaling is External; people rarely wr
 """
 
 import enum
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from outrider.operator.spec.part import Count, ObjectName, Rule, SpecPart
-from outrider.operator.spec.reading import Metadata, validate, without_server_fields
+from outrider.operator.spec.reading import Metadata
 from outrider.operator.spec.roles import MAX_REPLICAS
 
 
@@ -51,8 +50,3 @@ class SpeculativeRoleScaler(SpecPart):
     """Name of the scaler: the service's name, a dash and the role, as chat-draft."""
     spec: ScalerSpec
     """Number of replicas of one role."""
-
-
-def read_scaler(body: Mapping[str, Any]) -> SpeculativeRoleScaler:
-    """Read an object as an API server shows it; raise `SpecError`."""
-    return validate(SpeculativeRoleScaler, without_server_fields(body))

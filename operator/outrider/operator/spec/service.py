@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from outrider.operator.control.settings import ShrinkPolicy
 from outrider.operator.naming import API_VERSION, KIND, SCALER_KIND
 from outrider.operator.spec import placement_rules
-from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
-from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.part import Rule, SpecPart
 from outrider.operator.spec.reading import (
     Metadata,
@@ -23,8 +22,9 @@ from outrider.operator.spec.reading import (
 )
 from outrider.operator.spec.removed import without_removed
 from outrider.operator.spec.roles import Draft, Placement, Target
-from outrider.operator.spec.speculation import ShrinkPolicy, Speculation
+from outrider.operator.spec.speculation import Speculation
 from outrider.operator.spec.surroundings import (
+    ClientAccess,
     InferencePool,
     Monitoring,
     NetworkPolicy,
@@ -50,12 +50,6 @@ class Spec(SpecPart):
             "lacks Draft, and there is a draft: leave spec.draft out",
             ".speculation.sources",
         ),
-        Rule(
-            "self.metrics.staleAfterSeconds > self.speculation.control.intervalSeconds",
-            "must be more than speculation.control.intervalSeconds: metrics would be stale before"
-            " the next look at them",
-            ".metrics.staleAfterSeconds",
-        ),
     )
 
     target: Target
@@ -64,12 +58,10 @@ class Spec(SpecPart):
     """The role that proposes draft tokens; left out, the target has its other sources alone."""
     speculation: Speculation = Speculation()
     """Limits of speculation, and the control loop that turns it off and on."""
-    access: Access = Access()
+    access: ClientAccess = ClientAccess()
     """Clients that targets answer."""
     topology: Topology = Topology()
     """Topology of drafts relative to the targets."""
-    metrics: Metrics = Metrics()
-    """Reading of the workers' metrics by the operator."""
     network_policy: NetworkPolicy = NetworkPolicy()
     """Connections to and from the pods."""
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()

@@ -13,25 +13,16 @@ from outrider.contract.settings import (
     MAX_GAIN_PERCENT,
     MAX_NODE_ROWS,
     MAX_NODES_AHEAD,
-    MAX_WAITING,
     MAX_WIDTH,
     PolicySettings,
 )
+from outrider.operator.control.settings import ShrinkPolicy, SpeculationMode
 from outrider.operator.spec.part import Count, Rule, Seconds, SpecPart
 
 _DEFAULTS = PolicySettings()
-Windows = Annotated[int, Field(strict=True, ge=1, le=100)]
 
 
-class SpeculationMode(enum.StrEnum):
-    """Owner of the decision whether and how far to draft."""
-
-    ADAPTIVE = "Adaptive"
-    STATIC = "Static"
-    DISABLED = "Disabled"
-
-
-class Source(enum.StrEnum):
+class Proposer(enum.StrEnum):
     """What may propose draft tokens."""
 
     DRAFT = "Draft"
@@ -39,11 +30,11 @@ class Source(enum.StrEnum):
     ANSWERS = "Answers"
 
 
-FREE_SOURCES = (Source.DRAFT, Source.SUFFIX)
+FREE_SOURCES = (Proposer.DRAFT, Proposer.SUFFIX)
 """Those that cost next to nothing where they find nothing."""
 
 
-class Link(enum.StrEnum):
+class DraftLink(enum.StrEnum):
     """What carries the messages between a target and a draft."""
 
     AUTO = "Auto"
@@ -53,55 +44,31 @@ class Link(enum.StrEnum):
 
 
 class Disable(SpecPart):
-    """Thresholds of which any turns drafting off, over `control.downWindows`."""
+    """Threshold that turns drafting off."""
 
     gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain under which drafting goes off for a while; 0: it never does. Left out, what pays for the
-    GPUs of drafts that are given back meanwhile (2 beside the targets' 6: 133), at least 105."""
-    queue_above: Count = Field(default=5, ge=2, le=MAX_WAITING)
-    """Requests that wait at one target, on average, above which a colocated draft goes off unless
-    its gain is high; other drafts shorten the queue while they gain."""
-    kv_usage_above_percent: Count = Field(default=80, ge=2, le=100)
-    """Share of the fullest target's KV in use above which a colocated draft goes off unless its
-    gain is high; 100: it never does. Other drafts use next to none of it."""
+    """Gain under which drafting goes off for a while, in two windows in a row; 0: it never does.
+    Left out, what pays for the GPUs of drafts that are given back meanwhile (2 beside the targets'
+    6: 133), at least 105."""
 
 
 class Enable(SpecPart):
-    """Thresholds that must all hold for drafting to come back, over `control.upWindows`."""
+    """Threshold that brings drafting back."""
 
     gain_above_percent: Annotated[Count, Field(ge=1, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain that a probe must show for drafting to come back. Left out, 10 more than the one under
-    which it goes off."""
-    queue_below: Count = Field(default=2, ge=1, le=MAX_WAITING)
-    """Requests that wait at one target, on average, below which a colocated draft may come back."""
-    kv_usage_below_percent: Count = Field(default=70, ge=1, le=100)
-    """Share of the fullest target's KV in use below which a colocated draft may come back."""
+    """Gain that a probe must show in four windows for drafting to come back. Left out, 10 more than
+    the one under which it goes off."""
 
 
 class ControlLoop(SpecPart):
     """Intervals of the operator's control loop."""
 
     interval_seconds: Seconds = 15
-    """Length of one window of metrics."""
-    down_windows: Windows = 2
-    """Bad windows in a row that turn drafting off."""
-    up_windows: Windows = 4
-    """Good windows in a row that bring drafting back."""
-    cooldown_seconds: Seconds = 60
-    """Shortest time between two changes."""
+    """Length of one window of metrics. Drafting goes on and off at most once in four windows, and
+    metrics older than four windows, and than 10 s, leave everything as it is."""
     probe_interval_seconds: Seconds = 300
     """Least time after which drafting that is off is tried again; longer where a try costs more
     than 3 % of it, and doubled by each that fails."""
-    min_passes: Count = Field(default=50, ge=1, le=1_000_000)
-    """Verify passes that a window needs for its gain to count."""
-
-
-class ShrinkPolicy(enum.StrEnum):
-    """When the operator removes draft replicas."""
-
-    NEVER = "Never"
-    WHEN_DISABLED = "WhenDisabled"
-    PROPORTIONAL = "Proportional"
 
 
 class DraftShrink(SpecPart):
@@ -113,7 +80,7 @@ class DraftShrink(SpecPart):
     after_seconds: Count = Field(default=120, ge=1, le=86_400)
     """Seconds without need for a draft before it is drained and removed."""
     idle_seconds: Count = Field(default=900, ge=0, le=86_400)
-    """Seconds without requests (fewer passes than `control.minPasses` an interval) before drafting
+    """Seconds without requests (fewer than 50 passes an interval) before drafting
     goes off and drafts are removed; they start again once there is work. 0: never. Nothing where
     policy is Never."""
 
@@ -127,16 +94,6 @@ class Speculation(SpecPart):
             " self.enable.gainAbovePercent > self.disable.gainBelowPercent",
             "must be more than disable.gainBelowPercent",
             ".enable.gainAbovePercent",
-        ),
-        Rule(
-            "self.enable.queueBelow < self.disable.queueAbove",
-            "must be less than disable.queueAbove",
-            ".enable.queueBelow",
-        ),
-        Rule(
-            "self.enable.kvUsageBelowPercent < self.disable.kvUsageAbovePercent",
-            "must be less than disable.kvUsageAbovePercent",
-            ".enable.kvUsageBelowPercent",
         ),
         Rule(
             "size(self.sources) > 0 && self.sources.all(s, self.sources.exists_one(o, o == s))",
@@ -157,21 +114,21 @@ class Speculation(SpecPart):
     nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MAX_NODES_AHEAD)
     """Live nodes (draft tokens) that a draft may hold for one request."""
     disable: Disable = Disable()
-    """Thresholds of which any turns drafting off."""
+    """Threshold that turns drafting off."""
     enable: Enable = Enable()
-    """Thresholds that must all hold for drafting to come back."""
+    """Threshold that brings drafting back."""
     control: ControlLoop = ControlLoop()
     """Intervals of the operator's control loop."""
     draft_shrink: DraftShrink = DraftShrink()
     """When the operator removes draft replicas."""
-    link: Link = Link.AUTO
+    link: DraftLink = DraftLink.AUTO
     """SharedMemory: memory that target and draft share, as containers of one pod can; where that is
     not possible a worker or a link is refused with the reason. Distributed: torch.distributed with
     gloo, which takes the network that GLOO_SOCKET_IFNAME names; the pods of both roles may then
     reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
     under `outrider run`, else the stream."""
 
-    sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = FREE_SOURCES
+    sources: Annotated[tuple[Proposer, ...], Field(max_length=len(Proposer))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
     pass of any model. Answers: what followed in earlier answers to the same API key; a target

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, SpecPart
+from outrider.operator.spec.part import CountOrPercent, ObjectName, SpecPart
 
 TopologyKey = Annotated[
     str,
@@ -57,8 +57,8 @@ class NetworkPolicy(SpecPart):
     """Auto and Enabled: only targets of the service may open sessions of drafts (port 50051), and
     only the operator may ask and tell workers (port 50054). Disabled: no policy."""
     client_namespaces: Annotated[tuple[ClientNamespace, ...], Field(max_length=MAX_NAMESPACES)] = ()
-    """Namespaces whose pods may reach targets, and metrics of all workers, beside the operator's
-    and the service's own; a Prometheus of another has to be named too. Left out, all may."""
+    """Namespaces whose pods may reach targets, and metrics of all workers, beside the service's
+    own; a Prometheus of another has to be named too. Left out, all may."""
     egress_ports: Annotated[tuple[TcpPort, ...], Field(max_length=MAX_EGRESS_PORTS)] = (443,)
     """TCP ports at which pods may reach anybody, beside DNS and the pods of their own service: 443
     fetches models; a proxy, or a collector of traces, has its own."""
@@ -85,9 +85,7 @@ class EndpointPicker(SpecPart):
     """Endpoint picker: it chooses a target for each request of a gateway."""
 
     name: ObjectName
-    """Name of its Service, in the service's namespace."""
-    port: Count = Field(default=9002, ge=1, le=65_535)
-    """Port of that Service."""
+    """Name of its Service, in the service's namespace, which answers at port 9002."""
     failure_mode: FailureMode = FailureMode.FAIL_CLOSE
     """While it does not answer. FailClose: requests are refused. FailOpen: the gateway chooses."""
 
@@ -106,3 +104,35 @@ class Monitoring(SpecPart):
     mode: Automatic = Automatic.AUTO
     """Auto: a PodMonitor where the cluster knows that kind. Enabled: Degraded says so
     where it does not."""
+
+
+class ApiKeysSecretRef(SpecPart):
+    """A Secret that holds API keys."""
+
+    name: ObjectName
+    """Name of the Secret, in the service's namespace."""
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "api-keys"
+    """Key of the Secret that holds them, one a line, each of printable ASCII."""
+
+
+class TlsSecretRef(SpecPart):
+    """A Secret with a certificate and its private key."""
+
+    name: ObjectName
+    """Name of the Secret, of type kubernetes.io/tls, in the service's namespace; cert-manager
+    writes such."""
+
+
+class ClientAccess(SpecPart):
+    """Clients that targets answer."""
+
+    api_keys_secret_ref: ApiKeysSecretRef | None = None
+    """Secret with API keys: requests over HTTP and gRPC must bring one of them. A changed Secret
+    counts as soon as the node has it, without a restart; while it is not there, or holds no key,
+    nobody is let in. Left out, targets answer whoever reaches them. `outrider run` takes
+    --api-keys."""
+    tls_secret_ref: TlsSecretRef | None = None
+    """Secret with the certificate that targets show: their ports for clients, HTTP and gRPC, then
+    speak TLS only. A changed Secret counts for new connections as soon as the node has it, without
+    a restart; while it is not there, no target starts. Left out, they speak plain HTTP and gRPC.
+    `outrider run` takes --tls-cert and --tls-key."""

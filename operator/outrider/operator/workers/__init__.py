@@ -1,4 +1,4 @@
-"""The workers in their pods: the client that reads metrics and pushes policies, and its polls.
+"""The workers in their pods: the client that reads states and pushes policies, and its polls.
 
 Leaves decisions to `control`.
 """

@@ -14,9 +14,8 @@ from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.drains import Drains
-from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
+from outrider.operator.workers.poll import PollAnswer, PollQuestion
 from outrider.operator.workers.pushes import PolicyPushes
-from outrider.operator.workers.queries import Queries
 
 PATIENCE_SECONDS = 0.2
 """Longest wait for an answer before a pass goes on without it: most come within it, and save
@@ -33,7 +32,8 @@ class BackgroundWorkers:
     ) -> None:
         """`on_answer` is called with each service about which an answer has come."""
         self._clients = clients
-        self._polls = Queries(self._poll, on_answer)
+        self._on_answer = on_answer
+        self._polls: dict[ServiceKey, asyncio.Future[PollAnswer]] = {}
         self._pushes = PolicyPushes(clients.push)
         self._drains = Drains(clients.drain)
 
@@ -41,21 +41,27 @@ class BackgroundWorkers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        parts = (self._polls, self._pushes, self._drains)
-        await asyncio.gather(*(part.close() for part in parts))
+        polls = (self.forget_service(service) for service in tuple(self._polls))
+        await asyncio.gather(*polls, self._pushes.close(), self._drains.close())
 
     def is_asked(self, service: ServiceKey) -> bool:
         """True if a poll of a service's pods has no answer yet, or one that no pass has taken."""
-        return self._polls.is_asked(service)
+        return service in self._polls
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
-        """Ask a service's pods; wait a little for the answers."""
-        self._polls.begin(service, question)
-        await self._polls.wait(service, PATIENCE_SECONDS)
+        """Ask a service's pods, unless they have been asked: an answer that came late is still to
+        be taken. Wait a little for the answers: whoever hangs holds up no other service."""
+        if not self.is_asked(service):
+            task = self._polls[service] = asyncio.ensure_future(self._poll(question))
+            task.add_done_callback(lambda done: self._announce(service, done))
+        await asyncio.wait((self._polls[service],), timeout=PATIENCE_SECONDS)
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:
         """Return what a service's pods have answered since the last call."""
-        return self._polls.take(service)
+        task = self._polls.get(service)
+        if task is None or not task.done():
+            return None
+        return self._polls.pop(service).result()
 
     def push(
         self,
@@ -78,7 +84,14 @@ class BackgroundWorkers:
 
     async def forget_service(self, service: ServiceKey) -> None:
         """End what is asked about a service that is gone."""
-        await self._polls.forget(service)
+        task = self._polls.pop(service, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _poll(self, question: PollQuestion) -> PollAnswer:
         return PollAnswer(question, await self._clients.reports(question.pods))
+
+    def _announce(self, service: ServiceKey, task: "asyncio.Future[PollAnswer]") -> None:
+        if self._polls.get(service) is task:
+            self._on_answer(service)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from outrider.client.channel import ClientCertificate
 from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
@@ -26,13 +25,6 @@ class Credentials:
     own: ClientCertificate
     trusted: bytes
     """Certificates of the authorities, in PEM."""
-
-
-class Caller(Protocol):
-    """Says what workers are called with."""
-
-    def credentials(self) -> Credentials:
-        """Return what counts now."""
 
 
 class OwnCaller:
@@ -86,3 +78,7 @@ class MountedCaller:
             (here / name).read_bytes() for name in (CERTIFICATE, KEY, AUTHORITIES)
         )
         return Credentials(ClientCertificate(certificate, key), trusted)
+
+
+Caller = OwnCaller | MountedCaller
+"""Says what workers are called with."""

@@ -1,4 +1,4 @@
-"""Clients of the workers in their pods: they read `/metrics` and state, and push policies.
+"""Clients of the workers in their pods: they read states and push policies.
 
 All pods of a service are asked at once, each with a timeout; a pod that does not answer is reported
 as such, never as idle. Decides nothing.
@@ -9,21 +9,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-import aiohttp
-
 from outrider.client.aio import AsyncClient
-from outrider.contract.process import HTTP_PORT
+from outrider.client.errors import ClientError
+from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
 from outrider.operator.pods import Pod
 from outrider.operator.workers.caller import Caller, Credentials
-from outrider.operator.workers.http_body import BodyTooLong, read_body
-from outrider.operator.workers.poll_question import PodReport
+from outrider.operator.workers.poll import PodReport
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""
-MAX_BYTES = 1 << 20
-"""Most bytes of one `/metrics`."""
 
 
 class WorkerClients:
@@ -33,17 +29,13 @@ class WorkerClients:
         """`caller` has the operator's certificate; None: workers want none."""
         self._caller = caller
         self._clients: dict[str, tuple[tuple[str, Credentials | None], AsyncClient]] = {}
-        self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(client.close() for _, client in self._clients.values()))
         self._clients.clear()
-        if self._http is not None:
-            await self._http.close()
 
     async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         """Return the report of each pod that can be reached, by its uid."""
@@ -68,36 +60,16 @@ class WorkerClients:
                 await known[1].close()
 
     async def _report(self, pod: Pod) -> PodReport:
-        state, text = await asyncio.gather(
-            self._state(pod), self._metrics(pod), return_exceptions=True
-        )
-        problems = [str(a) for a in (state, text) if isinstance(a, BaseException)]
-        return PodReport(
-            at=time.time(),
-            state=state if isinstance(state, State) else None,
-            metrics=text if isinstance(text, str) else None,
-            problem="; ".join(problems),
-        )
-
-    async def _state(self, pod: Pod) -> State:
-        return await self._client(pod).state(timeout=TIMEOUT_SECONDS)
-
-    async def _metrics(self, pod: Pod) -> str:
-        assert self._http is not None, "use `async with`"
-        url = f"{'https' if pod.client_tls else 'http'}://{pod.at(HTTP_PORT)}/metrics"
         try:
-            # That certificate is for clients and their names, of an authority of their choice.
-            async with self._http.get(url, ssl=False) as answer:
-                answer.raise_for_status()
-                body = await read_body(answer, MAX_BYTES)
-        except (aiohttp.ClientError, BodyTooLong, TimeoutError, OSError) as error:
-            raise ClientUnreachable(f"{url}: {str(error) or type(error).__name__}") from None
-        return body.decode(errors="replace")
+            state = await self._client(pod).state(timeout=TIMEOUT_SECONDS)
+        except (ClientError, ValueError) as error:  # what other versions say may be no state
+            return PodReport(time.time(), None, str(error))
+        return PodReport(time.time(), state)
 
     def _client(self, pod: Pod) -> AsyncClient:
         """Return the connection to a pod, a new one where its address or certificates are
         others."""
-        address, shown = pod.at(pod.control_port), self._shown_to(pod)
+        address, shown = pod.at(CONTROL_PORT), self._shown_to(pod)
         known = self._clients.get(pod.uid)
         if known is not None and known[0] == (address, shown):
             return known[1]
@@ -115,7 +87,3 @@ class WorkerClients:
 def _guarded(address: str, identity: str, shown: Credentials) -> AsyncClient:
     """Return the connection to a worker whose certificate must hold its identity."""
     return AsyncClient(address, tls=shown.trusted, tls_name=identity, certificate=shown.own)
-
-
-class ClientUnreachable(Exception):
-    """A worker's metrics could not be read; the message says from where and why."""

@@ -4,7 +4,6 @@ Joins the watch caches with the workers' reports; leaves asking to `background`,
 `control`.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,20 +12,18 @@ from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
 from outrider.contract.state import Link, LinkState, State
 from outrider.operator.cluster.differences import digest
-from outrider.operator.control import exposition
-from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
-from outrider.operator.control.quorum import agreed_version
-from outrider.operator.control.samples import Sample
+from outrider.operator.control.samples import Sample, agreed_version
 from outrider.operator.control.scrapes import Scrapes
+from outrider.operator.control.settings import stale_after
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
 from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
-from outrider.operator.spec import SpeculativeService
-from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
+from outrider.operator.spec.service import SpeculativeService
+from outrider.operator.workers.sample import is_plausible, sample
 
 LINKING_SECONDS = 60.0
 """Time after a change of the workers in which links are expected to come up."""
@@ -36,13 +33,45 @@ MIN_WAIT = 0.05
 """Least seconds between two passes, for clocks with coarse steps."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """Answer of one worker, and its time."""
+
+    at: float
+    """Seconds of the clock that the caller reads with `time.time`."""
+    state: State | None
+    problem: str = ""
+    """Why there is no state; empty if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollQuestion:
+    """What is asked in one poll."""
+
+    pods: tuple[Pod, ...]
+    """Pods that are asked for their state."""
+    is_scrape: bool
+    """True if an interval has passed: the answers begin or end a window."""
+    at: float
+    """When it was asked, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer:
+    """What the pods of a poll have answered."""
+
+    question: PollQuestion
+    reports: Mapping[str, PodReport]
+    """By the pods' uids; a pod that is silent has one that says so."""
+
+
 @dataclass(slots=True)
 class WorkerPoll:
     """Reports of one service's workers, kept between passes and lost with the process."""
 
     scrapes: Scrapes = field(default_factory=Scrapes)
-    reports: Mapping[str, PodReport] = field(default_factory=dict)
-    """The last report of each pod, by uid."""
+    states: Mapping[str, State] = field(default_factory=dict)
+    """The last state of each pod that has answered, by uid."""
     scraped_at: float = 0.0
     """When the last scrape began, of those that windows are made of."""
     polled_at: float = 0.0
@@ -54,7 +83,7 @@ class WorkerPoll:
     unacknowledged: set[str] = field(default_factory=set)
     """Targets that did not take a policy, by uid: logged once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why a pod's metrics could not be used, by its name."""
+    """Why a pod's state could not be used, by its name."""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -63,8 +92,7 @@ class WorkerPoll:
 
     def learn(self, pod: Pod, state: State) -> None:
         """Record a pod's answer to a policy."""
-        at = report_time(self.reports.get(pod.uid))
-        self.reports = {**self.reports, pod.uid: PodReport(at, state, None)}
+        self.states = {**self.states, pod.uid: state}
 
     def due(
         self, observed: Observed, service: SpeculativeService, now: float, seconds: float
@@ -79,7 +107,7 @@ class WorkerPoll:
         if now - self.changed_at > LINKING_SECONDS:
             return False
         targets, drafts = ready(observed, Role.TARGET), ready(observed, Role.DRAFT)
-        silent = any(_silent(self, pod) for pod in (*targets, *drafts))
+        silent = any(pod.uid not in self.states for pod in (*targets, *drafts))
         expected = len(targets) * len(draft_addresses(observed, service))
         return silent or links_up(self, observed, service) < expected
 
@@ -106,23 +134,21 @@ class WorkerPoll:
             at=now,
         )
 
-    def record(self, observed: Observed, service: SpeculativeService, answer: PollAnswer) -> None:
+    def record(self, observed: Observed, answer: PollAnswer) -> None:
         """Record what pods have answered; it counts as a scrape where it was to be one."""
         samples, self.problems = _samples(observed, answer.reports)
         if answer.question.is_scrape:
-            fewest = service.spec.speculation.control.min_passes
             uids = {pod.uid for pod in observed.pods}
-            self.scrapes = self.scrapes.add(samples, uids, fewest, answer.question.at)
-        self.reports = {  # the text is large, and needed no more
-            uid: dataclasses.replace(report, metrics=None) for uid, report in answer.reports.items()
-        }
+            self.scrapes = self.scrapes.add(samples, uids, answer.question.at)
+        answers = answer.reports.items()
+        self.states = {uid: one.state for uid, one in answers if one.state is not None}
 
 
 def control_inputs(
     observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool, now: float
 ) -> ControlInputs:
     """Return the control loop's inputs; `contested`: another owner writes the drafts' number."""
-    stale = float(service.spec.metrics.stale_after_seconds)
+    stale = float(stale_after(service.spec.speculation.control.interval_seconds))
     targets = ready(observed, Role.TARGET)
     drafts = ready(observed, Role.DRAFT)
     draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)
@@ -156,15 +182,13 @@ def policy_for(
 
 def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:
     """True if a target that answers follows an older policy; others start from the stored one."""
-    report = poll.reports.get(pod.uid)
-    answers = report is not None and report.state is not None
-    return answers and _version(poll, pod) < wanted.version
+    return pod.uid in poll.states and _version(poll, pod) < wanted.version
 
 
 def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | None:
     """Return the newest policy that any target follows; None where none is known."""
-    reports = (poll.reports.get(pod.uid) for pod in observed.pods_of(Role.TARGET))
-    found = [r.state.policy for r in reports if r is not None and r.state is not None]
+    known = (poll.states.get(pod.uid) for pod in observed.pods_of(Role.TARGET))
+    found = [state.policy for state in known if state is not None]
     newest = max(found, key=lambda policy: policy.version, default=None)
     if newest is None or newest.version == 0:
         return None
@@ -178,11 +202,6 @@ def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | Non
     known = (poll.scrapes.later.get(pod.uid) for pod in ready(observed, Role.TARGET))
     times = [sample.at for sample in known if sample is not None]
     return now - min(times) if times else None
-
-
-def report_time(report: PodReport | None) -> float:
-    """Return when a worker was asked; 0: never."""
-    return 0.0 if report is None else report.at
 
 
 def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
@@ -206,8 +225,8 @@ def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) 
 
 def links(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> tuple[Link, ...]:
     """Return the links of ready targets to the drafts that they pair with, as they report them."""
-    known = [poll.reports.get(pod.uid) for pod in ready(observed, Role.TARGET)]
-    states = [report.state for report in known if report is not None and report.state is not None]
+    known = (poll.states.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    states = (state for state in known if state is not None)
     addresses = draft_addresses(observed, service)
     return tuple(link for state in states for link in state.links if link.address in addresses)
 
@@ -230,25 +249,20 @@ def _samples(
     problems: dict[str, str] = {}
     for pod in observed.pods:
         report = reports.get(pod.uid)
-        if report is None or report.metrics is None:
-            if report is not None:
-                problems[pod.name] = report.problem
+        if report is None:
             continue
-        try:
-            samples.append(exposition.parse(report.metrics, pod.uid, report.at))
-        except ExpositionError as error:
-            problems[pod.name] = str(error)
+        if report.state is None:
+            problems[pod.name] = report.problem
+        elif is_plausible(report.state):
+            samples.append(sample(report.state, pod.uid, report.at))
+        else:
+            problems[pod.name] = "a number in its state is negative, infinite, or none"
     return samples, problems
 
 
-def _silent(poll: WorkerPoll, pod: Pod) -> bool:
-    report = poll.reports.get(pod.uid)
-    return report is None or report.state is None or bool(report.problem)
-
-
 def _version(poll: WorkerPoll, pod: Pod) -> int:
-    report = poll.reports.get(pod.uid)
-    return 0 if report is None or report.state is None else report.state.policy.version
+    state = poll.states.get(pod.uid)
+    return 0 if state is None else state.policy.version
 
 
 def _asked_pods(observed: Observed) -> frozenset[tuple[str, bool]]:

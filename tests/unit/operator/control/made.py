@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
-from outrider.operator.control.settings import ControlSettings, Mode, Rhythm, ScalingRule
+from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
 
 START = 1_000_000.0
 SETTINGS = ControlSettings()
@@ -63,13 +63,13 @@ def window(
     )
 
 
-def memory(phase: Phase = Phase.ON, **values: Any) -> Memory:
+def memory(phase: Phase = Phase.ON, **values: Any) -> LoopMemory:
     """One that has been in its phase for long, with 2 drafts."""
     times = ("entered_at", "switched_at", "acknowledged_at", "counted_until")
     rest = dict.fromkeys(times, START)
     on = phase in (Phase.ON, Phase.PROBING)
     pushed = {"version": 7, "speculate": on, "max_rows": values.get("ceiling") or 16, "grown": 2}
-    return Memory(phase=phase, **{**rest, **pushed, **values})
+    return LoopMemory(phase=phase, **{**rest, **pushed, **values})
 
 
 def inputs(**values: Any) -> ControlInputs:
@@ -80,23 +80,22 @@ def inputs(**values: Any) -> ControlInputs:
 
 
 def settings(**values: Any) -> ControlSettings:
-    """Return settings; keys of a part's own fields go to that part."""
-    parts: dict[str, Any] = {"control": Rhythm, "draft": ScalingRule}
-    made: dict[str, Any] = {}
-    for name, part in parts.items():
-        own = {f.name for f in dataclasses.fields(part)} & values.keys()
-        made[name] = part(**{key: values.pop(key) for key in own})
-    return ControlSettings(**made, **values)
+    """Return settings; keys of the scaling rule's own fields go to it."""
+    own = {f.name for f in dataclasses.fields(ScalingRule)} & values.keys()
+    scaling = ScalingRule(**{key: values.pop(key) for key in own})
+    return ControlSettings(draft=scaling, **values)
 
 
-DISABLED = settings(mode=Mode.DISABLED)
-STATIC = settings(mode=Mode.STATIC)
+DISABLED = settings(mode=SpeculationMode.DISABLED)
+STATIC = settings(mode=SpeculationMode.STATIC)
 
 
 class Service:
     """A service that does at once what is decided, one window a pass."""
 
-    def __init__(self, start: Memory, control: ControlSettings = SETTINGS, **sight: Any) -> None:
+    def __init__(
+        self, start: LoopMemory, control: ControlSettings = SETTINGS, **sight: Any
+    ) -> None:
         self.memory, self.settings, self.sight = start, control, sight
         self.now = START + 1000.0
         self.drafts: int | None = 2
@@ -105,8 +104,8 @@ class Service:
     def passes(self, count: int = 1, **load: Any) -> Decision:
         """Run passes with a window of the same kind each; `load` as `window` takes it."""
         for _ in range(count):
-            self.now += self.settings.control.interval_seconds
-            whole = window(self.now - self.settings.control.interval_seconds, self.now, **load)
+            self.now += self.settings.interval_seconds
+            whole = window(self.now - self.settings.interval_seconds, self.now, **load)
             number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
             links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}
             expected = {"links_expected": self.drafts or 0, "acknowledged": self.memory.version}

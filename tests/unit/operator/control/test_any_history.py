@@ -8,17 +8,17 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from outrider.operator.control.inputs import ControlInputs, Decision
-from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
+from outrider.operator.control.memory import LoopMemory, PolicyInForce, loads, new_memory
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
-from outrider.operator.control.reasons import Reason
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import CounterSample, Window
 from outrider.operator.control.scaling import (
     ACKNOWLEDGE_SECONDS,
     DRAIN_SECONDS,
     PENDING_SECONDS,
 )
-from outrider.operator.control.settings import ControlSettings, Rhythm, ScalingRule, Shrink
+from outrider.operator.control.settings import ControlSettings, ScalingRule, ShrinkPolicy
 from tests.unit.operator.control.made import START
 
 EPOCH = START
@@ -54,7 +54,7 @@ class Pass:
     """One pass, with what went in and what came out."""
 
     now: float
-    before: Memory
+    before: LoopMemory
     asked: int | None
     """Replicas before the pass."""
     inputs: ControlInputs
@@ -88,18 +88,13 @@ RUNS = st.lists(
 ).map(lambda runs: list(itertools.chain.from_iterable(runs)))
 SETTINGS = st.builds(
     ControlSettings,
-    control=st.builds(
-        Rhythm,
-        down_windows=st.integers(1, 3),
-        up_windows=st.integers(1, 4),
-        cooldown_seconds=st.sampled_from([0, 15, 60, 300]),
-        probe_interval_seconds=st.sampled_from([15, 300]),
-    ),
+    interval_seconds=st.sampled_from([1, 15, 75]),
+    probe_interval_seconds=st.sampled_from([15, 300]),
     draft=st.builds(
         ScalingRule,
         min_replicas=st.integers(0, 2),
         max_replicas=st.integers(2, 4),
-        shrink=st.sampled_from(Shrink),
+        shrink=st.sampled_from(ShrinkPolicy),
         after_seconds=st.sampled_from([0, 30, 120]),
         idle_seconds=st.sampled_from([0, 100, 900]),
     ),
@@ -143,7 +138,7 @@ def lived(
     control: ControlSettings,
     in_force: PolicyInForce | None,
     moments: list[Moment],
-    between: Callable[[Memory], Memory] = lambda memory: memory,
+    between: Callable[[LoopMemory], LoopMemory] = lambda memory: memory,
 ) -> list[Pass]:
     """All passes of one life; `between` is what happens to the memory from pass to pass."""
     memory, now = new_memory(control, EPOCH, in_force), EPOCH
@@ -204,7 +199,7 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
     for one in lived(control, in_force, moments):
         if one.asked is None or (one.out.draft_replicas or 0) >= one.asked:
             continue
-        if one.before.speculate and control.draft.shrink is Shrink.PROPORTIONAL:
+        if one.before.speculate and control.draft.shrink is ShrinkPolicy.PROPORTIONAL:
             event("fewer while on")
             demand = max(
                 one.inputs.window.running if one.inputs.window else 0, one.inputs.sessions or 0
@@ -220,7 +215,7 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
         assert followed or off >= ACKNOWLEDGE_SECONDS
         settled = one.before.acknowledged_at or (one.now if followed else one.before.switched_at)
         assert one.inputs.sessions == 0 or one.now - settled >= DRAIN_SECONDS
-        assert off >= control.draft.after_seconds or one.out.memory.cause is Reason.IDLE
+        assert off >= control.draft.after_seconds or one.out.memory.cause is LoopReason.IDLE
 
 
 @RELAXED
@@ -235,7 +230,7 @@ def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
         if one.before.grown is None or number == one.asked:
             continue
         assert not one.inputs.rolling_out
-        idle = one.out.memory.cause is Reason.IDLE
+        idle = one.out.memory.cause is LoopReason.IDLE
         unused = 0 if idle else control.draft.after_seconds
         late = one.now - one.before.switched_at - unused >= PENDING_SECONDS
         assert not one.inputs.pending or (late and not one.out.speculate)
@@ -249,7 +244,7 @@ def test_two_switches_are_never_closer_than_the_cool_down(
     passes = lived(control, in_force, moments)
     switches = [one.now for one in passes if one.out.speculate != one.before.speculate]
     gaps = [later - earlier for earlier, later in itertools.pairwise(switches)]
-    assert all(gap >= control.control.cooldown_seconds for gap in gaps)
+    assert all(gap >= control.cooldown_seconds for gap in gaps)
     if len(switches) > 2:
         event("three switches or more")
 
@@ -260,7 +255,7 @@ def test_drafting_goes_off_for_want_of_work_only_where_every_target_says_so_for_
     control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
     for one in lived(control, in_force, moments):
-        if one.out.memory.cause is Reason.IDLE is not one.before.cause:
+        if one.out.memory.cause is LoopReason.IDLE is not one.before.cause:
             event("idle")
             window = one.inputs.window
             assert window is not None
@@ -268,7 +263,7 @@ def test_drafting_goes_off_for_want_of_work_only_where_every_target_says_so_for_
             assert not window.silent
             since = one.before.idle_since or window.quiet_since
             assert one.now - since >= control.draft.idle_seconds > 0
-            assert control.draft.shrink is not Shrink.NEVER
+            assert control.draft.shrink is not ShrinkPolicy.NEVER
 
 
 @RELAXED

@@ -7,14 +7,11 @@ import pytest
 
 from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.memory import Phase
-from outrider.operator.control.quorum import agreed_version, is_quorum
-from outrider.operator.control.reasons import Reason
-from outrider.operator.control.samples import CounterSample, Window
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.control.samples import CounterSample, Window, agreed_version, is_quorum
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Shrink,
+    ShrinkPolicy,
 )
 from outrider.operator.control.verdict import Gain, judge
 from tests.unit.operator.control.made import Service, memory, settings, window
@@ -32,11 +29,11 @@ TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
         (settings(draft_gpus=1, target_gpus=64), 1, 1, (105, 115)),
         (settings(), 4, 1, (105, 115)),
         (settings(**TWO_BY_SIX), 1, 0, (105, 115)),
-        (settings(**TWO_BY_SIX, shrink=Shrink.NEVER), 1, 1, (105, 115)),
+        (settings(**TWO_BY_SIX, shrink=ShrinkPolicy.NEVER), 1, 1, (105, 115)),
         (settings(**TWO_BY_SIX, managed=False), 1, 1, (105, 115)),
-        (settings(**TWO_BY_SIX, disable=DisableRule(gain_below_percent=90)), 1, 1, (90, 100)),
-        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=120)), 1, 1, (119, 120)),
-        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=200)), 1, 1, (133, 200)),
+        (settings(**TWO_BY_SIX, gain_below_percent=90), 1, 1, (90, 100)),
+        (settings(**TWO_BY_SIX, gain_above_percent=120), 1, 1, (119, 120)),
+        (settings(**TWO_BY_SIX, gain_above_percent=200), 1, 1, (133, 200)),
     ],
     ids=[
         "2 beside 6",
@@ -63,7 +60,7 @@ def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
     service = Service(memory(grown=1), settings(**TWO_BY_SIX))
     decision = service.passes(2, gain=105)
-    assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.LOW_GAIN)
+    assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
     sentence = decision.transitions[0].sentence
     assert sentence == "drafting off: gain 105 %, 133 % pays"
     assert Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(9, gain=133).speculate

@@ -6,8 +6,8 @@ import pytest
 
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.probes import ProbeRecord
-from outrider.operator.control.reasons import PhaseChange, Reason
-from outrider.operator.control.settings import ControlSettings, Mode, Shrink
+from outrider.operator.control.reasons import LoopReason, PhaseChange
+from outrider.operator.control.settings import ControlSettings, ShrinkPolicy, SpeculationMode
 from tests.unit.operator.control.made import START, Service, memory, settings
 
 SETTINGS = ControlSettings()
@@ -27,13 +27,13 @@ def test_after_the_stated_time_drafting_goes_off_and_all_drafts_are_given_back()
     service = idle()
     assert (service.memory.speculate, service.drafts) == (True, 2)
     decision = service.passes(**NONE)
-    assert (decision.speculate, decision.reason) == (False, Reason.IDLE)
+    assert (decision.speculate, decision.reason) == (False, LoopReason.IDLE)
     assert decision.transitions[0].sentence == "drafting off: no work for 900 s"
     assert service.passes(2, **NONE).draft_replicas == 0
 
 
 def test_proportional_drafts_go_to_none_too() -> None:
-    service = idle(settings(shrink=Shrink.PROPORTIONAL))
+    service = idle(settings(shrink=ShrinkPolicy.PROPORTIONAL))
     assert service.drafts == 1
     assert service.passes(3, **NONE).draft_replicas == 0
 
@@ -42,9 +42,9 @@ def test_proportional_drafts_go_to_none_too() -> None:
     "control",
     [
         settings(idle_seconds=0),
-        settings(shrink=Shrink.NEVER),
+        settings(shrink=ShrinkPolicy.NEVER),
         settings(managed=False),
-        settings(mode=Mode.STATIC),
+        settings(mode=SpeculationMode.STATIC),
     ],
     ids=["never idle", "never shrinks", "not managed", "static"],
 )
@@ -97,7 +97,7 @@ def test_drafts_come_back_with_the_ceiling_of_before_once_there_is_work() -> Non
 
 @pytest.mark.parametrize(("stays", "windows"), [(1, 8), (2, 16), (3, 32), (9, 32)])
 def test_bursts_that_are_soon_over_bring_drafts_back_ever_later(stays: int, windows: int) -> None:
-    start = memory(Phase.OFF, cause=Reason.IDLE, short_stays=stays)
+    start = memory(Phase.OFF, cause=LoopReason.IDLE, short_stays=stays)
     service = Service(start)
     assert service.passes(windows - 1, **BUSY).memory.phase is Phase.OFF
     assert service.passes(**BUSY).memory.phase is Phase.WAKING
@@ -110,17 +110,17 @@ def test_work_that_lasted_ends_the_count_of_short_stays(busy: float, stays: int)
 
 
 def test_a_probe_without_work_ends_as_one_that_failed() -> None:
-    cause = {"cause": Reason.LOW_GAIN, "ceiling": 1}
+    cause = {"cause": LoopReason.LOW_GAIN, "ceiling": 1}
     for phase, values in ((Phase.PROBING, {}), (Phase.WAKING, {"for_probe": True})):
-        service = idle(settings(cooldown_seconds=0), phase, **cause, **values)
+        service = idle(SETTINGS, phase, **cause, **values)
         service.memory = memory(phase, idle_since=START + 1000, **cause, **values)
         if phase is Phase.WAKING:
             service.sight = {"links_up": 0}
         decision = service.passes(**NONE)
-        assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.LOW_GAIN)
+        assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
         assert decision.memory.records == (ProbeRecord(failed=1),)
 
 
 def test_low_gain_is_not_forgotten_while_there_is_no_work() -> None:
-    service = Service(memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1))
-    assert service.passes(500, **NONE).reason is Reason.LOW_GAIN
+    service = Service(memory(Phase.OFF, cause=LoopReason.LOW_GAIN, ceiling=1))
+    assert service.passes(500, **NONE).reason is LoopReason.LOW_GAIN

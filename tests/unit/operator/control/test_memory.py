@@ -2,9 +2,8 @@
 
 import pytest
 
-from outrider.contract.settings import MAX_POLICY_VERSION, SettingsError
+from outrider.contract.settings import MAX_POLICY_VERSION
 from outrider.operator.control.memory import (
-    Memory,
     Phase,
     PolicyInForce,
     UnreadableMemory,
@@ -13,22 +12,17 @@ from outrider.operator.control.memory import (
 )
 from outrider.operator.control.policy import decide, recall
 from outrider.operator.control.probes import ProbeRecord
-from outrider.operator.control.reasons import Reason
-from outrider.operator.control.scaling import replicas
+from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import (
     ControlSettings,
-    DisableRule,
-    EnableRule,
-    Rhythm,
-    ScalingRule,
 )
-from tests.unit.operator.control.made import START, Service, inputs, memory, settings
+from tests.unit.operator.control.made import START, Service, inputs, memory
 
 SETTINGS = ControlSettings()
 FULL = memory(
     Phase.OFF,
     ceiling=1,
-    cause=Reason.HIGH_QUEUE,
+    cause=LoopReason.HIGH_QUEUE,
     because="9.0 requests waiting a target",
     fewer_since=START + 0.125,
     records=(ProbeRecord(), ProbeRecord(failed=3, gain_percent=96)),
@@ -55,7 +49,6 @@ def test_memory_survives_json() -> None:
         ("[]", "the text"),
         ("{}", "version"),
         (FULL.dumps().replace('"format":2', '"format":3'), "format"),
-        (FULL.dumps().replace('"format":2', '"format":1').replace('"bad":1', '"worse":1'), "worse"),
         (FULL.dumps().replace('"version":7', '"version":"7"'), "version"),
         (FULL.dumps().replace('"version":7', '"version":-7'), "version"),
         (FULL.dumps().replace('"phase":"Off"', '"phase":"Asleep"'), "phase"),
@@ -68,39 +61,6 @@ def test_memory_survives_json() -> None:
 def test_a_memory_that_cannot_be_read_says_where(text: str, where: str) -> None:
     with pytest.raises(UnreadableMemory, match=f"memory: {where}: "):
         loads(text)
-
-
-FORMAT_1 = (
-    '{"format":1,"version":41,"speculate":false,"max_rows":4,"others":"a b","phase":"Off",'
-    '"entered_at":1000000.0,"switched_at":1000000.0,"acknowledged_at":1000003.5,'
-    '"counted_until":1000000.0,"bad":0,"good":1,"ceiling":4,"for_probe":false,"failed_probes":2,'
-    '"cause":"LowGain","because":"gain 98 %","grown":3,"shrunk":true,"fewer_since":null}'
-)
-"""As the loop of that format wrote it: drafting off, 3 drafts given back."""
-
-
-def test_a_memory_of_the_former_format_knows_how_many_drafts_there_were() -> None:
-    in_force = PolicyInForce(version=41, speculate=False, max_rows=4)
-    found, problem = recall(FORMAT_1, SETTINGS, START, in_force)
-    assert problem is None
-    assert found == memory(
-        Phase.OFF,
-        version=41,
-        max_rows=4,
-        others="a b",
-        acknowledged_at=START + 3.5,
-        good=1,
-        ceiling=4,
-        cause=Reason.LOW_GAIN,
-        because="gain 98 %",
-        grown=3,
-        shrunk=True,
-    )
-    assert loads(found.dumps()) == found
-    assert replicas(SETTINGS.draft, found, targets=1) == 0
-    service = Service(found)
-    service.drafts = 0
-    assert service.passes().draft_replicas == 3, "a probe brings all of them back"
 
 
 @pytest.mark.parametrize("speculate", [True, False])
@@ -126,7 +86,7 @@ def test_a_new_service_drafts_with_its_full_ceiling_as_soon_as_it_is_linked() ->
     service.now, service.drafts = START, None
     first = service.passes()
     assert (problem, first.speculate, first.draft_replicas) == (None, False, 1)
-    assert first.reason is Reason.DRAFT_STARTING
+    assert first.reason is LoopReason.DRAFT_STARTING
     service.sight = {}
     linked = service.passes()
     assert (linked.speculate, linked.max_rows, linked.memory.version) == (True, 16, 2)
@@ -155,43 +115,6 @@ def test_any_time_in_memory_is_at_most_now() -> None:
     found = decide(SETTINGS, start, inputs(), START + 5).memory
     assert (found.entered_at, found.fewer_since) == (START + 5, START + 5)
     assert found.switched_at == START
-
-
-def test_the_defaults_are_allowed() -> None:
-    assert isinstance(new_memory(settings(), START, None), Memory)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ControlSettings(max_rows=65), "max_rows: 65 is not allowed; it must be 1 to 64"),
-        (lambda: Rhythm(interval_seconds=0), "control.interval_seconds: 0"),
-        (lambda: DisableRule(kv_usage_above_percent=101), "disable.kv_usage_above_percent: 101"),
-        (lambda: ScalingRule(min_replicas=5), "draft.min_replicas: 5 .* 0 to 4"),
-        (lambda: ScalingRule(max_replicas=0), "draft.max_replicas: 0"),
-        (lambda: ScalingRule(colocated=True), "draft.managed: true"),
-        (
-            lambda: ControlSettings(
-                disable=DisableRule(gain_below_percent=105),
-                enable=EnableRule(gain_above_percent=105),
-            ),
-            "enable.gain_above_percent: 105 is not allowed; it must be 106 to 1000",
-        ),
-        (
-            lambda: ControlSettings(enable=EnableRule(queue_below=5)),
-            "enable.queue_below: 5 is not allowed; it must be 1 to 4",
-        ),
-        (
-            lambda: ControlSettings(enable=EnableRule(kv_usage_below_percent=80)),
-            "enable.kv_usage_below_percent: 80 is not allowed; it must be 1 to 79",
-        ),
-    ],
-)
-def test_settings_that_contradict_themselves_are_refused_by_name(
-    make: type[ControlSettings], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        make()
 
 
 def test_no_version_of_a_target_leads_beyond_what_targets_take() -> None:

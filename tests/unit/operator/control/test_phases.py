@@ -10,8 +10,8 @@ from outrider.operator.control.break_even import BreakEven
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.probes import GUARD, ProbeRecord, wait_seconds
-from outrider.operator.control.reasons import PhaseChange, Reason
-from outrider.operator.control.settings import Shrink
+from outrider.operator.control.reasons import LoopReason, PhaseChange
+from outrider.operator.control.settings import ShrinkPolicy
 from tests.unit.operator.control.made import (
     DISABLED,
     SETTINGS,
@@ -35,19 +35,19 @@ COLOCATED = settings(managed=False, colocated=True)
 @pytest.mark.parametrize(
     ("load", "cause", "because"),
     [
-        (LOW, Reason.LOW_GAIN, "gain 96 %"),
-        ({"gain": 104.9}, Reason.LOW_GAIN, "gain 105 %"),
-        ({"gain": 100, "tokens": 2000}, Reason.LOW_GAIN, "gain 100 % ± 2"),
-        ({"waiting": 9, "kv": 99, **LOW}, Reason.LOW_GAIN, "gain 96 %"),
+        (LOW, LoopReason.LOW_GAIN, "gain 96 %"),
+        ({"gain": 104.9}, LoopReason.LOW_GAIN, "gain 105 %"),
+        ({"gain": 100, "tokens": 2000}, LoopReason.LOW_GAIN, "gain 100 % ± 2"),
+        ({"waiting": 9, "kv": 99, **LOW}, LoopReason.LOW_GAIN, "gain 96 %"),
         (
             {"declined": True, "gain": 100, "drafted": 3},
-            Reason.LOW_GAIN,
+            LoopReason.LOW_GAIN,
             "targets turned drafting off by themselves",
         ),
     ],
 )
 def test_bad_windows_in_a_row_turn_drafting_off(
-    load: dict[str, Any], cause: Reason, because: str
+    load: dict[str, Any], cause: LoopReason, because: str
 ) -> None:
     goes_off(Service(memory()), load, cause, because)
 
@@ -55,19 +55,23 @@ def test_bad_windows_in_a_row_turn_drafting_off(
 @pytest.mark.parametrize(
     ("load", "cause", "because"),
     [
-        ({"waiting": 5.1, "gain": 110}, Reason.HIGH_QUEUE, "5.1 requests waiting a target"),
-        ({"waiting": 9, **SILENT}, Reason.HIGH_QUEUE, "9.0 requests waiting a target"),
-        ({"kv": 80.1, "gain": 110}, Reason.HIGH_KV_USAGE, "KV 80 % full"),
-        ({"kv": 90, "waiting": 9, **LOW}, Reason.HIGH_KV_USAGE, "KV 90 % full"),
+        (
+            {"waiting": 5.1, "gain": 110},
+            LoopReason.HIGH_QUEUE,
+            "5.1 requests waiting a target",
+        ),
+        ({"waiting": 9, **SILENT}, LoopReason.HIGH_QUEUE, "9.0 requests waiting a target"),
+        ({"kv": 80.1, "gain": 110}, LoopReason.HIGH_KV_USAGE, "KV 80 % full"),
+        ({"kv": 90, "waiting": 9, **LOW}, LoopReason.HIGH_KV_USAGE, "KV 90 % full"),
     ],
 )
 def test_pressure_turns_off_a_draft_that_may_cause_it(
-    load: dict[str, Any], cause: Reason, because: str
+    load: dict[str, Any], cause: LoopReason, because: str
 ) -> None:
     goes_off(Service(memory(), COLOCATED), load, cause, because)
 
 
-def goes_off(service: Service, load: dict[str, Any], cause: Reason, because: str) -> None:
+def goes_off(service: Service, load: dict[str, Any], cause: LoopReason, because: str) -> None:
     assert service.passes(**load).speculate
     decision = service.passes(**load)
     assert (decision.speculate, decision.reason) == (False, cause)
@@ -102,7 +106,11 @@ def goes_off(service: Service, load: dict[str, Any], cause: Reason, because: str
 def test_drafting_stays_on_where_nothing_speaks_clearly_against_it(load: dict[str, Any]) -> None:
     service = Service(memory())
     decision = service.passes(20, **load)
-    assert (decision.speculate, decision.max_rows, decision.reason) == (True, 16, Reason.ACTIVE)
+    assert (decision.speculate, decision.max_rows, decision.reason) == (
+        True,
+        16,
+        LoopReason.ACTIVE,
+    )
 
 
 def test_a_window_between_two_bad_ones_starts_the_count_again() -> None:
@@ -120,18 +128,17 @@ def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
 
 
 def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None:
-    control = settings(cooldown_seconds=0, down_windows=1)
-    late = memory(acknowledged_at=None, switched_at=START + 100)
+    late = memory(acknowledged_at=None, bad=1)
     first = decide(
-        control, late, inputs(window=window(START + 99, START + 114, **LOW)), START + 115
+        SETTINGS, late, inputs(window=window(START + 99, START + 114, **LOW)), START + 115
     )
     assert first.memory.acknowledged_at == START + 115
     assert first.speculate
     sight = inputs(window=window(START + 114, START + 129, **LOW))
-    second = decide(control, first.memory, sight, START + 130)
+    second = decide(SETTINGS, first.memory, sight, START + 130)
     assert second.speculate
     sight = inputs(window=window(START + 129, START + 144, **LOW))
-    assert not decide(control, second.memory, sight, START + 145).speculate
+    assert not decide(SETTINGS, second.memory, sight, START + 145).speculate
 
 
 def test_a_colocated_draft_stays_on_at_the_thresholds_of_pressure() -> None:
@@ -140,8 +147,9 @@ def test_a_colocated_draft_stays_on_at_the_thresholds_of_pressure() -> None:
 
 
 def test_the_ceiling_halves_once_a_cool_down_while_gain_is_low() -> None:
-    service = Service(memory(), settings(down_windows=9))
-    assert [service.passes(**LOW).max_rows for _ in range(8)] == [8] * 4 + [4] * 4
+    service = Service(memory())
+    loads = [LOW, {"gain": 112}] * 4
+    assert [service.passes(**load).max_rows for load in loads] == [8] * 4 + [4] * 4
 
 
 def test_the_ceiling_stays_in_the_dead_band_and_without_evidence() -> None:
@@ -195,21 +203,21 @@ def test_after_pressure_drafting_comes_back_with_one_row_once_it_was_quiet(
     service.passes(3, **PLAIN)
     assert not service.passes(waiting=2, **PLAIN).speculate
     waking = service.passes(4, waiting=1, **PLAIN)
-    assert (waking.memory.phase, waking.reason) == (Phase.WAKING, Reason.DRAFT_STARTING)
+    assert (waking.memory.phase, waking.reason) == (Phase.WAKING, LoopReason.DRAFT_STARTING)
     back = service.passes(**PLAIN)
     assert (back.speculate, back.max_rows, back.memory.phase) == (True, 1, Phase.ON)
     assert [service.passes().max_rows for _ in range(6)] == [1, 2, 4, 8, 16, 16]
 
 
 def test_pressure_that_returns_while_drafts_wake_ends_the_waking() -> None:
-    service = Service(memory(Phase.WAKING, cause=Reason.HIGH_QUEUE, bad=1), COLOCATED)
+    service = Service(memory(Phase.WAKING, cause=LoopReason.HIGH_QUEUE, bad=1), COLOCATED)
     decision = service.passes(waiting=9, **PLAIN)
-    assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.HIGH_QUEUE)
+    assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.HIGH_QUEUE)
     assert not any(d.speculate for d in service.decided)
 
 
 def off_for(seconds: float, **values: Any) -> Service:
-    service = Service(memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1, **values), SETTINGS)
+    service = Service(memory(Phase.OFF, cause=LoopReason.LOW_GAIN, ceiling=1, **values), SETTINGS)
     service.now = START + seconds
     return service
 
@@ -218,7 +226,7 @@ def test_after_low_gain_a_quiet_service_waits_for_a_probe() -> None:
     service = off_for(0)
     assert service.passes(19, **PLAIN).memory.phase is Phase.OFF
     decision = service.passes(**PLAIN)
-    assert (decision.memory.phase, decision.reason) == (Phase.WAKING, Reason.PROBING)
+    assert (decision.memory.phase, decision.reason) == (Phase.WAKING, LoopReason.PROBING)
     probe = service.passes(2, **PLAIN)
     assert (probe.memory.phase, probe.speculate, probe.max_rows) == (Phase.PROBING, True, 1)
 
@@ -262,7 +270,7 @@ def test_a_probe_that_loses_ends_after_the_cool_down(load: dict[str, Any]) -> No
     service.passes(2, **LIGHT)
     phases = [service.passes(running=1, **load).memory.phase for _ in range(4)]
     assert phases == [Phase.PROBING] * 3 + [Phase.OFF]
-    assert service.memory.cause is Reason.LOW_GAIN
+    assert service.memory.cause is LoopReason.LOW_GAIN
     assert service.memory.records[0].failed == 1
 
 
@@ -270,7 +278,7 @@ def test_a_probe_without_passes_stays_a_probe_until_it_has_shown_nothing_for_lon
     service = off_for(300)
     service.passes(2, **PLAIN)
     decision = service.passes(50, gain=50, **SILENT)
-    assert (decision.memory.phase, decision.reason) == (Phase.PROBING, Reason.PROBING)
+    assert (decision.memory.phase, decision.reason) == (Phase.PROBING, LoopReason.PROBING)
     decision = service.passes(10, gain=50, **SILENT)
     assert (decision.memory.phase, decision.memory.records[2].failed) == (Phase.OFF, 1)
 
@@ -299,12 +307,12 @@ def test_drafting_that_lasted_forgets_the_probes_that_failed(seconds: float, fai
 
 
 def test_a_probe_is_priced_by_its_hardware_its_start_and_what_it_is_expected_to_lose() -> None:
-    rhythm, pays = SETTINGS.control, BreakEven(off_below=133, on_above=143, share=1 / 3)
+    pays = BreakEven(off_below=133, on_above=143, share=1 / 3)
     known = ProbeRecord(gain_percent=105)
-    assert wait_seconds(rhythm, BreakEven(105, 115), ProbeRecord(gain_percent=104), 50) == 300
-    assert wait_seconds(rhythm, pays, known, 0) == pytest.approx(60 * 0.28 / GUARD)
-    assert wait_seconds(rhythm, pays, known, 300) == pytest.approx((60 * 0.28 + 100) / GUARD)
-    assert wait_seconds(rhythm, pays, ProbeRecord(), 300) == pytest.approx(100 / GUARD)
+    assert wait_seconds(SETTINGS, BreakEven(105, 115), ProbeRecord(gain_percent=104), 50) == 300
+    assert wait_seconds(SETTINGS, pays, known, 0) == pytest.approx(60 * 0.28 / GUARD)
+    assert wait_seconds(SETTINGS, pays, known, 300) == pytest.approx((60 * 0.28 + 100) / GUARD)
+    assert wait_seconds(SETTINGS, pays, ProbeRecord(), 300) == pytest.approx(100 / GUARD)
 
 
 def test_the_time_that_drafts_take_to_start_is_measured() -> None:
@@ -318,7 +326,7 @@ def test_the_time_that_drafts_take_to_start_is_measured() -> None:
 
 
 def test_a_service_off_by_pressure_that_never_ends_is_probed_too() -> None:
-    service = Service(memory(Phase.OFF, cause=Reason.HIGH_QUEUE, ceiling=1), COLOCATED)
+    service = Service(memory(Phase.OFF, cause=LoopReason.HIGH_QUEUE, ceiling=1), COLOCATED)
     service.now = START + 300
     service.passes(waiting=50, **PLAIN)
     assert service.memory.phase is Phase.WAKING
@@ -330,10 +338,10 @@ def test_drafting_waits_for_links_and_says_so_when_they_do_not_come() -> None:
     service = Service(memory(Phase.WAKING), SETTINGS, links_up=0)
     service.now, service.memory = START, memory(Phase.WAKING, switched_at=START - 100)
     reasons = [service.passes(**PLAIN).reason for _ in range(9)]
-    assert reasons == [Reason.DRAFT_STARTING] * 7 + [Reason.DRAFT_LOST] * 2
+    assert reasons == [LoopReason.DRAFT_STARTING] * 7 + [LoopReason.DRAFT_LOST] * 2
     assert not any(d.speculate for d in service.decided)
     service.sight = {}
-    assert service.passes(**PLAIN).reason is Reason.ACTIVE
+    assert service.passes(**PLAIN).reason is LoopReason.ACTIVE
 
 
 def test_drafting_waits_for_drafts_that_are_still_to_come() -> None:
@@ -368,7 +376,7 @@ def test_a_draft_lost_while_drafting_is_on_changes_nothing_but_the_reason() -> N
     service = Service(memory(), SETTINGS, links_up=0, drafts_ready=0)
     before = service.memory
     decision = service.passes(20, drafted=0, gain=100)
-    assert decision.reason is Reason.DRAFT_LOST
+    assert decision.reason is LoopReason.DRAFT_LOST
     assert decision.memory == before
     assert decision.draft_replicas == 2
 
@@ -377,14 +385,14 @@ def test_a_colocated_draft_needs_no_link() -> None:
     control = settings(managed=False, colocated=True)
     service = Service(memory(Phase.WAKING, switched_at=START), control, links_up=0)
     decision = service.passes()
-    assert (decision.speculate, decision.reason) == (True, Reason.ACTIVE)
+    assert (decision.speculate, decision.reason) == (True, LoopReason.ACTIVE)
     assert decision.draft_replicas is None
 
 
 def test_disabled_turns_drafting_off_at_once_and_adaptive_brings_it_back() -> None:
     service = Service(memory(switched_at=START + 1000), DISABLED)
     decision = service.passes()
-    assert (decision.speculate, decision.reason) == (False, Reason.DISABLED_BY_USER)
+    assert (decision.speculate, decision.reason) == (False, LoopReason.DISABLED_BY_USER)
     assert service.passes(12).draft_replicas == 0
     service.settings = SETTINGS
     assert service.passes().draft_replicas == 2
@@ -408,7 +416,7 @@ def test_disabled_works_blind() -> None:
     service = Service(memory(), DISABLED, window=None, sessions=None)
     decision = service.passes(30)
     assert (decision.speculate, decision.draft_replicas) == (False, 0)
-    assert decision.reason is Reason.DISABLED_BY_USER
+    assert decision.reason is LoopReason.DISABLED_BY_USER
 
 
 @pytest.mark.parametrize("start", list(Phase))
@@ -417,7 +425,7 @@ def test_static_is_on_at_its_ceiling_whatever_is_measured(start: Phase) -> None:
     for load in (LOW, QUEUE, {"kv": 99}, SILENT):
         decision = service.passes(5, **load)
         assert (decision.speculate, decision.max_rows) == (True, 16)
-        assert decision.reason is Reason.ACTIVE
+        assert decision.reason is LoopReason.ACTIVE
     assert decision.draft_replicas == 2
 
 
@@ -442,7 +450,7 @@ def test_blindness_holds_everything_and_says_so() -> None:
         before = memory(phase, bad=1, good=1)
         service = Service(before, SETTINGS, window=None, sessions=None)
         decision = service.passes(200)
-        assert decision.reason is Reason.METRICS_UNAVAILABLE
+        assert decision.reason is LoopReason.METRICS_UNAVAILABLE
         assert (decision.memory, decision.draft_replicas) == (before, 2)
         assert decision.sentence.endswith("metrics missing, so all stays as it is")
 
@@ -450,18 +458,21 @@ def test_blindness_holds_everything_and_says_so() -> None:
 def test_an_old_window_is_blindness() -> None:
     now = START + 1000
     old = inputs(window=window(now - 76, now - 61, **LOW))
-    assert decide(SETTINGS, memory(), old, now).reason is Reason.METRICS_UNAVAILABLE
+    assert decide(SETTINGS, memory(), old, now).reason is LoopReason.METRICS_UNAVAILABLE
     fresh = inputs(window=window(now - 75, now - 60, **LOW))
-    assert decide(SETTINGS, memory(), fresh, now).reason is Reason.ACTIVE
+    assert decide(SETTINGS, memory(), fresh, now).reason is LoopReason.ACTIVE
 
 
 def test_a_loop_that_has_only_begun_to_look_holds_without_alarm() -> None:
     decision = Service(memory(), SETTINGS, window=None, starting=True).passes(3)
-    assert (decision.reason, decision.speculate) == (Reason.ACTIVE, True)
+    assert (decision.reason, decision.speculate) == (LoopReason.ACTIVE, True)
 
 
 def test_a_service_at_rest_changes_no_memory() -> None:
-    for start in (memory(), memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1, shrunk=True)):
+    for start in (
+        memory(),
+        memory(Phase.OFF, cause=LoopReason.LOW_GAIN, ceiling=1, shrunk=True),
+    ):
         service = Service(start, SETTINGS)
         service.drafts = 0 if start.shrunk else 2
         service.passes(3)
@@ -470,7 +481,7 @@ def test_a_service_at_rest_changes_no_memory() -> None:
 
 
 def test_events_tell_the_whole_way_with_numbers() -> None:
-    service = Service(memory(), settings(shrink=Shrink.WHEN_DISABLED))
+    service = Service(memory(), settings(shrink=ShrinkPolicy.WHEN_DISABLED))
     service.passes(2, **LOW)
     service.passes(25, **PLAIN)
     service.passes(8, gain=140)

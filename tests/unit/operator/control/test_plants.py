@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.loop_plants import PLANTS, Outcome, Plant, live
 from outrider.operator.control.probes import GUARD
-from outrider.operator.control.settings import ControlSettings, Rhythm, ScalingRule, Shrink
+from outrider.operator.control.settings import ControlSettings, ScalingRule, ShrinkPolicy
 
 HOUR = 3600.0
 MOST_POLICIES_AN_HOUR = 30
@@ -183,13 +183,12 @@ def test_drafting_comes_back_through_late_metrics_and_slow_starts() -> None:
 
 
 @RELAXED
-@given(BUSY, SEEDS, st.sampled_from(Shrink), st.sampled_from([0, 60, 900]))
+@given(BUSY, SEEDS, st.sampled_from(ShrinkPolicy), st.sampled_from([0, 60, 900]))
 def test_other_settings_bound_policies_by_their_own_intervals(
-    plant: Plant, seed: int, shrink: Shrink, idle: int
+    plant: Plant, seed: int, shrink: ShrinkPolicy, idle: int
 ) -> None:
-    rhythm = Rhythm(interval_seconds=30, probe_interval_seconds=600, cooldown_seconds=120)
     scaling = ScalingRule(shrink=shrink, idle_seconds=idle)
-    control = ControlSettings(control=rhythm, draft=scaling)
+    control = ControlSettings(interval_seconds=30, probe_interval_seconds=600, draft=scaling)
     outcome = live(plant, 6 * HOUR, control, seed)
     first = 2  # decisions of a service that begins, which come before any interval has passed
     assert outcome.policies_an_hour <= MOST_POLICIES_AN_HOUR / 2 + first

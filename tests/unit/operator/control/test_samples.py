@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.operator.control import samples
-from outrider.operator.control.samples import CounterSample, Sample, Window
+from outrider.operator.control.samples import CounterSample, Sample, Window, gain_deviation
 from outrider.operator.control.scrapes import Scrapes
 from tests.unit.operator.control.made import draft, target
 
@@ -12,13 +11,8 @@ from tests.unit.operator.control.made import draft, target
 def between(
     earlier: list[Sample], later: list[Sample], ready: str = "t0", now: float = 15.0
 ) -> Window | None:
-    return samples.window(
-        {sample.uid: sample for sample in earlier},
-        {sample.uid: sample for sample in later},
-        ready=ready.split(),
-        now=now,
-        stale_after_seconds=60,
-    )
+    ends = ({sample.uid: sample for sample in scraped} for scraped in (earlier, later))
+    return Scrapes(*ends).window(ready.split(), now, 60)
 
 
 def test_counters_of_several_pods_are_summed_before_anything_is_divided() -> None:
@@ -114,7 +108,7 @@ def test_the_error_of_a_gain_falls_with_its_passes_and_without_drafts_there_is_n
     tokens: float, passes: float, expected: float
 ) -> None:
     counters = CounterSample(plain_seconds=13, spent_seconds=10, tokens=tokens, passes=passes)
-    assert samples.gain_deviation(counters) == pytest.approx(expected)
+    assert gain_deviation(counters) == pytest.approx(expected)
 
 
 def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
@@ -124,13 +118,13 @@ def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
     deviation = float(np.std(means) / np.mean(means))
     tokens = float(np.mean(means)) * passes
     seen = CounterSample(plain_seconds=1, spent_seconds=1, tokens=tokens, passes=passes)
-    assert samples.gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
+    assert gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
 
 
 def quiet_since(*scrapes: list[Sample]) -> float | None:
     seen = Scrapes()
     for number, scraped in enumerate(scrapes):
-        seen = seen.add(scraped, {"t0", "t1"}, 50, 15.0 * number)
+        seen = seen.add(scraped, {"t0", "t1"}, 15.0 * number)
     return seen.quiet_since
 
 
@@ -211,28 +205,26 @@ def test_nothing_decoded_has_no_gain_and_no_rates() -> None:
 def test_sessions_are_known_where_every_draft_was_seen(
     later: list[Sample], ready: str, expected: int | None
 ) -> None:
-    found = samples.sessions(
-        {s.uid: s for s in later}, ready=ready.split(), now=15, stale_after_seconds=60
-    )
-    assert found == expected
+    found = Scrapes(later={sample.uid: sample for sample in later})
+    assert found.sessions(ready.split(), 15, 60) == expected
 
 
 def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
-    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"}, 50, 0)
+    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"}, 0)
     assert scrapes.starting
-    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"}, 50, 0)
+    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"}, 0)
     assert not scrapes.starting
     assert {uid: sample.at for uid, sample in scrapes.later.items()} == {"t0": 15, "t1": 0}
     assert scrapes.window(["t0"], 15, 60) is not None
-    scrapes = scrapes.add([target("t1", 30)], {"t1"}, 50, 0)
+    scrapes = scrapes.add([target("t1", 30)], {"t1"}, 0)
     assert set(scrapes.later) == {"t1"}
     assert scrapes.window(["t0"], 30, 60) is None
 
 
 def test_a_pod_that_missed_one_look_counts_both_windows_at_the_next() -> None:
-    scrapes = Scrapes().add([target(at=0)], {"t0"}, 50, 0).add([], {"t0"}, 50, 0)
+    scrapes = Scrapes().add([target(at=0)], {"t0"}, 0).add([], {"t0"}, 0)
     assert scrapes.window(["t0"], 15, 60) is None
-    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"}, 50, 0)
+    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"}, 0)
     found = scrapes.window(["t0"], 30, 60)
     assert found is not None
     assert (found.began, found.ended, found.counters.passes) == (0, 30, 9)

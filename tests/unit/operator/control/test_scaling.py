@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from outrider.operator.control.inputs import Decision
-from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.policy import decide
-from outrider.operator.control.reasons import Hold, Reason
-from outrider.operator.control.settings import ControlSettings, Shrink
+from outrider.operator.control.reasons import Hold, LoopReason
+from outrider.operator.control.settings import ControlSettings, ShrinkPolicy
 from tests.unit.operator.control.made import (
     DISABLED,
     START,
@@ -21,12 +21,12 @@ from tests.unit.operator.control.made import (
 )
 
 SETTINGS = ControlSettings()
-OFF = memory(Phase.OFF, cause=Reason.LOW_GAIN, because="gain 96 %", ceiling=1)
-PROPORTIONAL = settings(shrink=Shrink.PROPORTIONAL, max_replicas=6)
+OFF = memory(Phase.OFF, cause=LoopReason.LOW_GAIN, because="gain 96 %", ceiling=1)
+PROPORTIONAL = settings(shrink=ShrinkPolicy.PROPORTIONAL, max_replicas=6)
 
 
 def at(
-    seconds: float, start: Memory = OFF, control: ControlSettings = SETTINGS, **sight: Any
+    seconds: float, start: LoopMemory = OFF, control: ControlSettings = SETTINGS, **sight: Any
 ) -> Decision:
     """One pass so many seconds after the switch."""
     now = START + seconds
@@ -52,7 +52,7 @@ UNTOLD = dataclasses.replace(OFF, acknowledged_at=None)
     ids=["no quorum", "one target is silent"],
 )
 def test_drafts_stay_while_a_target_may_still_draft_but_not_for_ever(
-    start: Memory, sight: dict[str, Any]
+    start: LoopMemory, sight: dict[str, Any]
 ) -> None:
     control = settings(after_seconds=60)
     decision = at(119, start, control, **sight)
@@ -61,7 +61,7 @@ def test_drafts_stay_while_a_target_may_still_draft_but_not_for_ever(
 
 
 def test_drafts_without_work_wait_no_second_time() -> None:
-    idle = dataclasses.replace(OFF, cause=Reason.IDLE, because="no work for 900 s")
+    idle = dataclasses.replace(OFF, cause=LoopReason.IDLE, because="no work for 900 s")
     decision = at(15, idle)
     assert decision.draft_replicas == 0
     assert decision.transitions[0].sentence == (
@@ -83,11 +83,13 @@ def test_the_least_number_stays() -> None:
 
 
 def test_never_means_never() -> None:
-    assert at(9999, control=settings(shrink=Shrink.NEVER)).draft_replicas == 2
+    assert at(9999, control=settings(shrink=ShrinkPolicy.NEVER)).draft_replicas == 2
 
 
 @pytest.mark.parametrize("start", [OFF, memory(Phase.WAKING, shrunk=True)])
-def test_nothing_is_scaled_during_a_roll_out_or_while_replicas_are_pending(start: Memory) -> None:
+def test_nothing_is_scaled_during_a_roll_out_or_while_replicas_are_pending(
+    start: LoopMemory,
+) -> None:
     was = at(1, start, rolling_out=True).draft_replicas
     for sight, hold in (
         ({"rolling_out": True}, Hold.ROLLOUT_IN_PROGRESS),
@@ -107,7 +109,7 @@ def test_a_roll_out_that_failed_holds_nothing() -> None:
 
 
 def test_drafts_that_never_fit_are_given_back_in_the_end() -> None:
-    off = dataclasses.replace(OFF, cause=Reason.DISABLED_BY_USER)
+    off = dataclasses.replace(OFF, cause=LoopReason.DISABLED_BY_USER)
     assert at(719, off, DISABLED, drafts_ready=0).draft_replicas == 2
     assert at(720, off, DISABLED, drafts_ready=0).draft_replicas == 0
 
@@ -140,7 +142,7 @@ def test_the_number_is_taken_over_as_it_is_found(
     phase: Phase, desired: int | None, expected: int
 ) -> None:
     counts = {"drafts_actual": desired or 0, "drafts_ready": desired or 0}
-    start = memory(phase, grown=None, cause=Reason.LOW_GAIN)
+    start = memory(phase, grown=None, cause=LoopReason.LOW_GAIN)
     assert at(1, start, drafts_desired=desired, **counts).draft_replicas == expected
 
 
@@ -182,7 +184,7 @@ def test_replicas_shrink_with_sessions_only_after_a_while_without_more() -> None
 
 
 def test_replicas_stay_until_sessions_can_have_come_back() -> None:
-    control = settings(shrink=Shrink.PROPORTIONAL, after_seconds=0)
+    control = settings(shrink=ShrinkPolicy.PROPORTIONAL, after_seconds=0)
     fresh = memory(acknowledged_at=None)
     assert at(99, fresh, control, acknowledged=fresh.version - 1).draft_replicas == 2
     assert at(99, fresh, control).draft_replicas == 1

@@ -103,9 +103,7 @@ def test_stages_compute_on_processors() -> None:
     ("target", "size"),
     [
         ("", None),
-        (", sharedMemorySize: 2Gi", "2Gi"),
         (", parallelism: {tensor: 6}", "6Gi"),
-        (", parallelism: {tensor: 6}, sharedMemorySize: 64Mi", "64Mi"),
     ],
 )
 def test_ranks_of_one_pod_have_room_for_what_they_exchange(target: str, size: str | None) -> None:

@@ -7,8 +7,6 @@ import pytest
 
 from outrider.contract.settings import Role
 from outrider.operator.interfaces import Object
-from outrider.operator.naming import CLIENT_TLS_ANNOTATION
-from outrider.operator.pods import pod
 from outrider.operator.spec import load
 from tests.unit.operator.golden import wanted
 
@@ -55,7 +53,6 @@ def test_a_draft_knows_nothing_of_it() -> None:
     objects = made()
     of_pods = template(objects, "draft")
     assert "chat-tls" not in json.dumps(of_pods)
-    assert CLIENT_TLS_ANNOTATION not in of_pods["metadata"]["annotations"]
     (container,) = of_pods["spec"]["containers"]
     assert "scheme" not in container["livenessProbe"]["httpGet"]
 
@@ -107,10 +104,3 @@ def test_only_what_is_there_is_read(target: str, draft: str, ports: list[str]) -
     assert [one.get("scheme") for one in endpoints] == ["https", None][: len(ports)]
     followers = [one for one in endpoints[0]["relabelings"] if one["action"] == "drop"]
     assert bool(followers) is bool(target), "followers of a group answer nobody"
-
-
-def test_the_operator_knows_a_pod_that_speaks_tls() -> None:
-    for role, speaks in (("target", True), ("draft", False)):
-        of_pods = template(made(), role)
-        meta = of_pods["metadata"] | {"uid": "1", "name": "p"}
-        assert pod({"metadata": meta}).client_tls is speaks

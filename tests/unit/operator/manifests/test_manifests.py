@@ -101,22 +101,19 @@ def test_only_the_operators_pods_in_its_own_namespace_reach_control() -> None:
         assert names == {"kubernetes.io/metadata.name": "outrider-system"}
         assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
         (links,) = ingress(objects, role, 50051)
-        # pods of the version before have Control there, too
-        former = [_pods_of("target"), operator]
-        assert links.get("from") == (None if role is Role.TARGET else former)
+        assert links.get("from") == (None if role is Role.TARGET else [_pods_of("target")])
 
 
 def _pods_of(role: str) -> Object:
     return {"podSelector": {"matchLabels": selector("chat", Role(role))}}
 
 
-def test_clients_can_be_kept_to_namespaces_of_the_operators_and_services_beside() -> None:
+def test_clients_can_be_kept_to_namespaces_beside_the_services_own() -> None:
     objects = made(spec(rest="networkPolicy: {clientNamespaces: [web, monitoring]}"))
     for role, port in (("target", 50051), ("target", 8000), ("draft", 8000)):
         (rule,) = ingress(objects, role, port)
-        own, operator, named = rule["from"]
+        own, named = rule["from"]
         assert own == {"podSelector": {}}
-        assert "app.kubernetes.io/component" in operator["podSelector"]["matchLabels"]
         (names,) = named["namespaceSelector"]["matchExpressions"]
         assert names["values"] == ["web", "monitoring"]
 
@@ -196,7 +193,7 @@ def test_a_token_is_for_who_fetches_and_the_worker_asks_nobody() -> None:
 
 
 def test_every_mount_has_a_volume() -> None:
-    text = spec(", sharedMemorySize: 8Gi, cache: {type: PersistentVolumeClaim, size: 1Gi}")
+    text = spec(", parallelism: {tensor: 2}, cache: {type: PersistentVolumeClaim, size: 1Gi}")
     template = pod(made(text))
     volumes = {volume["name"] for volume in template["volumes"]}
     for container in (*template["initContainers"], *template["containers"]):

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
-from outrider.operator.spec import Strategy, Update
+from outrider.operator.spec.pods import Strategy, Update
 
 ONE, STARTING = Count(1, 1), Count(1, 0)
 

@@ -11,7 +11,7 @@ from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SETTINGS_ANNOTA
 from tests.unit.operator.manifests.test_manifests import made, pod, spec
 
 SAME_POD = ", placement: SamePod"
-OWN = ", resources: {limits: {nvidia.com/gpu: 2}}, sharedMemorySize: 1Gi, image: 'small:1'"
+OWN = ", resources: {limits: {nvidia.com/gpu: 2}}, parallelism: {tensor: 2}, image: 'small:1'"
 
 
 def containers(text: str) -> dict[str, Object]:
@@ -113,7 +113,7 @@ def test_containers_of_one_role_share_its_settings_and_all_share_cache_and_polic
 
 @pytest.mark.parametrize("more", ["", OWN])
 def test_every_mount_has_a_volume(more: str) -> None:
-    text = spec(", sharedMemorySize: 8Gi", SAME_POD + more)
+    text = spec(", parallelism: {tensor: 2}", SAME_POD + more)
     names = [volume["name"] for volume in pod(made(text))["volumes"]]
     assert len({*names}) == len(names)
     for container in containers(text).values():

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.spec import ServiceReader
 from outrider.operator.spec.removed import REMOVED, without_removed
+from outrider.operator.spec.service import ServiceReader
 from tests.unit.operator.one_service import OneService
 
 
@@ -54,7 +54,7 @@ def test_a_source_that_is_gone_leaves_the_others_or_the_usual_ones(
         {},
         {"spec": None},
         {"spec": ["upgrade"]},
-        {"spec": {"speculation": "planner", "metrics": 5}},
+        {"spec": {"speculation": "planner", "inferencePool": 5}},
         {"spec": {"speculation": {"sources": "Recycled"}}},
         {"spec": {"target": {"upgrade": 1}}},
     ],
@@ -78,5 +78,5 @@ def test_a_stored_service_is_served_without_them_and_advised() -> None:
     assert ServiceReader().read(service.raw).spec == before.spec
     assert service.condition("Ready") == ("True", "Serving")
     said = service.raw["status"]["advice"]
-    assert sum("is gone, and ignored" in one for one in said) == 6
-    assert sum("is gone" in note for reason, note in service.cluster.events) == 6
+    assert sum("is gone, and ignored" in one for one in said) == 5
+    assert sum("is gone" in note for reason, note in service.cluster.events) == 5

@@ -4,7 +4,8 @@ import copy
 
 import pytest
 
-from outrider.operator.spec import ServiceReader, SpecError
+from outrider.operator.spec import SpecError
+from outrider.operator.spec.service import ServiceReader
 from tests.unit.operator.one_service import OneService
 
 

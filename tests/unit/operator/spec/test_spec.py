@@ -6,16 +6,16 @@ import pytest
 import yaml
 
 from outrider.contract.settings import MAX_KV_BYTES, Dtype, PolicySettings
+from outrider.operator.control.settings import ShrinkPolicy
 from outrider.operator.spec import (
     EmbeddingsFrom,
     Placement,
-    ServiceReader,
-    ShrinkPolicy,
     SpecError,
     SpeculativeService,
     accelerators,
     load,
 )
+from outrider.operator.spec.service import ServiceReader
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 EXAMPLE = Path(__file__).parents[4] / "examples" / "smollm2.yaml"
@@ -107,9 +107,9 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
             "spec.speculation.mode: True is not allowed; allowed: Adaptive, Static or Disabled",
         ),
         (
-            "{enable: {queueBelow: 0}}",
-            "spec.speculation.enable.queueBelow: 0 is not allowed; "
-            "allowed: an integer from 1 to 65536",
+            "{enable: {gainAbovePercent: 0}}",
+            "spec.speculation.enable.gainAbovePercent: 0 is not allowed; "
+            "allowed: an integer from 1 to 1000",
         ),
         (
             "{max_rows: 4}",
