@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench.device_run import (
+from bench.gpu.cases.kernel_case import CONTEXTS, ROWS, Backing
+from bench.gpu.device_run import (
     Entry,
     Task,
     can_plot,
@@ -31,12 +32,11 @@ from bench.device_run import (
     says_missing,
     sweep,
 )
-from bench.kernel_case import CONTEXTS, ROWS, Backing
-from bench.random_model import random_model
-from bench.report import RESULTS, write_report
-from bench.roofline import PARTS, Part, total
-from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
-from bench.timed_steps import Timed, growing, one_step
+from bench.gpu.random_model import random_model
+from bench.gpu.timed_steps import Timed, growing, one_step
+from bench.record.report import RESULTS, write_report
+from bench.roofline.parts import PARTS, Part, total
+from bench.roofline.work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
 
 REPORT = RESULTS / "decode_step.json"
 COMMAND = "python -m bench.decode_step"

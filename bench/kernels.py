@@ -19,9 +19,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import attention_cases, linear_cases
-from bench.attention_peers import PACKAGES
-from bench.device_run import (
+from bench.gpu.cases import attention_cases, linear_cases
+from bench.gpu.cases.attention_peers import PACKAGES
+from bench.gpu.cases.graph_timing import timed
+from bench.gpu.cases.kernel_case import CONTEXTS, OURS, ROWS, SHAPES, Case, Timer
+from bench.gpu.device_run import (
     Entry,
     Task,
     can_plot,
@@ -32,9 +34,7 @@ from bench.device_run import (
     says_missing,
     sweep,
 )
-from bench.graph_timing import timed
-from bench.kernel_case import CONTEXTS, OURS, ROWS, SHAPES, Case, Timer
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_report
 
 REPORT = RESULTS / "kernels.json"
 COMMAND = "python -m bench.kernels"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cost_curve import here
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_report
 
 OUT = RESULTS / "processors.json"
 ARRANGEMENTS = {"serial": "one process", "async": "two processes", "auto": "Auto"}

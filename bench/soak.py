@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.pictures import put_title
-from bench.report import RESULTS, prompts, write_report
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, prompts, write_report
 from outrider.cli.load.endpoint import Endpoint
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.run import Load, jobs

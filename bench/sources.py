@@ -23,11 +23,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import llama_server, source_prompts
-from bench.llama_server import LlamaCpp
-from bench.pictures import put_title
-from bench.report import RESULTS, Prompt, write_report
-from bench.sides import (
+from bench.prompts.sources import chats, edits, quoted
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, Prompt, write_report
+from bench.sides import llama_server
+from bench.sides.llama_server import LlamaCpp
+from bench.sides.services import (
     MODES,
     SERVICE,
     Counts,
@@ -37,8 +38,8 @@ from bench.sides import (
     with_speculation,
     without_draft,
 )
-from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
-from bench.uv import uv
+from bench.sides.uv import uv
+from bench.speculation.figures import Measured, geometric_mean, over, same_text, summary
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -99,9 +100,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Ask every side every set; return the figures by set."""
     service, count = read_service(options.file), options.prompts
     sets = {
-        "chats": source_prompts.chats(count),
-        "edits": source_prompts.edits()[:count],
-        "quoted": source_prompts.quoted()[:count],
+        "chats": chats(count),
+        "edits": edits()[:count],
+        "quoted": quoted()[:count],
     }
     sides_wanted: Sequence[str] = tuple(SIDES)
     if options.stages > 1:

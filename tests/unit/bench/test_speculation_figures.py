@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import counted
-from bench.counted import quantile
-from bench.sides import Answer, Counts
-from bench.speculation_figures import Measured, all_ratios, over, same_text, sum_up
+from bench.sides.services import Answer, Counts
+from bench.speculation import counted
+from bench.speculation.counted import quantile
+from bench.speculation.figures import Measured, all_ratios, over, same_text, sum_up
 from outrider.client import Counters
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS
 

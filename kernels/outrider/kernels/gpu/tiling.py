@@ -45,8 +45,9 @@ MIN_BLOCKS = 2
 """Tiles of inputs of a split, at least."""
 PACKED = {WeightFormat.FP8: 1.0, WeightFormat.INT4: 0.52}
 """Bytes of a weight that is not plain, its part of scales and zeros included."""
-# Measured by `bench.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against 60 KB
-# of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18 less.
+# Measured by `bench.gpu.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against
+# 60 KB of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18
+# less.
 
 
 @dataclass(frozen=True, slots=True)
