@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.planner import Candidates, Goodput, RowPlan

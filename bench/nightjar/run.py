@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.nightjar.loads import AT_ONCE, ORACLE_SECONDS, Load, Side, described, static
 from bench.nightjar.planners import starting
-from outrider.contract.planning import CHOICES
+from outrider.contract.counters import CHOICES
 from outrider.simulator.cell import Cell
 from outrider.simulator.clients import Answer, Clients
 from outrider.simulator.description import Simulation

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.proportion.inert_layers import deepen, freed_draft, prepared_target
-from outrider.contract.user_cache import user_cache
+from outrider.contract.files import user_cache
 from outrider.operator.spec import SpeculativeService
 from outrider.worker.model.source import Source
 

@@ -20,8 +20,8 @@ from safetensors.numpy import save_file
 
 from bench.sides.services import SERVICE
 from outrider.cli.service_file import read_service
+from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
-from outrider.contract.user_cache import user_cache
 from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files
 from outrider.worker.model.config_file import parse_config, read_json
 from outrider.worker.model.load import SCALE

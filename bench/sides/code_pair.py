@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.sides.uv import uv
-from outrider.contract.user_cache import user_cache
+from outrider.contract.files import user_cache
 
 BLOCK = 1 << 20
 """Bytes that are copied at a time."""

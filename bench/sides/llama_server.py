@@ -25,7 +25,7 @@ from outrider.cli import processors
 from outrider.cli.machine_info import cpu
 from outrider.cli.ports import free_port
 from outrider.client import Message, Sampling
-from outrider.contract.user_cache import user_cache
+from outrider.contract.files import user_cache
 
 VERSION = "0.3.36"
 """Of llama-cpp-python."""

@@ -20,7 +20,7 @@ from bench.sides.peer import Peer, started
 from bench.sides.services import Answer, Counts
 from outrider.cli.trial import Arrangement
 from outrider.client import Sampling
-from outrider.contract.user_cache import user_cache
+from outrider.contract.files import user_cache
 
 ROOT = Path(__file__).parents[2]
 PEER = Path(__file__).parent / "pinned_peer.py"

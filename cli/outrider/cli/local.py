@@ -23,7 +23,7 @@ from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import Launch, Supervisor, cancel
 from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
-from outrider.client.state import Engine, LinkState, State
+from outrider.client.state import EngineView, LinkState, State
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan, PlanOptions
 
@@ -249,7 +249,7 @@ async def worker_state(supervisor: Supervisor) -> State | None:
         return None
 
 
-def numeric_path(name: str, engine: Engine) -> str:
+def numeric_path(name: str, engine: EngineView) -> str:
     """One sentence on the numeric path that `dtype: auto` took, with what it was compared to."""
     by_cost = sorted(engine.path_seconds.items(), key=lambda item: item[1])
     costs = {path: f"{1e3 * seconds:.2f} ms" for path, seconds in by_cost}

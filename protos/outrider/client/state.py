@@ -49,7 +49,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineView:
     """How an engine computes: what its settings came to."""
 
     max_context: int
@@ -66,32 +66,8 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageState:
-    """One stage of a pipelined target."""
-
-    index: int
-    """From 0."""
-    stages: int
-    first_layer: int
-    layers: int
-    dtype: str
-    kv_blocks: int
-    in_group: bool
-    """True while its leader and all stages are there."""
-    groups: int
-    """That it took part in."""
-    segments: int
-    rows: int
-    """Computed."""
-    rows_waiting: int
-    busy_seconds: float
-    received_bytes: int
-    sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageView:
-    """One stage as its leader sees it: what it is, and what it did to segments that came back."""
+class StageFacts:
+    """One stage of a pipelined target: what it is, and what it has computed."""
 
     index: int
     """From 0."""
@@ -104,7 +80,27 @@ class StageView:
     rows: int
     """Computed."""
     busy_seconds: float
-    """Of computing them."""
+    """Seconds of computing them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageState(StageFacts):
+    """One stage of a pipelined target, as it sees itself."""
+
+    stages: int
+    in_group: bool
+    """True while its leader and all stages are there."""
+    groups: int
+    """Groups that it took part in."""
+    rows_waiting: int
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView(StageFacts):
+    """One stage as its leader sees it, by the segments that came back."""
+
     queue_seconds: float
     """For which segments waited in the stage for their turn, added up."""
     row_seconds: float
@@ -115,7 +111,7 @@ class StageView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageGroup:
+class StageGroupView:
     """The stages of a pipelined target, as its leader sees them."""
 
     up: bool
@@ -168,7 +164,7 @@ class TimelineSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryView:
     """Memory that a target shares with the draft in its process."""
 
     draft: str
@@ -209,7 +205,7 @@ class State:
     threads: int
     step_seconds: dict[int, float]
     """Measured seconds of one pass, by rows."""
-    engine: Engine | None = None
+    engine: EngineView | None = None
     """How it computes; None until the model is loaded."""
     drafting: str = ""
     """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""
@@ -223,7 +219,7 @@ class State:
     """Targets: most tokens by which the draft of a running request is behind."""
     stage: StageState | None = None
     """Stages of a pipelined target: None until its layers are loaded."""
-    stages: StageGroup | None = None
+    stages: StageGroupView | None = None
     """Pipelined targets only."""
-    memory: Memory | None = None
+    memory: MemoryView | None = None
     """Targets with a draft in their process on a CPU only."""

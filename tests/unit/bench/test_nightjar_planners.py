@@ -8,7 +8,7 @@ import pytest
 
 from bench.nightjar.bandit import Bandit
 from bench.nightjar.planners import Entry, FixedPlanner, MakePlanner, Table, starting
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import SetPolicy
 from outrider.worker.model.step_costs import Seconds

@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.cli.local import numeric_path
-from outrider.client.state import Engine
+from outrider.client.state import EngineView
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from outrider.client.state import Engine
 def test_it_is_said_what_a_numeric_path_was_chosen_from(
     seconds: dict[str, float], words: str
 ) -> None:
-    engine = Engine(
+    engine = EngineView(
         max_context=64,
         dtype="int8",
         threads=1,

@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.counters import Counters, new_counters
-from outrider.contract.draft_memory import DraftMemoryState
-from outrider.contract.peers import PeerSettings
-from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
-from outrider.contract.stream_interval import STREAM_INTERVAL_MS
+from outrider.contract.counters import Counters, DraftMemoryState, new_counters
+from outrider.contract.settings import (
+    STREAM_INTERVAL_MS,
+    LinkTransport,
+    PeerSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from outrider.client.channel import ClientCertificate
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY
 from outrider.operator.certificates.authority import Authorities, KeyPair
 from outrider.operator.naming import OPERATOR_IDENTITY
 

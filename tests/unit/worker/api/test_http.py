@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from outrider.contract.settings import SettingsError
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
+from outrider.contract.settings import MAX_STREAM_INTERVAL_MS, SettingsError
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice

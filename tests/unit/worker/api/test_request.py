@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.contract.settings import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
 from outrider.worker.api.request import stream_seconds
 
 

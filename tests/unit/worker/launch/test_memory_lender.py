@@ -8,8 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.contract.draft_memory import DraftMemoryState
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice, DraftMemoryState
 from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.launch.memory_lender import MemoryLender

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.counters import DraftMemoryState
 from outrider.worker.speculation.draft_memory import DraftMemory, MemorySettings, MemoryView
 
 OWN, LENT = 4112, 826

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.counters import DraftMemoryState
 from outrider.worker.speculation.draft_memory import (
     OFFLOAD,
     RELOAD,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.contract.settings import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
 from outrider.worker.messages import Cancel, Finish, Finished, TokenLogprob, Tokens
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.speculation.test_speculation import PROMPT, Pair

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from outrider.contract.api_keys import api_keys
+from outrider.contract.files import api_keys
 from outrider.contract.settings import SettingsError
 from outrider.worker.api.setting_files import read_text, stamp
 from outrider.worker.messages import NO_KEY

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.contract.settings import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
 from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel

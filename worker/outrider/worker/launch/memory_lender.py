@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.counters import DraftMemoryState
 from outrider.worker.kv.block_pool import BlockMoves
 from outrider.worker.messages import MemoryReport
 from outrider.worker.model.movable_weights import CopyFailed

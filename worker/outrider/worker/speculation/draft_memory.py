@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outrider.contract.draft_memory import DraftMemoryState
+from outrider.contract.counters import DraftMemoryState
 
 OFFLOAD, RELOAD = DraftMemoryState.OFFLOADING, DraftMemoryState.RELOADING
 """The two moves, by the state that each begins."""

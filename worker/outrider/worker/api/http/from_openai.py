@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
+from outrider.contract.settings import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.forced_calls import schema_of_calls
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody

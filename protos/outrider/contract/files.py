@@ -1,7 +1,8 @@
-"""The user's cache: a folder for what outlives a run, the same in all processes of a user.
+"""Files that several components read or write: the user's cache, small files, API keys.
 
-Prepared models, compiled kernels, bytecode, measured facts, settings and logs of runs. Leaves what
-is in it to those who put it there.
+The cache is a folder for what outlives a run, the same in all processes of a user: prepared models,
+compiled kernels, bytecode, measured facts, settings and logs of runs. Leaves what is in it to those
+who put it there.
 """
 
 import errno
@@ -39,3 +40,23 @@ def temporary_cache() -> Path:
         words = "cannot be the cache: it is not this user's alone, and there is no home"
         raise PermissionError(errno.EACCES, words, str(folder))
     return folder
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file, and its folder if there is none: a reader finds it as it was, or as it is now.
+
+    Raises `OSError`, and then leaves no part.
+    """
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def api_keys(text: str) -> tuple[str, ...]:
+    """Return the keys of a file of API keys: one a line, without empty lines and spaces around."""
+    return tuple(key for line in text.splitlines() if (key := line.strip()))
