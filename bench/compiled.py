@@ -16,8 +16,7 @@ from typing import Any
 import triton
 from tools.tables import table
 
-from bench.gpu.kernel_compiler import build
-from bench.gpu.kernel_source import digest
+from bench.gpu.kernel_compiler import build, digest
 from bench.record.report import RESULTS
 from outrider.kernels.gpu.compilation import Compilation, registered
 

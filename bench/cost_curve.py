@@ -129,12 +129,12 @@ def show(role: str, sides: list[Side], options: argparse.Namespace) -> None:
 
 def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ...]) -> None:
     """Write all cells, and what rows cost over one."""
-    from bench.record.report import write_report
+    from bench.record.report import write_run
 
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.cost_curve " + " ".join(sys.argv[1:]),
-        results={
+        "cost_curve",
+        {
             "dtype": options.dtype,
             "threads": options.threads,
             "milliseconds": {
@@ -142,13 +142,13 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
                 for side in sides
             },
         },
-        ratios={
+        {
             f"{side.name} {role} {rows} over {options.rows[0]}": ms
             / side.best[role, options.rows[0]]
             for side in sides
             for (role, rows), ms in side.best.items()
         },
-        load_average=load,
+        load,
     )
 
 

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.prompts.pairs import chats, code, edits
-from bench.record.report import RESULTS, Prompt, say, write_report
+from bench.record.report import RESULTS, Prompt, say, write_run
 from bench.sides import code_pair, llama_server
-from bench.sides.peer import DoesNotRun
+from bench.sides.peer import DoesNotRun, uv
 from bench.sides.services import (
     MODES,
     Answer,
@@ -36,7 +36,6 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from bench.sides.uv import uv
 from bench.speculation.figures import Measured, over, same_text, summary
 from outrider.cli import processors
 from outrider.cli.service_file import parse_service
@@ -103,13 +102,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.pairs " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["decode"]),
-        load_average=load,
-    )
+    write_run(options.out, "pairs", results, all_ratios(results["decode"]), load)
     for made in tables(results):
         Console().print(made)
     return 0

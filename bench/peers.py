@@ -26,9 +26,10 @@ from rich.table import Table
 
 from bench.prompts.sources import chats, edits
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, Prompt, say, write_report
+from bench.record.report import RESULTS, Prompt, headless_pyplot, say, write_run
 from bench.sides import llama_server, peer, peer_draft
 from bench.sides.llama_server import LlamaServer
+from bench.sides.peer import uv
 from bench.sides.services import (
     MODES,
     SERVICE,
@@ -38,7 +39,6 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from bench.sides.uv import uv
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -138,13 +138,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.peers " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["sets"]),
-        load_average=load,
-    )
+    write_run(options.out, "peers", results, all_ratios(results["sets"]), load)
     plot(results, options.out.with_suffix(".png"))
     put_title(options.out)
     for name, found in results["sets"].items():
@@ -368,10 +362,7 @@ def cell(values: Mapping[str, float]) -> str:
 
 def plot(results: Mapping[str, Any], path: Path) -> None:
     """Bars of tokens a second of each engine and way, a picture for each set."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     sets = results["sets"]
     figure, axes = pyplot.subplots(1, len(sets), figsize=(11, 3.6), squeeze=False)

@@ -25,9 +25,10 @@ from rich.table import Table
 
 from bench.prompts.sources import chats, edits, quoted
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, Prompt, write_report
+from bench.record.report import RESULTS, Prompt, headless_pyplot, write_run
 from bench.sides import llama_server
 from bench.sides.llama_server import LlamaCpp
+from bench.sides.peer import uv
 from bench.sides.services import (
     MODES,
     SERVICE,
@@ -38,7 +39,6 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from bench.sides.uv import uv
 from bench.speculation.figures import Measured, geometric_mean, over, same_text, summary
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
@@ -67,13 +67,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.sources " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["sets"]),
-        load_average=load,
-    )
+    write_run(options.out, "sources", results, all_ratios(results["sets"]), load)
     plot(results["sets"], options.out.with_suffix(".png"))
     put_title(options.out)
     for name, found in results["sets"].items():
@@ -238,10 +232,7 @@ def table(name: str, found: Mapping[str, Any]) -> Table:
 
 def plot(sets: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Bars of each side over plain decoding, by set; dotted: the goal."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axes = pyplot.subplots(1, len(sets), figsize=(10, 3.4), sharey=True)
     for axis, (name, found) in zip(axes, sets.items(), strict=True):

@@ -23,7 +23,7 @@ from bench.control_loop.plants import PLANTS, Plant
 from bench.control_loop.plants import live as plants_live
 from bench.control_loop.service import Request, SimulatedService
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, headless_pyplot, write_run
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
@@ -90,18 +90,18 @@ def main() -> int:
     pressed = {side: figures(live(SIDES[side], overload)) for side in OVERLOADED}
     ratios = compared(measured) | under_overload(pressed)
     plants = {name: plant_figures(plant) for name, plant in PLANTS.items()}
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.control_loop " + " ".join(sys.argv[1:]),
-        results={
+        "control_loop",
+        {
             **measured,
             "overload": pressed,
             "plants": plants,
             "events": events(days["controlled"]),
             "series": series(days),
         },
-        ratios=ratios,
-        load_average=load,
+        ratios,
+        load,
     )
     plot(days, options.out.with_suffix(".png"), options)
     put_title(options.out)
@@ -254,10 +254,7 @@ def series(days: dict[str, Day]) -> dict[str, dict[str, list[Any]]]:
 
 def plot(days: dict[str, Day], path: Path, options: argparse.Namespace) -> None:
     """Load, gain, what was decided, and how long requests took."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axes = pyplot.subplots(4, 1, figsize=(10, 9), sharex=True)
     day = days["controlled"]

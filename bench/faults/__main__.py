@@ -25,7 +25,7 @@ from bench.faults.load import ask, endless, jobs, plain
 from bench.faults.plan import Fault, plan
 from bench.faults.pool import Pool, running
 from bench.faults.samples import Sample, watch
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 from bench.sides.services import SERVICE
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.summary import compare
@@ -58,18 +58,18 @@ def main() -> int:
     run = measured(options, faults)
     found, answered = figures(run, options.targets, options.seconds)
     print(table(found), listed(answered), sep="\n\n")
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.faults " + " ".join(sys.argv[1:]),
-        results={
+        "faults",
+        {
             "seed": options.seed,
             "planned": faults,
             "faults": found,
             "claims": [{**asdict(one), "verdict": one.verdict} for one in answered],
             "requests": len(run.outcomes),
         },
-        ratios={},
-        load_average=load,
+        {},
+        load,
     )
     text, lost = answered[:2]
     return 0 if text.had and lost.had else 1

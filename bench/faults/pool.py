@@ -12,13 +12,7 @@ from pathlib import Path
 
 from bench.faults.plan import Fault, Kind
 from bench.swiftspec.sides import settings_of
-from outrider.contract.settings import (
-    Dtype,
-    LinkTransport,
-    PolicySettings,
-    Role,
-    WorkerSettings,
-)
+from outrider.contract.settings import Dtype, LinkTransport, PolicySettings, Role, WorkerSettings
 from outrider.contract.sources import SourceKind
 from outrider.operator.spec import Placement, SpeculativeService
 from tests.ports import free_port

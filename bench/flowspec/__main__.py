@@ -23,7 +23,7 @@ from bench.flowspec.plots import plot
 from bench.flowspec.setting import Links, jetson_7b, jetson_13b
 from bench.flowspec.sides import Cell, continuous, figures, rounds
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 
 ACCEPTANCE_3 = 0.35, 0.15
 """Sureness, and share of places without a right guess, of a draft whose rounds, with the paper's
@@ -51,12 +51,12 @@ def compare_cuts(options: argparse.Namespace) -> int:
         name = f"continuous_vs_best_tensor_{1e3 * delay:g}_ms"
         ratios[f"{name}_mean"] = float(np.exp(np.mean(np.log(each))))
         ratios[f"{name}_least"] = min(each)
-    write_report(
+    write_run(
         options.out.with_name(f"{options.out.stem}_tensor.json"),
-        command=" ".join(["python -m bench.flowspec", *sys.argv[1:]]),
-        results={"sweep": cells},
-        ratios=ratios,
-        load_average=load,
+        "flowspec",
+        {"sweep": cells},
+        ratios,
+        load,
     )
     sides = [one[side] for one in cells for side in ("continuous", "tensor")]
     return 0 if all(side["same_text"] for side in sides) else 1
@@ -152,16 +152,16 @@ def main() -> int:
     found = ratios(cells, paper, busy)
     for name, value in found.items():
         print(f"{name}: {value:.3f}")
-    write_report(
+    write_run(
         options.out,
-        command=" ".join(["python -m bench.flowspec", *sys.argv[1:]]),
-        results={
+        "flowspec",
+        {
             "paper": {name: asdict(one) for name, one in paper.items()},
             "sweep": [asdict(one) for one in cells],
             "busy_at_acceptance_3": busy,
         },
-        ratios=found,
-        load_average=load,
+        found,
+        load,
     )
     plot(cells, paper, options.out.with_suffix(".png"))
     put_title(options.out)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.flowspec.sides import Cell
+from bench.record.report import headless_pyplot
 
 NAMES = {
     "plain": "plain",
@@ -18,10 +19,7 @@ NAMES = {
 
 def plot(cells: Sequence[Cell], paper: Mapping[str, Cell], path: Path) -> None:
     """Draw bars for each of the paper's settings, and lines for each setting of the sweep."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     settings = list(dict.fromkeys(one.setting for one in cells))
     columns = max(len(paper), len(settings), 1)

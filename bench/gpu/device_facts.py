@@ -22,8 +22,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bench.gpu.cases.graph_timing import copy_bandwidth
-from bench.gpu.device_run import Entry, Task, named, parser, says_missing, sweep
-from bench.record.report import RESULTS, write_report
+from bench.gpu.device_run import Entry, Task, named, parser, saver, says_missing, sweep
+from bench.record.report import RESULTS
 
 REPORT = RESULTS / "device_facts.json"
 COMMAND = "python -m bench.gpu.device_facts"
@@ -48,13 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, COMMAND, REPORT).parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    load = os.getloadavg()
-    facts = named()
-
-    def save(entries: Sequence[Entry]) -> None:
-        results = {"device": facts, "facts": entries}
-        write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
-
+    save = saver(options, COMMAND, named(), "facts")
     outcome = sweep(tasks(), {}, options.seconds, save, line)
     print(outcome.said())
     return outcome.status

@@ -6,6 +6,7 @@ to each benchmark, and the order of benchmarks to `device`.
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,8 @@ import torch
 import triton
 
 from bench.gpu.cases.graph_timing import copy_bandwidth
-from bench.roofline.parts import PARTS
+from bench.record.report import write_report
+from bench.roofline.work import PARTS
 
 Entry = dict[str, Any]
 """Figures of one case, as JSON has them; `failed` says why there are none."""
@@ -81,6 +83,27 @@ def parser(about: str | None, command: str, report: Path) -> argparse.ArgumentPa
         "--resume", action="store_true", help="keep what the report has of this device"
     )
     return made
+
+
+def saver(
+    options: argparse.Namespace,
+    command: str,
+    facts: Mapping[str, Any],
+    key: str,
+    beside: Mapping[str, Any] | None = None,
+    ratios: Callable[[Sequence[Entry]], Mapping[str, float]] = lambda entries: {},
+) -> Callable[[Sequence[Entry]], None]:
+    """Return a function that writes the report of so many entries, as `results[key]`."""
+    load = os.getloadavg()
+
+    def save(entries: Sequence[Entry]) -> None:
+        results = {"device": facts, **(beside or {}), key: entries}
+        write_report(
+            options.report, command=command, results=results, ratios=ratios(entries),
+            load_average=load,
+        )  # fmt: skip
+
+    return save
 
 
 def earlier(path: Path, facts: Mapping[str, Any], key: str) -> dict[str, Entry]:

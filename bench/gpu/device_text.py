@@ -13,7 +13,6 @@ examples:
 """
 
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,9 +29,9 @@ import triton
 from numpy.typing import NDArray
 
 from bench.gpu.cases.kernel_case import Backing
-from bench.gpu.device_run import Entry, Task, device, earlier, parser, says_missing, sweep
+from bench.gpu.device_run import Entry, Task, device, earlier, parser, saver, says_missing, sweep
 from bench.gpu.random_model import config_of, weights_of
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS
 from bench.roofline.work import LLAMA_8B, Shape
 from outrider.contract.settings import (
     Device,
@@ -90,15 +89,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    load = os.getloadavg()
     facts = device()
 
-    def save(entries: Sequence[Entry]) -> None:
-        results = {"device": facts, "draft_layers": DRAFT_LAYERS, "texts": entries}
-        ratios = {f"{one['case']}: gain": one["gain"] for one in entries if "gain" in one}
-        write_report(options.report, command=COMMAND, results=results, ratios=ratios,
-                     load_average=load)  # fmt: skip
+    def gains(entries: Sequence[Entry]) -> dict[str, float]:
+        return {f"{one['case']}: gain": one["gain"] for one in entries if "gain" in one}
 
+    save = saver(options, COMMAND, facts, "texts", {"draft_layers": DRAFT_LAYERS}, gains)
     kept = earlier(options.report, facts, "texts") if options.resume else {}
     found = sweep(
         tasks(options.weights or WEIGHTS, options.tokens), kept, options.seconds, save, line

@@ -6,7 +6,6 @@ left. Kernels of torch are not checked. Needs a CUDA device and CUDA's toolkit; 
 `bench/results/sanitize.json`, and what the tools print beside it.
 """
 
-import os
 import re
 import shutil
 import sys
@@ -17,8 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from bench.device import TIMED_OUT, log_lines, started
-from bench.gpu.device_run import Entry, Task, earlier, named, parser, says_missing, sweep
-from bench.record.report import RESULTS, write_report
+from bench.gpu.device_run import Entry, Task, earlier, named, parser, saver, says_missing, sweep
+from bench.record.report import RESULTS
 
 REPORT = RESULTS / "sanitize.json"
 COMMAND = "python -m bench.gpu.sanitize"
@@ -80,13 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, COMMAND, REPORT).parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    begin, load = time.monotonic(), os.getloadavg()
-    facts = named()
-
-    def save(entries: Sequence[Entry]) -> None:
-        results = {"device": facts, "tools": entries}
-        write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
-
+    begin, facts = time.monotonic(), named()
+    save = saver(options, COMMAND, facts, "tools")
     kept = earlier(options.report, facts, "tools") if options.resume else {}
     options.report.parent.mkdir(parents=True, exist_ok=True)
     sanitizer = Sanitizer(program(), options.report.parent, begin + (options.seconds or SECONDS))

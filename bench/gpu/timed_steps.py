@@ -1,24 +1,90 @@
 """Steps of a model timed on a device as an engine runs them, and by the device alone.
 
-Leaves shapes and rooflines to `decode_step`. Runs on CPU tensors too, so that it can be tested.
+A draft grows one session's tree under the real scheduler and hears of commits; a random model's
+draft tokens mean nothing, but its passes are as large as any. Leaves shapes and rooflines to
+`decode_step`. Runs on CPU tensors too, so that it can be tested.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.gpu.growing_draft import GrowingDraft
 from bench.record.report import Spread, median_and_range
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.gpu.cuda_graphs import graphs_for
+from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
+from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_timing import borrowed, chain_rows
 from outrider.worker.sampling.params import SamplingParams
+
+LINK, SESSION = 1, 1
+
+
+class GrowingDraft:
+    """One session whose prompt has `context` tokens; `width` leaves are expanded in a pass."""
+
+    def __init__(self, model: GpuModel, context: int, width: int, chained: int) -> None:
+        vocabulary = model.config.vocab
+        self.runner = GpuDraftRunner(model, None, vocabulary, chained=chained)
+        send_buffer = SendBuffer(self._send, coalesce=False)
+        self.scheduler = DraftScheduler(
+            model.kv_cache, model.kv_cache.longest, 1, vocabulary, send_buffer
+        )
+        self.scheduler.sessions.link_up(LINK, np.ones(vocabulary, np.bool_))
+        prompt = np.random.default_rng(context).integers(0, vocabulary, context, np.int32)
+        limits = Limits(SESSION, depth=32, width=width, nodes_ahead=96, error_scale=1.0)
+        self.scheduler.apply(LINK, Open(SESSION, prompt, GREEDY, limits, context), 0.0)
+        while self.session.needs_prefill and self.step():
+            pass
+
+    @property
+    def session(self) -> Any:
+        """What is drafted for."""
+        return self.scheduler.sessions.live[LINK, SESSION]
+
+    def step(self) -> bool:
+        """One pass, asked for and settled; false where there is nothing to run."""
+        now = time.monotonic()
+        step = self.scheduler.next(now)
+        if step is None:
+            return False
+        self.scheduler.settle(step, self.runner.run(step), now)
+        return True
+
+    def seconds(self, passes: int) -> float:
+        """Of a pass, over at most `passes` of them, after a commit of the best first child."""
+        self._commit()
+        begin, count = time.perf_counter(), 0
+        while count < passes and self.step():
+            count += 1
+        if not count:
+            raise RuntimeError("the tree is at its limits: nothing was run")
+        return (time.perf_counter() - begin) / count
+
+    def close(self) -> None:
+        """Give the session's KV back."""
+        self.scheduler.apply(LINK, Close(SESSION, CloseReason.FINISHED), time.monotonic())
+
+    def _commit(self) -> None:
+        tree = self.session.tree
+        first = np.flatnonzero(tree.nodes.depth == 1)
+        best = first[tree.nodes.score[first].argmax()]
+        tokens = tree.nodes.token[best : best + 1].astype(np.int32)
+        now = time.monotonic()
+        self.scheduler.apply(LINK, Commit(SESSION, tree.root_position, tokens), now)
+
+    def _send(self, link: int, messages: Sequence[object]) -> None:
+        """Drop what is sent."""
+
 
 WARMUPS = 3
 REPEATS = 30

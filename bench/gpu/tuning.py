@@ -5,7 +5,6 @@ CUDA device, takes about four minutes, and writes `bench/results/kernels_tuning.
 plan.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -19,8 +18,8 @@ from triton.runtime.errors import OutOfResources
 from bench.gpu.cases.graph_timing import copies, microseconds
 from bench.gpu.cases.kernel_case import SHAPES, Launch
 from bench.gpu.cases.linear_cases import random_weights
-from bench.gpu.device_run import Entry, Task, device, earlier, parser, says_missing, sweep
-from bench.record.report import RESULTS, write_report
+from bench.gpu.device_run import Entry, Task, device, earlier, parser, saver, says_missing, sweep
+from bench.record.report import RESULTS
 from bench.roofline.work import WEIGHTS, Shape, matrix_bytes
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.tiles import make_scratch
@@ -50,13 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    load = os.getloadavg()
     facts = device()
 
-    def save(found: Sequence[Entry]) -> None:
-        results = {"device": facts, "rows": ROWS, "layers": found}
-        write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
-
+    save = saver(options, COMMAND, facts, "layers", {"rows": ROWS})
     kept = earlier(options.report, facts, "layers") if options.resume else {}
     outcome = sweep(
         tasks(options.model or names, options.weights or WEIGHTS), kept, options.seconds, save, line

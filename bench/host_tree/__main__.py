@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bench.host_tree.loops import (
-    STAGES,
-    DraftLoop,
-    Laps,
-    TargetLoop,
-    TimedLoop,
-)
+from bench.host_tree.loops import STAGES, DraftLoop, Laps, TargetLoop, TimedLoop
 from bench.host_tree.models import computing
 from bench.host_tree.peer import DRAFT_SECONDS, TARGET_SECONDS
 from bench.record.report import RESULTS, write_report

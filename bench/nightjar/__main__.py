@@ -32,7 +32,7 @@ from bench.nightjar.loads import (
 )
 from bench.nightjar.run import MOVING, Outcome, saturated, simulated, steady
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 
 Key = TypeVar("Key")
 Found = TypeVar("Found")
@@ -60,10 +60,10 @@ def main() -> int:
         by_side = outcomes.setdefault(pair, {}).setdefault(load, {})
         by_side[side] = found[pair, load, side]
     claimed = ratios(outcomes) | memory_ratios(moves)
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.nightjar " + " ".join(sys.argv[1:]),
-        results={
+        "nightjar",
+        {
             "outcomes": {
                 pair: {
                     load: {side: asdict(one) for side, one in by_side.items()}
@@ -74,8 +74,8 @@ def main() -> int:
             "best_static_by_requests": best,
             "with_memory_of_the_draft": {" ".join(key): rate for key, rate in moves.items()},
         },
-        ratios=claimed,
-        load_average=load_average,
+        claimed,
+        load_average,
     )
     plot(outcomes, options.out.with_suffix(".png"))
     put_title(options.out)

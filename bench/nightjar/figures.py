@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.nightjar.run import Outcome
+from bench.record.report import headless_pyplot
 
 Outcomes = Mapping[str, Mapping[str, Mapping[str, Outcome]]]
 """By pair, load and side."""
@@ -92,10 +93,7 @@ def table(outcomes: Outcomes) -> str:
 
 def plot(outcomes: Outcomes, path: Path) -> None:
     """Draw tokens a second and mean latency over plain decoding's, a column for each pair."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     columns = len(outcomes)
     figure, axes = pyplot.subplots(

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.nightjar.loads import Side, goodput, static
 from bench.record.pictures import put_title
-from bench.record.report import Spread, median_and_range, prompts, write_report
+from bench.record.report import Spread, headless_pyplot, median_and_range, prompts, write_run
 from bench.sides.services import MODES, SERVICE, with_engine, with_speculation
 from outrider.cli.arrangement import Arrangement
 from outrider.cli.progress import reporter
@@ -104,12 +104,12 @@ def main(options: argparse.Namespace, load_average: Sequence[float]) -> int:
     measured = asyncio.run(measure(options, [static(0), goodput()]))
     found = {n: figures({s.side.name: s.turns[n] for s in measured}) for n in options.at_once}
     ratios = compared(found)
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.nightjar " + " ".join(sys.argv[1:]),
-        results={n: {name: asdict(one) for name, one in by.items()} for n, by in found.items()},
-        ratios=ratios,
-        load_average=load_average,
+        "nightjar",
+        {n: {name: asdict(one) for name, one in by.items()} for n, by in found.items()},
+        ratios,
+        load_average,
     )
     plot(found, options)
     put_title(options.out)
@@ -240,10 +240,7 @@ def compared(found: Mapping[int, Mapping[str, Figures]]) -> dict[str, float]:
 
 def plot(found: Mapping[int, Mapping[str, Figures]], options: argparse.Namespace) -> None:
     """Draw tokens a second over plain decoding's by requests at once, with ranges."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     numbers = list(found)

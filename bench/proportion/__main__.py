@@ -17,10 +17,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.proportion.deeper import MAX_CONTEXT, NODES_AHEAD, deeper
 from bench.proportion.figures import PLAIN, all_ratios, mean_of, of_depth
+from bench.proportion.inert_layers import MAX_CONTEXT, NODES_AHEAD, deeper
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, prompts, write_report
+from bench.record.report import RESULTS, headless_pyplot, prompts, write_run
 from bench.sides.services import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.speculation.arrangements import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from outrider.cli.service_file import read_service
@@ -34,13 +34,7 @@ def main() -> int:
     results = {depth: asyncio.run(measure(depth, options)) for depth in options.depths}
     modes = {depth: found["modes"] for depth, found in results.items()}
     ratios = all_ratios(modes)
-    write_report(
-        options.out,
-        command="python -m bench.proportion " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=ratios,
-        load_average=load,
-    )
+    write_run(options.out, "proportion", results, ratios, load)
     plot(modes, options.out.with_suffix(".png"))
     put_title(options.out)
     Console().print(table(modes))
@@ -111,10 +105,7 @@ def table(depths: dict[int, dict[str, Any]]) -> Table:
 
 def plot(depths: dict[int, dict[str, Any]], path: Path) -> None:
     """Gains by depth: lines as measured, dotted as predicted."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     modes = list(next(iter(depths.values())))
     figure, axes = pyplot.subplots(1, len(modes), figsize=(9, 3.8), sharey=True, squeeze=False)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bench.speculation.counted import total
 from bench.speculation.figures import (
     Measured,
     Summary,
@@ -16,6 +15,7 @@ from bench.speculation.figures import (
     over,
     same_text,
     summary,
+    total,
 )
 
 PLAIN = "plain"

@@ -8,6 +8,7 @@ added layers are stored with one byte a weight, the model's own tensors as they 
 """
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -22,17 +23,24 @@ from bench.sides.services import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
+from outrider.operator.spec import SpeculativeService
 from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files
 from outrider.worker.model.config_file import parse_config, read_json
 from outrider.worker.model.load import SCALE
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.source import Source
 
 INERT = ("o_proj.weight", "down_proj.weight")
 """Projections into the residual stream."""
 SPREAD = 73.0
 """Standard deviation of the whole numbers from -127 to 127."""
 CONFIG = "config.json"
+NODES_AHEAD = {1: 24, 3: 64, 8: 96}
+"""By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for
+its own depth, the default for the deepest)."""
+MAX_CONTEXT = 1024
+"""So that KV of the deepest target fits beside that of the others."""
 
 Stored = dict[str, NDArray[Any]]
 
@@ -106,6 +114,38 @@ def _copy_others(sources: tuple[Path, ...], folder: Path) -> None:
     for file in (file for source in sources for file in source.iterdir() if file.is_file()):
         if not file.name.endswith((".safetensors", ".index.json")) and file.name != CONFIG:
             shutil.copyfile(file, folder / file.name)
+
+
+@contextlib.contextmanager
+def deeper(service: SpeculativeService, depth: int, options: argparse.Namespace) -> Any:
+    """Yield the service with a target of another depth, and the bytes of the checkpoint made.
+
+    The checkpoint is deleted afterwards unless `--keep` says otherwise.
+    """
+    if depth == 1:
+        yield service, 0
+        return
+    folder = user_cache() / "bench" / f"depth-{depth}"
+    assert service.spec.draft is not None
+    try:
+        size = deepen(prepared_target(options.file), depth, folder / "target")
+        freed_draft(Source.parse(service.spec.draft.model.source).resolve(), folder / "draft")
+        print(f"{depth} times the depth: {size / 1e6:.0f} MB in {folder}", file=sys.stderr)
+        yield with_models(service, folder / "target", folder / "draft"), size
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_models(service: SpeculativeService, target: Path, draft: Path) -> SpeculativeService:
+    """Return the service with checkpoints in other folders."""
+    spec = service.spec
+    assert spec.draft is not None
+    changed = {}
+    for name, role, folder in (("target", spec.target, target), ("draft", spec.draft, draft)):
+        model = role.model.model_copy(update={"uri": f"file://{folder}"})
+        changed[name] = role.model_copy(update={"model": model})
+    return service.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
 if __name__ == "__main__":

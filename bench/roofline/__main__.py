@@ -15,9 +15,19 @@ from typing import Any
 
 from tools.tables import table
 
-from bench.record.report import RESULTS
-from bench.roofline.parts import PARTS, seconds, total
-from bench.roofline.work import LLAMA_8B, LLAMA_70B, MODELS, WEIGHTS, Shape, Work, step
+from bench.record.report import RESULTS, headless_pyplot
+from bench.roofline.work import (
+    LLAMA_8B,
+    LLAMA_70B,
+    MODELS,
+    PARTS,
+    WEIGHTS,
+    Shape,
+    Work,
+    seconds,
+    step,
+    total,
+)
 
 REPORT = RESULTS / "roofline.json"
 PLOT = RESULTS / "roofline.png"
@@ -140,10 +150,7 @@ def _times(works: tuple[Work, ...]) -> str:
 
 def plot(path: Path = PLOT) -> None:
     """Milliseconds of a step over context, by model and tensor-parallel degree."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
     for axis, model in zip(axes, (LLAMA_8B, LLAMA_70B), strict=True):

@@ -1,9 +1,9 @@
-"""Bytes and flops of a decode step, kernel by kernel, as the kernels' docstrings count them.
+"""Bytes and flops of a decode step, kernel by kernel, and the least that they take on a GPU.
 
-Pure arithmetic; leaves what a part can do, and pages, to `roofline`.
+Pure arithmetic; as the kernels' docstrings count them. Leaves pages to `roofline`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 HALF = 2
@@ -93,3 +93,32 @@ def step(model: Shape, ranks: int, rows: int, context: int, weights: str) -> Ite
 def _matrices(kernel: str, count: int, outputs: int, inputs: int, rows: int, weights: str) -> Work:
     moved, flops = matrix(outputs, inputs, rows, weights)
     return Work(kernel, count, count * moved, count * flops)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU by its data sheet; decimal units."""
+
+    name: str
+    bandwidth: float
+    """Bytes a second of memory."""
+    flops: float
+    """bfloat16 multiplications and additions a second, dense."""
+    link: float
+    """Bytes a second that it sends over NVLink."""
+    source: str
+
+
+H100 = Part("H100", 3.35e12, 989.4e12, 450e9, "NVIDIA H100 Tensor Core GPU data sheet, SXM")
+H200 = Part("H200", 4.8e12, 989.4e12, 450e9, "NVIDIA H200 Tensor Core GPU data sheet, SXM")
+PARTS = (H100, H200)
+
+
+def seconds(work: Work, part: Part) -> float:
+    """The least that a kernel takes in a step: its slowest resource at full speed."""
+    return max(work.bytes / part.bandwidth, work.flops / part.flops, work.sent / part.link)
+
+
+def total(works: Iterable[Work], part: Part) -> float:
+    """Return seconds of a step: kernels run one after the other."""
+    return sum(seconds(work, part) for work in works)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.sides.uv import uv
+from bench.sides.peer import uv
 from outrider.contract.files import user_cache
 
 BLOCK = 1 << 20

@@ -6,12 +6,14 @@ Leaves what is asked to the benchmarks. The process ends when its input does.
 import asyncio
 import contextlib
 import json
+import subprocess
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+BOOTSTRAP = Path(__file__).parents[2] / "tools" / "bootstrap"
 LINE_LIMIT = 1 << 22
 """Bytes of the longest line."""
 
@@ -59,3 +61,9 @@ async def _line_of(name: str, process: Process) -> dict[str, Any]:
         raise DoesNotRun(f"{name} ended with exit status {await process.wait()}")
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+def uv() -> str:
+    """Return the path of the project's uv, which is installed if there is none."""
+    done = subprocess.run([BOOTSTRAP], check=True, capture_output=True, text=True)
+    return done.stdout.strip()

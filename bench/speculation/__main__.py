@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, Prompt, prompts, write_report
+from bench.record.report import RESULTS, Prompt, headless_pyplot, prompts, write_run
 from bench.sides.services import MODES, SERVICE, Service, Side, fastest, started
 from bench.speculation.arrangements import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from bench.speculation.figures import all_ratios, sum_up
@@ -68,13 +68,7 @@ def main() -> int:
     load = os.getloadavg()
     measured, sides = asyncio.run(run(options))
     ratios = all_ratios(measured["modes"], sides.bases, sides.pairs)
-    write_report(
-        options.out,
-        command="python -m bench.speculation " + " ".join(sys.argv[1:]),
-        results=measured,
-        ratios=ratios,
-        load_average=load,
-    )
+    write_run(options.out, "speculation", measured, ratios, load)
     plot(measured, options.out.with_suffix(".png"))
     put_title(options.out)
     for mode, values in measured["modes"].items():
@@ -194,10 +188,7 @@ def _shown(value: float | None, how: str) -> str:
 
 def plot(measured: dict[str, Any], path: Path) -> None:
     """Bars of tokens per second with their ranges, and ceilings as ticks."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     modes = measured["modes"]
     figure, axes = pyplot.subplots(1, len(modes), figsize=(11, 3.6), sharey=True)

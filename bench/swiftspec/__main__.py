@@ -23,9 +23,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.proportion.deeper import MAX_CONTEXT, NODES_AHEAD, deeper
+from bench.proportion.inert_layers import MAX_CONTEXT, NODES_AHEAD, deeper
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, Prompt, prompts, write_report
+from bench.record.report import RESULTS, Prompt, prompts, write_run
 from bench.sides.services import SERVICE, with_engine, with_speculation
 from bench.swiftspec.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swiftspec.figures import Figures, Verdict, by_side, differing, ratios, verdicts
@@ -69,10 +69,10 @@ def main() -> int:
     quoted: dict[str, float] = {}
     for depth, one in found.items():
         quoted |= ratios(depth, one.near, one.far)
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.swiftspec " + " ".join(sys.argv[1:]),
-        results={
+        "swiftspec",
+        {
             depth: {
                 "near": {name: asdict(each) for name, each in one.near.items()},
                 "by_delay_ms": {
@@ -86,8 +86,8 @@ def main() -> int:
             }
             for depth, one in found.items()
         },
-        ratios=quoted,
-        load_average=load,
+        quoted,
+        load,
     )
     for depth, one in found.items():
         show(depth, one, claims[depth])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.record.report import headless_pyplot
 from bench.swiftspec.answer import LOCK_STEP, MIRRORED
 from bench.swiftspec.figures import Figures, of_mirrored
 
@@ -16,10 +17,7 @@ def plot_delays(depths: Mapping[int, Mapping[float, Mapping[str, Figures]]], pat
     Dotted: what the mirrored tree is allowed to lose, and lock step if each step waits for a whole
     round trip more.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     size = (4.6 * len(depths), 3.8)
     figure, axes = pyplot.subplots(1, len(depths), figsize=size, squeeze=False)

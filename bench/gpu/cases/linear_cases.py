@@ -18,7 +18,7 @@ from bench.roofline.work import HALF, WEIGHTS, Shape, matrix
 from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, Places, project
+from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project
 from outrider.kernels.gpu.tiles import TileScratch, make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan
 from outrider.kernels.gpu.weights import (
@@ -193,7 +193,7 @@ def _projection(
         held = layer(outputs, inputs)
         x = _activations(rows, held)
         table, where, q, k, v = _head_buffers(x, *of_heads)
-        places, scratch = Places(where, where), _scratch(rows, cut or plan(held, size // 2), x)
+        places, scratch = RowPlaces(where, where), _scratch(rows, cut or plan(held, size // 2), x)
 
         def launch() -> Tensor:
             project(x, held, HeadParts(), table, places, q, k, v, scratch, cut)
