@@ -31,14 +31,7 @@ from outrider.kernels.jit.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.jit.tiles import (
-    LANES,
-    ahead,
-    finish,
-    order,
-    parts,
-    prefetch_at,
-)
+from outrider.kernels.jit.tiles import LANES, ahead, finish, order, parts, prefetch_at
 
 ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
 SIGNS = 0x80808080

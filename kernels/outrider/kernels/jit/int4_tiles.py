@@ -33,13 +33,7 @@ from outrider.kernels.jit.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.jit.tiles import (
-    LANES,
-    ahead,
-    finish,
-    parts,
-    prefetch_at,
-)
+from outrider.kernels.jit.tiles import LANES, ahead, finish, parts, prefetch_at
 
 SIGN_AND_REST = ~0x70001FFF
 """Bits of a float that a half has."""
