@@ -34,7 +34,7 @@ test-sync: # what `make test` needs, without torch; more that is there stays
 
 demo: run-sync ## answer three questions, or PROMPT, with and without the draft; DEMO=code: an edit by a larger pair
 ifeq ($(DEMO),code)
-	@$(BIN)/python -m bench.code_demo $(if $(YES),--yes)
+	@$(BIN)/python -m bench.sides.code_demo $(if $(YES),--yes)
 else
 	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
 		--prompt "What is photosynthesis? Answer in two sentences." \

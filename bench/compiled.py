@@ -16,9 +16,8 @@ from typing import Any
 import triton
 from tools.tables import table
 
-from bench.kernel_compiler import build
-from bench.kernel_source import digest
-from bench.report import RESULTS
+from bench.gpu.kernel_compiler import build, digest
+from bench.record.report import RESULTS
 from outrider.kernels.gpu.compilation import Compilation, registered
 
 REPORT = RESULTS / "kernels_compiled.json"

@@ -12,6 +12,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outrider.contract.settings import WorkerSettings
 
 ROOT = Path(__file__).parent.parent
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -125,12 +129,12 @@ def show(role: str, sides: list[Side], options: argparse.Namespace) -> None:
 
 def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ...]) -> None:
     """Write all cells, and what rows cost over one."""
-    from bench.report import write_report
+    from bench.record.report import write_run
 
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.cost_curve " + " ".join(sys.argv[1:]),
-        results={
+        "cost_curve",
+        {
             "dtype": options.dtype,
             "threads": options.threads,
             "milliseconds": {
@@ -138,21 +142,18 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
                 for side in sides
             },
         },
-        ratios={
+        {
             f"{side.name} {role} {rows} over {options.rows[0]}": ms
             / side.best[role, options.rows[0]]
             for side in sides
             for (role, rows), ms in side.best.items()
         },
-        load_average=load,
+        load,
     )
 
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
-    from bench.colocated import colocated
-    from bench.sides import SERVICE
-    from outrider.cli.service_file import read_service
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
     from outrider.worker.launch.prepare import prepare_models
@@ -160,7 +161,7 @@ def serve(options: argparse.Namespace) -> None:
     from outrider.worker.model.load import load
     from outrider.worker.model.step_timing import borrowed, chain_rows
 
-    prepared = prepare_models(colocated(read_service(SERVICE), options.threads))
+    prepared = prepare_models(colocated(options.threads))
     assert prepared.colocated is not None
     models = {}
     for role, model in (("target", prepared.own), ("draft", prepared.colocated)):
@@ -181,6 +182,23 @@ def serve(options: argparse.Namespace) -> None:
                 model.forward(made)
                 times.append(1e3 * (clock() - start))
         print(min(times), flush=True)
+
+
+def colocated(threads: int) -> "WorkerSettings":
+    """Return settings of the demo's target with its serial draft always on."""
+    from outrider.cli.service_file import read_service
+    from outrider.contract.settings import Role
+    from outrider.operator.plan import PlanOptions, plan
+    from outrider.operator.spec import Placement, SpeculationMode
+
+    service = read_service(ROOT / "examples" / "smollm2.yaml")
+    assert service.spec.draft is not None
+    draft = service.spec.draft.model_copy(update={"placement": Placement.COLOCATED})
+    speculation = service.spec.speculation.model_copy(update={"mode": SpeculationMode.STATIC})
+    spec = service.spec.model_copy(update={"draft": draft, "speculation": speculation})
+    made = plan(service.model_copy(update={"spec": spec}), PlanOptions(threads=threads))
+    (target,) = made.of(Role.TARGET)
+    return target.settings
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ examples:
 
 import gc
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,22 +20,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench.device_run import (
+from bench.gpu.cases.kernel_case import CONTEXTS, ROWS, Backing
+from bench.gpu.device_run import (
     Entry,
     Task,
     can_plot,
     device,
     earlier,
     parser,
+    saver,
     says_missing,
     sweep,
 )
-from bench.kernel_case import CONTEXTS, ROWS, Backing
-from bench.random_model import random_model
-from bench.report import RESULTS, write_report
-from bench.roofline import PARTS, Part, total
-from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
-from bench.timed_steps import Timed, growing, one_step
+from bench.gpu.random_model import random_model
+from bench.gpu.timed_steps import Timed, growing, one_step
+from bench.record.report import RESULTS, headless_pyplot
+from bench.roofline.work import LLAMA_1B, LLAMA_8B, PARTS, SMOLLM2_135M, Part, Shape, step, total
 
 REPORT = RESULTS / "decode_step.json"
 COMMAND = "python -m bench.decode_step"
@@ -68,17 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    load = os.getloadavg()
     facts = device()
     contexts, rows = options.context or CONTEXTS, options.rows or ROWS
-
-    def save(entries: Sequence[Entry]) -> None:
-        results = {"device": facts, "goal": GOAL, "steps": entries}
-        write_report(
-            options.report, command=COMMAND, results=results, ratios=ratios(entries),
-            load_average=load,
-        )  # fmt: skip
-
+    save = saver(options, COMMAND, facts, "steps", {"goal": GOAL}, ratios)
     shapes = [shape for shape in MODELS if shape.name in (options.model or names)]
     model, part = held(max(contexts), max(MAX_ROWS, *rows)), part_of(facts)
     outcome = sweep(
@@ -193,10 +184,7 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float]:
 
 def plot(entries: Sequence[Entry], facts: dict[str, Any], path: Path) -> None:
     """Share of the roofline over context, a panel for each model, a line for weights and rows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     names = list(dict.fromkeys(one["model"] for one in entries))
     figure, axes = pyplot.subplots(1, len(names), figsize=(4.5 * len(names), 4), squeeze=False)

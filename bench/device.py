@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from xml.etree import ElementTree
 
-from bench.import_closure import ROOT, imported, search_path
+from bench.gpu.import_closure import ROOT, imported, search_path
 
 RESULTS = ROOT / "gpu-results"
 """Folder of this machine's results, which git ignores; `bench/results/device` has the project's."""
@@ -196,7 +196,7 @@ class Stage:
 
 LLAMA_8B = ("--model", "Llama-3-8B")
 STAGES = (
-    Stage("A", "facts", 60, (Bench("facts", "bench.device_facts"),)),
+    Stage("A", "facts", 60, (Bench("facts", "bench.gpu.device_facts"),)),
     Stage("B", "kernels", 180, (Tests("kernel_tests", ("tests/unit/kernels/gpu",)),)),
     Stage("C", "runner", 180, (Tests("runner_tests", ("tests/unit/worker/gpu",)),)),
     Stage("D", "shapes", 180, (Tests("shape_tests", ("tests/gpu",)),)),
@@ -210,14 +210,14 @@ STAGES = (
                "--context", "1024", "--context", "4096", "--context", "32768")),
     )),
     Stage("G", "sanitize", 240, (
-        Bench("sanitize", "bench.sanitize", tests=("tests/unit/kernels/gpu", "tests/gpu")),
+        Bench("sanitize", "bench.gpu.sanitize", tests=("tests/unit/kernels/gpu", "tests/gpu")),
     )),
-    Stage("H", "tuning", 400, (Bench("tuning", "bench.tuning", LLAMA_8B),)),
+    Stage("H", "tuning", 400, (Bench("tuning", "bench.gpu.tuning", LLAMA_8B),)),
     Stage("I", "invariance and peers", 400, (
-        Bench("invariance", "bench.invariance", ("--peers",)),
+        Bench("invariance", "bench.gpu.invariance", ("--peers",)),
         Bench("kernels_peers", "bench.kernels", (*LLAMA_8B, "--kernel", "attention", "--peers")),
     )),
-    Stage("J", "text", 300, (Bench("text", "bench.device_text"),)),
+    Stage("J", "text", 300, (Bench("text", "bench.gpu.device_text"),)),
 )  # fmt: skip
 """All stages, the most valuable ones first."""
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_report
 
 ROOT = Path(__file__).parents[1]
 SETS = {

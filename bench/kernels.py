@@ -10,7 +10,6 @@ examples:
   python -m bench.kernels --kernel attention --peers     # beside flex attention and others
 """
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -19,9 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import attention_cases, linear_cases
-from bench.attention_peers import PACKAGES
-from bench.device_run import (
+from bench.gpu.cases import attention_cases, linear_cases
+from bench.gpu.cases.attention_peers import PACKAGES
+from bench.gpu.cases.graph_timing import timed
+from bench.gpu.cases.kernel_case import CONTEXTS, OURS, ROWS, SHAPES, Case, Timer
+from bench.gpu.device_run import (
     Entry,
     Task,
     can_plot,
@@ -29,12 +30,11 @@ from bench.device_run import (
     earlier,
     parser,
     reason,
+    saver,
     says_missing,
     sweep,
 )
-from bench.graph_timing import timed
-from bench.kernel_case import CONTEXTS, OURS, ROWS, SHAPES, Case, Timer
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, headless_pyplot
 
 REPORT = RESULTS / "kernels.json"
 COMMAND = "python -m bench.kernels"
@@ -53,18 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = wanted.parse_args(arguments)
     if says_missing(COMMAND):
         return 2
-    load = os.getloadavg()
     facts = device() | {"absent": absent() if options.peers else []}
     if facts["absent"]:
         print(f"not installed, so not compared with: {', '.join(facts['absent'])}")
-
-    def save(entries: Sequence[Entry]) -> None:
-        results = {"device": facts, "kernels": entries}
-        write_report(
-            options.report, command=COMMAND, results=results, ratios=ratios(entries),
-            load_average=load,
-        )  # fmt: skip
-
+    save = saver(options, COMMAND, facts, "kernels", ratios=ratios)
     outcome = sweep(
         tasks(
             chosen(cases(options.model or names), options.rows, options.context, options.peers),
@@ -167,10 +159,7 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float]:
 
 def plot(measured: list[dict[str, Any]], facts: dict[str, Any], path: Path) -> None:
     """Share of bandwidth over rows, a panel for each kernel."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     names = list(dict.fromkeys(one["kernel"] for one in measured))
     figure, axes = pyplot.subplots(1, len(names), figsize=(3.2 * len(names), 4), squeeze=False)

@@ -25,7 +25,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from tools import crds
 
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_report
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.naming import API_VERSION, KIND
 from tests.kube import pod_network

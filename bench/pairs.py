@@ -1,12 +1,12 @@
 """A target and a draft that people use, in every arrangement: `python -m bench.pairs`.
 
-The pair is Qwen2.5-Coder-Instruct of 1.5B and 0.5B parameters (`bench.code_pair` fetches it), or
-any two GGUF files. Compared are plain decoding with one thread and with all, target and draft in
-one process and in two, the text as the only source of draft tokens, and one process with each depth
-from 1 to 6. Beside them stands llama.cpp on the same files, plain and with its own draft. The
-prompts are code to write, edits of code, and chats. The sides run at once and are asked in turns,
-each alone. Every answer of this build is compared with plain decoding's. Two more tables: several
-streams at once, and the speed of reading prompts of 512 to 4,096 tokens.
+The pair is Qwen2.5-Coder-Instruct of 1.5B and 0.5B parameters (`bench.sides.code_pair` fetches
+them), or any two GGUF files. Compared are plain decoding with one thread and with all, target and
+draft in one process and in two, the text as the only source of draft tokens, and one process with
+each depth from 1 to 6. Beside them stands llama.cpp on the same files, plain and with its own
+draft. The prompts are code to write, edits of code, and chats. The sides run at once and are asked
+in turns, each alone. Every answer of this build is compared with plain decoding's. Two more tables:
+several streams at once, and the speed of reading prompts of 512 to 4,096 tokens.
 """
 
 import argparse
@@ -23,12 +23,20 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from bench import code_pair, llama_server, pair_prompts
-from bench.peer import DoesNotRun
-from bench.report import RESULTS, Prompt, say, write_report
-from bench.sides import MODES, Answer, Service, started, turns, with_speculation, without_draft
-from bench.speculation_figures import Measured, over, same_text, summary
-from bench.uv import uv
+from bench.prompts.pairs import chats, code, edits
+from bench.record.report import RESULTS, Prompt, say, write_run
+from bench.sides import code_pair, llama_server
+from bench.sides.peer import DoesNotRun, uv
+from bench.sides.services import (
+    MODES,
+    Answer,
+    Service,
+    started,
+    turns,
+    with_speculation,
+    without_draft,
+)
+from bench.speculation.figures import Measured, over, same_text, summary
 from outrider.cli import processors
 from outrider.cli.service_file import parse_service
 from outrider.cli.trial import Arrangement
@@ -37,7 +45,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
 
-SETS = {"code": pair_prompts.code, "edits": pair_prompts.edits, "chats": pair_prompts.chats}
+SETS = {"code": code, "edits": edits, "chats": chats}
 GREEDY = "greedy"
 ONE, TWO, SUFFIX = "one process", "two processes", "suffix source"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
@@ -94,13 +102,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.pairs " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["decode"]),
-        load_average=load,
-    )
+    write_run(options.out, "pairs", results, all_ratios(results["decode"]), load)
     for made in tables(results):
         Console().print(made)
     return 0
@@ -267,7 +269,7 @@ def figures(measured: Mapping[str, Measured]) -> dict[str, Any]:
 
 async def streamed(side: Side) -> dict[str, float]:
     """Return tokens a second of all streams together, by how many there are."""
-    prompts = pair_prompts.code(max(STREAMS))
+    prompts = code(max(STREAMS))
     found = {}
     for count in STREAMS:
         for prompt in prompts[:count]:

@@ -24,12 +24,21 @@ from typing import Any, NamedTuple, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from bench import llama_server, peer, peer_draft, source_prompts
-from bench.llama_server import LlamaServer
-from bench.pictures import put_title
-from bench.report import RESULTS, Prompt, say, write_report
-from bench.sides import MODES, SERVICE, Service, started, turns, with_speculation, without_draft
-from bench.uv import uv
+from bench.prompts.sources import chats, edits
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, Prompt, headless_pyplot, say, write_run
+from bench.sides import llama_server, peer, peer_draft
+from bench.sides.llama_server import LlamaServer
+from bench.sides.peer import uv
+from bench.sides.services import (
+    MODES,
+    SERVICE,
+    Service,
+    started,
+    turns,
+    with_speculation,
+    without_draft,
+)
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -38,7 +47,7 @@ from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
 from outrider.worker.model.source import Proposer as ModelSource
 
-HERE = Path(__file__).parent
+SCRIPTS = Path(__file__).parent / "sides"
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")
 OURS = "Outrider"
 SOURCES = {PLAIN: (), DRAFT: FREE_SOURCES, LOOKUP: (Proposer.SUFFIX,)}
@@ -129,13 +138,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.peers " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["sets"]),
-        load_average=load,
-    )
+    write_run(options.out, "peers", results, all_ratios(results["sets"]), load)
     plot(results, options.out.with_suffix(".png"))
     put_title(options.out)
     for name, found in results["sets"].items():
@@ -159,8 +162,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Ask every side every set; return the figures by set."""
     service = read_service(SERVICE)
     sets = {
-        "chats": source_prompts.chats(options.prompts),
-        "edits": source_prompts.edits()[: options.prompts],
+        "chats": chats(options.prompts),
+        "edits": edits()[: options.prompts],
     }
     async with contextlib.AsyncExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outrider-peer-")))
@@ -247,14 +250,14 @@ async def transformers(
 ) -> dict[str, Side]:
     """Start a process of the project's own environment, which has it, and accelerate."""
     command = [uv(), "run", "--no-sync", "--with", ACCELERATE, *PYTHON]
-    return await script(stack, [*command, HERE / "transformers_peer.py"], files, threads)
+    return await script(stack, [*command, SCRIPTS / "transformers_peer.py"], files, threads)
 
 
 async def openvino(stack: contextlib.AsyncExitStack, files: Files, threads: int) -> dict[str, Side]:
     """Start a process of an environment of its own."""
     command = [uv(), "run", "--no-project", "--isolated", "--with", OPENVINO]
     command += ["--python", sys.executable, *PYTHON]
-    return await script(stack, [*command, HERE / "openvino_peer.py"], files, threads)
+    return await script(stack, [*command, SCRIPTS / "openvino_peer.py"], files, threads)
 
 
 async def script(
@@ -359,10 +362,7 @@ def cell(values: Mapping[str, float]) -> str:
 
 def plot(results: Mapping[str, Any], path: Path) -> None:
     """Bars of tokens a second of each engine and way, a picture for each set."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     sets = results["sets"]
     figure, axes = pyplot.subplots(1, len(sets), figsize=(11, 3.6), squeeze=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cost_curve import here
-from bench.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 
 OUT = RESULTS / "processors.json"
 ARRANGEMENTS = {"serial": "one process", "async": "two processes", "auto": "Auto"}
@@ -38,16 +38,16 @@ def main() -> int:
     else:
         found = [measured(isa, options) for isa in options.isa or here()]
     rows = merged(known(options.out), found)
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.processors " + " ".join(sys.argv[1:]),
-        results={"rows": rows},
-        ratios={
+        "processors",
+        {"rows": rows},
+        {
             f"{processors(one)} by {one['isa']} {side}": ratio
             for one in rows
             for side, ratio in one["ratios"].items()
         },
-        load_average=load,
+        load,
     )
     print(table(rows))
     return 0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import pairs, peers, processors, provenance
-from bench.report import RESULTS
+from bench import pairs, peers, processors
+from bench.record import provenance
+from bench.record.report import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
 REPORT = RESULTS / "speculation.json"

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.pictures import put_title
-from bench.report import RESULTS, prompts, write_report
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, headless_pyplot, prompts, write_run
 from outrider.cli.load.endpoint import Endpoint
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.run import Load, jobs
@@ -86,18 +86,18 @@ def main() -> int:
         soaked = asyncio.run(soak(options, service, (rate, patience), samples))
     grown = {role: growth(samples[pid]) for pid, role in service.processes.items()}
     wrong = problems(soaked, grown)
-    write_report(
+    write_run(
         options.out,
-        command="python -m bench.soak " + " ".join(sys.argv[1:]),
-        results={
+        "soak",
+        {
             "requests_per_second_served": edge,
             "requests_per_second_sent": rate,
             **soaked,
             "memory": grown,
             "problems_found": wrong,
         },
-        ratios={f"memory_{role}": 1 + one.percent / 100 for role, one in grown.items()},
-        load_average=load,
+        {f"memory_{role}": 1 + one.percent / 100 for role, one in grown.items()},
+        load,
     )
     plot(samples, service.processes, options.out.with_suffix(".png"))
     put_title(options.out)
@@ -242,10 +242,7 @@ def problems(soaked: Mapping[str, Any], grown: Mapping[str, Growth]) -> list[str
 
 def plot(samples: Mapping[int, Sequence[int]], roles: Mapping[int, str], file: Path) -> None:
     """Memory of each process over the time of the soak, against its own at the beginning."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     for pid, sizes in samples.items():

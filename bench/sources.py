@@ -23,11 +23,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import llama_server, source_prompts
-from bench.llama_server import LlamaCpp
-from bench.pictures import put_title
-from bench.report import RESULTS, Prompt, write_report
-from bench.sides import (
+from bench.prompts.sources import chats, edits, quoted
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, Prompt, headless_pyplot, write_run
+from bench.sides import llama_server
+from bench.sides.llama_server import LlamaCpp
+from bench.sides.peer import uv
+from bench.sides.services import (
     MODES,
     SERVICE,
     Counts,
@@ -37,8 +39,7 @@ from bench.sides import (
     with_speculation,
     without_draft,
 )
-from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
-from bench.uv import uv
+from bench.speculation.figures import Measured, geometric_mean, over, same_text, summary
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -66,13 +67,7 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
-    write_report(
-        options.out,
-        command="python -m bench.sources " + " ".join(sys.argv[1:]),
-        results=results,
-        ratios=all_ratios(results["sets"]),
-        load_average=load,
-    )
+    write_run(options.out, "sources", results, all_ratios(results["sets"]), load)
     plot(results["sets"], options.out.with_suffix(".png"))
     put_title(options.out)
     for name, found in results["sets"].items():
@@ -99,9 +94,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Ask every side every set; return the figures by set."""
     service, count = read_service(options.file), options.prompts
     sets = {
-        "chats": source_prompts.chats(count),
-        "edits": source_prompts.edits()[:count],
-        "quoted": source_prompts.quoted()[:count],
+        "chats": chats(count),
+        "edits": edits()[:count],
+        "quoted": quoted()[:count],
     }
     sides_wanted: Sequence[str] = tuple(SIDES)
     if options.stages > 1:
@@ -237,10 +232,7 @@ def table(name: str, found: Mapping[str, Any]) -> Table:
 
 def plot(sets: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Bars of each side over plain decoding, by set; dotted: the goal."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    pyplot = headless_pyplot()
 
     figure, axes = pyplot.subplots(1, len(sets), figsize=(10, 3.4), sharey=True)
     for axis, (name, found) in zip(axes, sets.items(), strict=True):

@@ -5,8 +5,7 @@ import datetime
 import os
 from pathlib import Path
 
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
-from outrider.contract.settings import Role
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, PeerSettings, Role
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.manifests.certificates import peer_settings
 from outrider.operator.manifests.child import Owner

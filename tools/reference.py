@@ -21,7 +21,7 @@ from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
 
 from outrider.cli.app import app
-from outrider.contract import metrics, peers, settings
+from outrider.contract import metrics, settings
 from outrider.simulator.description import Simulation
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +105,7 @@ def settings_page() -> str:
     for kind, where in (
         (settings.WorkerSettings, "The file"),
         (settings.ModelSettings, "`model` and `colocated`"),
-        (peers.PeerSettings, "`peers`"),
+        (settings.PeerSettings, "`peers`"),
         (settings.PipelineSettings, "`pipeline`"),
         (settings.PolicySettings, "`policy`"),
     ):
@@ -150,7 +150,7 @@ def type_name(kind: Any) -> str:
     """A type as it is written."""
     if inspect.isclass(kind):
         return kind.__name__
-    return str(kind).replace(f"{settings.__name__}.", "").replace(f"{peers.__name__}.", "")
+    return str(kind).replace(f"{settings.__name__}.", "")
 
 
 def metrics_page() -> str:

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from bench.provenance import on
+from bench.record.provenance import on
 from outrider.cli.machine_info import machine
 
 PROGRAMS = {

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.provenance import on
+from bench.record.provenance import on
 from outrider.cli.machine_info import machine
 from tests import readme
 from tests.e2e.recording import CommandFailed, Recording

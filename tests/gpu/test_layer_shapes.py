@@ -10,7 +10,7 @@ from torch.nn import functional
 from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, Places, project, project_reference
+from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project, project_reference
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import GROUP, WeightFormat, Weights, dense, plain, to_fp8
 from tests.gpu.shapes import (
@@ -87,7 +87,15 @@ def projection_run(model: ModelShape, weights: Weights, kernel: Callable[..., No
         k, v = (unwritten(kv_heads, SLOTS, size, dtype=x.dtype, device=device) for _ in "kv")
         scratch = scratch_for(len(x), plan(weights, size // 2), device)
         kernel(
-            x, weights, HeadParts(None, *norms), table, Places(positions, slots), q, k, v, scratch
+            x,
+            weights,
+            HeadParts(None, *norms),
+            table,
+            RowPlaces(positions, slots),
+            q,
+            k,
+            v,
+            scratch,
         )
         written = torch.cat((k[:, : len(x)], v[:, : len(x)])).transpose(0, 1)
         return torch.cat((q, written), 1).flatten(1)

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from outrider.client import Client, Unavailable
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
 from outrider.contract.process import CONTROL_PORT
-from outrider.contract.settings import Role
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, Role
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.cluster.kinds import CERTIFICATE as KIND
 from outrider.operator.cluster.kinds import SECRET

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from outrider.contract.extras import missing_extra
 from outrider.contract.settings import LinkTransport, Role
+from outrider.contract.version import missing_extra
 from outrider.kernels.jit import compiled
 from outrider.worker.host.torch_extra import MISSING
 from tests import bytecode

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import Prompt
-from bench.swift.answer import ALL_PARALLEL, LOCK_STEP, Answer
-from bench.swift.sides import Side, delayed, link_near, started
+from bench.record.report import Prompt
+from bench.swiftspec.answer import ALL_PARALLEL, LOCK_STEP, Answer
+from bench.swiftspec.sides import Side, delayed, link_near, started
 from outrider.contract.settings import PolicySettings, Role
 from tests.process import workers
 from tests.process.conftest import Folders

@@ -1,8 +1,8 @@
 """Stages of a device without one: `python -m tools.gpu_rehearsal`.
 
 Needs torch and triton 3.6 or newer, and no GPU; a plain GPU environment
-(`bench/gpu_environment.txt`) is enough. Each stage runs in processes of its own. Ends with status 1
-where a test cannot be collected, or a kernel does not compile or does not fit.
+(`bench/gpu/environment.txt`) is enough. Each stage runs in processes of its own. Ends with status
+1 where a test cannot be collected, or a kernel does not compile or does not fit.
 
 The folder of compiled kernels serves any checkout at the same commit, with the same triton, where
 commands run in the checkout's root and TRITON_CACHE_DIR is its relative path.
@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench import device
-from bench.import_closure import ROOT, search_path
+from bench.gpu.import_closure import ROOT, search_path
 
 TESTS = {
     stage.letter: command.folders
@@ -97,7 +97,7 @@ def _problem(cache: Path) -> str:
     """Return what is missing here; empty if nothing."""
     absent = [name for name in ("torch", "triton", "pytest") if find_spec(name) is None]
     if absent:
-        return f"{', '.join(absent)} missing; pip install -r bench/gpu_environment.txt"
+        return f"{', '.join(absent)} missing; pip install -r bench/gpu/environment.txt"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         (cache / ".written").touch()
@@ -198,7 +198,7 @@ def _lines(log: Path) -> Iterator[Mapping[str, Any]]:
 
 def spills(done: Sequence[Rehearsed]) -> list[str]:
     """Return names of kernels with bytes on the stack, and how many bytes, most first."""
-    from bench.kernel_compiler import usage  # loads triton
+    from bench.gpu.kernel_compiler import usage  # loads triton
 
     found: dict[str, int] = {}
     for one in {key: each for stage in done for key, each in stage.kernels.items()}.values():

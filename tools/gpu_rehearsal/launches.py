@@ -16,11 +16,13 @@ from tools.gpu_rehearsal import driver
 from torch.overrides import TorchFunctionMode
 from triton.runtime.errors import OutOfResources
 
-from bench import attention_cases, decode_step, linear_cases, tuning
-from bench.kernel_case import OURS, Backing, Case
-from bench.random_model import random_model
-from bench.roofline_work import LLAMA_8B, WEIGHTS, Shape
-from bench.timed_steps import growing, one_step
+from bench import decode_step
+from bench.gpu import tuning
+from bench.gpu.cases import attention_cases, linear_cases
+from bench.gpu.cases.kernel_case import OURS, Backing, Case
+from bench.gpu.random_model import random_model
+from bench.gpu.timed_steps import growing, one_step
+from bench.roofline.work import LLAMA_8B, WEIGHTS, Shape
 from outrider.kernels.gpu.tiling import Tiling
 from outrider.kernels.gpu.weights import Weights
 
@@ -72,7 +74,7 @@ def _run(side: Callable[[], Callable[[], object]]) -> None:
 
 
 def cuts() -> Launches:
-    """Every cut of a linear layer that `bench.tuning` times, by weights."""
+    """Every cut of a linear layer that `bench.gpu.tuning` times, by weights."""
     for _, outputs, inputs in tuning.layers([LLAMA_8B.name]):
         for kind in WEIGHTS:
             weights = linear_cases.random_weights(kind, outputs, inputs, *ON)

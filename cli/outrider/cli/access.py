@@ -16,9 +16,8 @@ from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
 from outrider.cli.ports import HOST, HOST_OPTION, WantedPorts
 from outrider.client import AsyncClient, Client
-from outrider.client.aio import open_channel
-from outrider.client.channel import Options, Tls, credentials, name_option, place
-from outrider.contract.api_keys import api_keys
+from outrider.client.channel import Options, Tls, credentials, name_option, open_channel, place
+from outrider.contract.files import api_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,8 @@ class Access:
     def channel(self, address: str, options: Options) -> aio.Channel:
         """A channel for what needs no key."""
         name = name_option(place(address), self.tls, self.tls_name)
-        return open_channel(address, (*options, *name), credentials(self.tls))
+        channel: aio.Channel = open_channel(aio, address, (*options, *name), credentials(self.tls))
+        return channel
 
 
 OPEN = Access()

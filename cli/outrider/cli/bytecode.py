@@ -15,7 +15,7 @@ def keep() -> None:
     """Keep it for this process and for those that it starts, unless it is there already or has a
     folder; or none can be had: with one, Python reads no bytecode beside sources."""
     if sys.dont_write_bytecode and sys.pycache_prefix is None and not _is_there():
-        from outrider.contract.user_cache import user_cache
+        from outrider.contract.files import user_cache
 
         try:
             folder = user_cache() / "bytecode"

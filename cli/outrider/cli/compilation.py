@@ -24,8 +24,8 @@ from outrider.cli.process import COMPILED, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import cancel
+from outrider.contract.files import user_cache
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
-from outrider.contract.user_cache import user_cache
 
 NAME = "kernels"
 """Of this work in progress shown and in logs."""

@@ -16,7 +16,7 @@ from outrider.cli.failures import Failure
 from outrider.cli.module_process import records
 from outrider.cli.plotting import PACKAGE, is_possible
 from outrider.cli.progress import reporter
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 NAME = "distil"
 DISTILLATION = (sys.executable, "-P", "-m", "outrider.distil")

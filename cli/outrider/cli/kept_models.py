@@ -20,8 +20,8 @@ from outrider.cli.preparation import prepare
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
 from outrider.cli.run_dir import RunFolder, told_cache
-from outrider.contract.extras import missing_extra
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.contract.version import missing_extra
 
 INSTALL = missing_extra("worker")
 LENDER = "--embeddings-from"

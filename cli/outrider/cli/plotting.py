@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 SUFFIXES = (".png", ".svg", ".pdf")
 PACKAGE, EXTRA = "matplotlib", "bench"

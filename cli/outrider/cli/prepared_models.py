@@ -16,8 +16,8 @@ from typing import Any
 import outrider
 from outrider.cli.process import Command
 from outrider.cli.run_dir import told_cache
+from outrider.contract.files import write_whole
 from outrider.contract.settings import ModelSettings, WorkerSettings
-from outrider.contract.whole_file import write_whole
 
 LOOKED_AT = ("role", "model", "colocated", "tensor_parallel", "pipeline", "device")
 """Settings that a preparation looks at."""

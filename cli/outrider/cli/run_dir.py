@@ -11,8 +11,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from outrider.contract.files import HOME_CACHE, user_cache
 from outrider.contract.settings import WorkerSettings
-from outrider.contract.user_cache import HOME_CACHE, user_cache
 
 KEEP_SECONDS = 7 * 24 * 3600
 """Logs of runs that failed stay so long."""

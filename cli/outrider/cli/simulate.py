@@ -15,7 +15,7 @@ from rich.table import Table
 from outrider.cli.failures import Failure
 from outrider.cli.module_process import records
 from outrider.cli.progress import reporter
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
 MISSING = missing_extra("simulate")

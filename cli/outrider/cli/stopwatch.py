@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from outrider.contract.whole_file import write_whole
+from outrider.contract.files import write_whole
 
 FILE = "stages.json"
 MOST = 400

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.cli.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
+from outrider.cli.arrangement import Arrangement as Arrangement  # bench.speculation.pinned_peer's
 from outrider.cli.arrangement import one_target
 from outrider.cli.local import StartOptions
 from outrider.cli.local_service import LocalService

@@ -12,7 +12,7 @@ import sys
 try:
     import torch
 
-    from outrider.contract.user_cache import user_cache
+    from outrider.contract.files import user_cache
     from outrider.distil.distillation import Distillation
     from outrider.distil.errors import DistilError
     from outrider.distil.progress import Progress

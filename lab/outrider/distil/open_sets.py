@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 from outrider.distil.errors import BadRecipe
 
 

@@ -5,21 +5,22 @@ Leaves the spreading to gRPC itself: its `round_robin` policy, its health watch 
 one worker, also for one that does not serve yet.
 """
 
-import ipaddress
 import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import grpc
 
 from outrider.client.errors import InvalidRequest, Unavailable
+from outrider.contract.addresses import host_of, ip_address
 from outrider.protos.v1 import inference_pb2
+from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1.inference_pb2_grpc import InferenceStub
 
 Options = tuple[tuple[str, Any], ...]
-Metadata = tuple[tuple[str, str], ...]
-Opened = TypeVar("Opened")
 Tls = bool | bytes
 """True trusts the system's roots, bytes are the PEM certificates of the roots to trust."""
 
@@ -29,8 +30,6 @@ OPTIONS: Options = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
-
-
 MAX_ATTEMPTS = 5
 """Of one call, the first included; gRPC allows no more."""
 SPREADING = {
@@ -61,8 +60,7 @@ SPREAD: Options = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class CallTarget(NamedTuple):
     """Where a client's calls go."""
 
     uri: str
@@ -73,7 +71,7 @@ class Place:
     """Each host once, as it was given."""
 
 
-def place(address: str | Sequence[str]) -> Place:
+def place(address: str | Sequence[str]) -> CallTarget:
     """The place of one address or several, each host:port, in a list or with commas between.
 
     One name is left to gRPC, which looks it up again as connections are lost; names among several
@@ -82,26 +80,14 @@ def place(address: str | Sequence[str]) -> Place:
     """
     listed = address.split(",") if isinstance(address, str) else address
     each = list(dict.fromkeys(one.strip() for one in listed))
+    hosts = tuple(dict.fromkeys(map(host_of, each)))
     if len(each) == 1:
-        return Place(each[0], OPTIONS if _is_number(each[0]) else SPREAD, _hosts(each))
+        return CallTarget(each[0], OPTIONS if ip_address(hosts[0]) else SPREAD, hosts)
     found = list(dict.fromkeys(pair for one in each for pair in _resolved(*_split(one))))
     if not found:
         names = ", ".join(each) or "no address was given"
         raise Unavailable(f"nothing is known by these names: {names}", grpc.StatusCode.UNAVAILABLE)
-    return Place(_uri(found), SPREAD, _hosts(each))
-
-
-def _is_number(address: str) -> bool:
-    """True if its host is an IP address, so that it can mean one worker only."""
-    try:
-        ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
-def _hosts(addresses: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.rpartition(":")[0].strip("[]") for one in addresses))
+    return CallTarget(_uri(found), SPREAD, hosts)
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -150,7 +136,7 @@ def credentials(tls: Tls, own: ClientCertificate | None = None) -> grpc.ChannelC
     return grpc.ssl_channel_credentials(roots, own.key, own.certificate)
 
 
-def name_option(where: Place, tls: Tls, tls_name: str | None) -> Options:
+def name_option(where: CallTarget, tls: Tls, tls_name: str | None) -> Options:
     """The option that says which name a certificate must hold; none where gRPC knows.
 
     gRPC checks one name for each channel. Raises `InvalidRequest` for a name without TLS, and for
@@ -173,23 +159,47 @@ def name_option(where: Place, tls: Tls, tls_name: str | None) -> Options:
     return () if name is None else (("grpc.ssl_target_name_override", name),)
 
 
-def both(
-    open_one: Callable[[str, Options, grpc.ChannelCredentials | None], Opened],
-    address: str | Sequence[str],
-    tls: Tls,
-    tls_name: str | None,
-    own: ClientCertificate | None = None,
-) -> tuple[Opened, Opened]:
-    """A channel for inference, whose calls are spread, and one for control; as `open_one` opens
-    them. Raises what `place` and `name_option` raise."""
-    where, checked = place(address), credentials(tls, own)
-    name = name_option(where, tls, tls_name)
-    return (
-        open_one(where.uri, (*where.options, *name), checked),
-        open_one(where.uri, (*OPTIONS, *name), checked),
-    )
+def open_channel(
+    library: ModuleType, uri: str, options: Options, checked: grpc.ChannelCredentials | None
+) -> Any:
+    """Return a channel of `grpc` or `grpc.aio`, with TLS if there is something to check its server
+    with."""
+    if checked is None:
+        return library.insecure_channel(uri, options=options)
+    return library.secure_channel(uri, checked, options=options)
 
 
-def metadata(api_key: str | None) -> Metadata:
-    """Return the metadata that names the caller."""
-    return () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+class Connected:
+    """Connections of a client: a channel for inference, with calls spread, and one for control.
+
+    Raises what `place` and `name_option` raise.
+    """
+
+    LIBRARY: ModuleType
+    """`grpc`, or `grpc.aio`."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+        tls: Tls = False,
+        tls_name: str | None = None,
+        certificate: ClientCertificate | None = None,
+    ) -> None:
+        where, checked = place(address), credentials(tls, certificate)
+        name = name_option(where, tls, tls_name)
+        self._channels = [
+            open_channel(self.LIBRARY, where.uri, (*options, *name), checked)
+            for options in (where.options, OPTIONS)
+        ]
+        self._inference: Any = InferenceStub(self._channels[0])
+        self._control: Any = ControlStub(self._channels[1])
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._timeout = timeout
+
+    def _call_options(self, timeout: float | None) -> dict[str, Any]:
+        """Return what every call carries beside its message."""
+        seconds = self._timeout if timeout is None else timeout
+        return {"timeout": seconds, "metadata": self._metadata}

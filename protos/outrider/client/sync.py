@@ -11,7 +11,7 @@ import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import ClientCertificate, Tls, both, metadata
+from outrider.client.channel import Connected
 from outrider.client.errors import from_rpc
 from outrider.client.request import Options, Prompt
 from outrider.contract.inference import Message, Model
@@ -25,34 +25,21 @@ Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
 
-class Stream:
+class Stream(wire.Transcript):
     """One answer on its way: iterate it for chunks, then read `result`.
 
     Closing it, or leaving its `with` block early, cancels the call and frees the request's memory
     on the server; iterating a cancelled stream raises `Cancelled`.
     """
 
-    def __init__(self, call: "grpc._CallIterator[inference_pb2.GenerateResponse]") -> None:
-        self._call = call
-        self._transcript = wire.Transcript()
-
     def __iter__(self) -> Iterator[Chunk]:
         return self
 
     def __next__(self) -> Chunk:
         try:
-            return self._transcript.add(next(self._call))
+            return self._add(next(self._call))
         except grpc.RpcError as error:
-            raise from_rpc(error, self._transcript.tokens) from None
-
-    @property
-    def result(self) -> Result:
-        """The whole answer, once the stream is exhausted; `Incomplete` before that."""
-        return self._transcript.result()
-
-    def close(self) -> None:
-        """Cancel the call if it still runs."""
-        self._call.cancel()
+            raise self._failure(error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +48,7 @@ class Stream:
         self.close()
 
 
-class Client:
+class Client(Connected):
     """Talks to the worker at `address` (host:port); every method raises `ClientError`.
 
     `timeout` is the deadline of each call in seconds, where the call names none; None waits for
@@ -89,32 +76,15 @@ class Client:
     One IP address is one worker: there nothing is tried again.
     """
 
-    def __init__(
-        self,
-        address: str | Sequence[str],
-        *,
-        timeout: float | None = None,
-        api_key: str | None = None,
-        tls: Tls = False,
-        tls_name: str | None = None,
-        certificate: ClientCertificate | None = None,
-    ) -> None:
-        self._channels = both(open_channel, address, tls, tls_name, certificate)
-        self._metadata = metadata(api_key)
-        self._inference = InferenceStub(self._channels[0])
-        self._control = ControlStub(self._channels[1])
-        self._timeout = timeout
+    LIBRARY = grpc
+    _inference: InferenceStub
+    _control: ControlStub
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Begin an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
-        return Stream(
-            self._inference.Generate(
-                request,
-                timeout=self._deadline(options.get("timeout")),
-                metadata=self._metadata,
-            )
-        )
+        carried = self._call_options(options.get("timeout"))
+        return Stream(self._inference.Generate(request, **carried))
 
     def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
         """The whole answer at once."""
@@ -145,23 +115,24 @@ class Client:
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """Return the models that this target serves."""
         request = inference_pb2.ListModelsRequest()
-        return wire.models(self._call(self._inference.ListModels, request, timeout))
+        found = self._call(self._inference.ListModels, request, timeout)
+        return tuple(wire.read(Model, one) for one in found.models)
 
     def state(self, *, timeout: float | None = None) -> State:
         """Return the state of this worker, target or draft; of one, where there are several."""
-        return wire.state(
-            self._call(self._control.GetState, control_pb2.GetStateRequest(), timeout)
-        )
+        request = control_pb2.GetStateRequest()
+        return wire.read(State, self._call(self._control.GetState, request, timeout))
 
     def timeline(self, *, timeout: float | None = None) -> tuple[TimelineSpan, ...]:
         """Return what this worker computed lately, by lanes; of one, where there are several."""
         request = control_pb2.GetTimelineRequest()
-        return wire.timeline(self._call(self._control.GetTimeline, request, timeout))
+        found = self._call(self._control.GetTimeline, request, timeout)
+        return tuple(wire.read(TimelineSpan, one) for one in found.spans)
 
     def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
         """Replace the policy unless a newer version is in force; return the state after it."""
         request = wire.policy_request(policy)
-        return wire.state(self._call(self._control.SetPolicy, request, timeout))
+        return wire.read(State, self._call(self._control.SetPolicy, request, timeout))
 
     def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
         """Make the worker finish what runs and stop; return how many sequences still run."""
@@ -179,9 +150,6 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _deadline(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else timeout
-
     def _call(
         self,
         method: "grpc.UnaryUnaryMultiCallable[Asked, Answered]",
@@ -189,13 +157,6 @@ class Client:
         timeout: float | None,
     ) -> Answered:
         try:
-            return method(request, timeout=self._deadline(timeout), metadata=self._metadata)
+            return method(request, **self._call_options(timeout))
         except grpc.RpcError as error:
             raise from_rpc(error) from None
-
-
-def open_channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> grpc.Channel:
-    """A channel, with TLS if there is something to check its server with."""
-    if checked is None:
-        return grpc.insecure_channel(uri, options=options)
-    return grpc.secure_channel(uri, checked, options=options)

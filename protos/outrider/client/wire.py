@@ -14,31 +14,26 @@ import grpc
 from google.protobuf.message import Message as Proto
 
 from outrider.client.answer import Chunk, FinishReason, Result
-from outrider.client.errors import Incomplete, InvalidRequest
-from outrider.client.request import Options, Prompt, Sampling
+from outrider.client.errors import ClientError, Incomplete, InvalidRequest, from_rpc
+from outrider.client.request import Options, Prompt
 from outrider.contract.inference import (
     MAX_STREAM_INTERVAL_MS,
     Likely,
     Message,
-    Model,
     Timing,
     TokenLogprobs,
     Usage,
 )
 from outrider.contract.settings import PolicySettings
-from outrider.contract.state import (
-    Link,
-    LinkState,
-    State,
-    TimelineSpan,
-)
+from outrider.contract.state import LinkState
 from outrider.protos.v1 import control_pb2, inference_pb2
 
 T = TypeVar("T")
+Sent = TypeVar("Sent", bound=Proto)
 
 SCALARS = (
     *("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"),
-    "stream_interval_ms",
+    *("stream_interval_ms", "stop"),
 )
 """Options that a request carries as they are."""
 FINISH_REASONS = {
@@ -54,22 +49,14 @@ LINK_STATES = {
 
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The message of one request; raises `InvalidRequest` for values that no message can carry."""
-    request = inference_pb2.GenerateRequest()
-    _put_prompt(request, prompt, options.get("tools", ()))
-    for name in SCALARS:
-        _put(request, name, options.get(name))
-    for text in options.get("stop", ()):
-        _append(request, "stop", text)
-    form = options.get("format")
-    if form is not None:
-        request.format.SetInParent()
-        for field in dataclasses.fields(form):
-            _put(request.format, field.name, getattr(form, field.name))
-    sampling = options.get("sampling")
-    if sampling is not None:
-        request.sampling.SetInParent()
-        _put_sampling(request.sampling, sampling)
-    return request
+    form, sampling = options.get("format"), options.get("sampling")
+    return _made(
+        inference_pb2.GenerateRequest,
+        **_prompt(prompt, options.get("tools", ())),
+        **{name: options.get(name) for name in SCALARS},
+        format=form and _made(inference_pb2.Format, **dataclasses.asdict(form)),
+        sampling=sampling and _made(inference_pb2.Sampling, **dataclasses.asdict(sampling)),
+    )
 
 
 def whole(options: Options) -> Options:
@@ -83,30 +70,18 @@ def tokenize_request(
     prompt: str | Sequence[Message], model: str, tools: Sequence[Mapping[str, Any]] = ()
 ) -> inference_pb2.TokenizeRequest:
     """The message that asks for the ids of text or a conversation."""
-    request = inference_pb2.TokenizeRequest()
-    _put(request, "model", model)
-    _put_prompt(request, prompt, tools)
-    return request
+    return _made(inference_pb2.TokenizeRequest, model=model, **_prompt(prompt, tools))
 
 
 def detokenize_request(ids: Sequence[int], model: str) -> inference_pb2.DetokenizeRequest:
     """The message that asks for the text of token ids."""
-    request = inference_pb2.DetokenizeRequest()
-    _put(request, "model", model)
-    for token in ids:
-        _append(request, "ids", token)
-    return request
+    return _made(inference_pb2.DetokenizeRequest, model=model, ids=ids)
 
 
 def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
     """The message that replaces a worker's policy."""
-    request = control_pb2.SetPolicyRequest()
-    for field in dataclasses.fields(policy):
-        if field.name not in ("drafts", "sources"):
-            _put(request.policy, field.name, getattr(policy, field.name))
-    request.policy.drafts.extend(policy.drafts)
-    request.policy.sources.extend(policy.sources)
-    return request
+    sent = _made(control_pb2.Policy, **dataclasses.asdict(policy))
+    return control_pb2.SetPolicyRequest(policy=sent)
 
 
 def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
@@ -115,63 +90,76 @@ def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
     return Chunk(response.text, tuple(response.token_ids), response.passes, logprobs)
 
 
-def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
-    """Convert the models that a target serves."""
-    return tuple(_plain(Model, message) for message in response.models)
+def read(kind: type[T], message: Any) -> T:
+    """Copy the fields that `kind` has from `message`, which has others, too, if it is newer."""
+    copied = {
+        name: None
+        if isinstance(hint, UnionType) and not message.HasField(name)
+        else _value(hint, getattr(message, name))
+        for name, hint in _hints(cast(Any, kind)).items()
+    }
+    return kind(**copied)
 
 
-def state(message: control_pb2.State) -> State:
-    """Convert a worker's state."""
-    links = (
-        _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
-        for link in message.links
-    )
-    return _plain(State, message, links=tuple(links))
+def _value(hint: Any, value: Any) -> Any:
+    """Convert the value of a field to the type of the same field of `kind`."""
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    if hint is LinkState:
+        return LINK_STATES.get(value, LinkState.UNKNOWN)
+    if get_origin(hint) is tuple:
+        return tuple(_value(get_args(hint)[0], one) for one in value)
+    if get_origin(hint) is dict:
+        return dict(value)
+    return read(hint, value) if isinstance(value, Proto) else hint(value)
 
 
-def timeline(message: control_pb2.Timeline) -> tuple[TimelineSpan, ...]:
-    """Convert what a worker computed lately."""
-    names = TimelineSpan._fields
-    return tuple(TimelineSpan(*(getattr(one, name) for name in names)) for one in message.spans)
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass or a named tuple."""
+    hints = get_type_hints(kind)
+    if not dataclasses.is_dataclass(kind):
+        return hints
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 class Transcript:
-    """Collects the messages of one answer until the last one, which carries the finish reason."""
+    """An answer on its way: its messages until the last one, which carries the finish reason."""
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprobs] = []
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._chunks: list[Chunk] = []
         self._last: inference_pb2.GenerateResponse | None = None
 
     @property
-    def tokens(self) -> int:
-        """Number of tokens that have come."""
-        return len(self._token_ids)
-
-    def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
-        """Take the next message and return its tokens."""
-        piece = chunk(response)
-        self._texts.append(piece.text)
-        self._token_ids.extend(piece.token_ids)
-        self._logprobs.extend(piece.logprobs)
-        if response.finish_reason:
-            self._last = response
-        return piece
-
     def result(self) -> Result:
-        """The whole answer; raises `Incomplete` if its last message has not come."""
+        """The whole answer, once the stream is exhausted; `Incomplete` before that."""
         if self._last is None:
             raise Incomplete
         return Result(
-            text="".join(self._texts),
-            token_ids=tuple(self._token_ids),
+            text="".join(one.text for one in self._chunks),
+            token_ids=tuple(token for one in self._chunks for token in one.token_ids),
             finish_reason=FINISH_REASONS[self._last.finish_reason],
-            usage=_plain(Usage, self._last.usage),
-            timing=_plain(Timing, self._last.timing),
+            usage=read(Usage, self._last.usage),
+            timing=read(Timing, self._last.timing),
             seed=self._last.seed,
-            logprobs=tuple(self._logprobs),
+            logprobs=tuple(given for one in self._chunks for given in one.logprobs),
         )
+
+    def close(self) -> None:
+        """Cancel the call if it still runs."""
+        self._call.cancel()
+
+    def _add(self, response: inference_pb2.GenerateResponse) -> Chunk:
+        """Take the next message and return its tokens."""
+        self._chunks.append(chunk(response))
+        if response.finish_reason:
+            self._last = response
+        return self._chunks[-1]
+
+    def _failure(self, error: grpc.RpcError) -> ClientError:
+        """Return the error that ended the answer."""
+        return from_rpc(error, sum(len(one.token_ids) for one in self._chunks))
 
 
 def _logprobs(message: inference_pb2.TokenLogprobs) -> TokenLogprobs:
@@ -182,36 +170,24 @@ def _likely(message: inference_pb2.Likely) -> Likely:
     return Likely(message.id, message.logprob, message.text)
 
 
-def _put_prompt(
-    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest,
-    prompt: Prompt,
-    tools: Sequence[Mapping[str, Any]],
-) -> None:
+def _prompt(prompt: Prompt, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the field of a request that holds the prompt."""
     if isinstance(prompt, str):
-        _put(request, "text", prompt)
-    elif prompt and isinstance(prompt[0], Message):
-        request.chat.SetInParent()
-        for turn in cast(Sequence[Message], prompt):
-            added = request.chat.messages.add()
-            for name in ("role", "content", "tool_call_id", "name"):
-                _put(added, name, getattr(turn, name))
-            _put(added, "tool_calls_json", _json(turn.tool_calls))
-        _put(request.chat, "tools_json", _json(tools))
-    elif isinstance(request, inference_pb2.GenerateRequest):
-        request.tokens.SetInParent()
-        for token in cast(Sequence[int], prompt):
-            _append(request.tokens, "ids", token)
-
-
-def _put_sampling(message: inference_pb2.Sampling, sampling: Sampling) -> None:
-    for field in dataclasses.fields(sampling):
-        if field.name != "logit_bias":
-            _put(message, field.name, getattr(sampling, field.name))
-    for token, bias in (sampling.logit_bias or {}).items():
-        try:
-            message.logit_bias[token] = bias
-        except (TypeError, ValueError) as error:
-            raise _refusal("logit_bias", {token: bias}, error) from None
+        return {"text": prompt}
+    if prompt and isinstance(prompt[0], Message):
+        turns = [
+            _made(
+                inference_pb2.ChatMessage,
+                role=turn.role,
+                content=turn.content,
+                tool_call_id=turn.tool_call_id,
+                name=turn.name,
+                tool_calls_json=_json(turn.tool_calls),
+            )
+            for turn in cast(Sequence[Message], prompt)
+        ]
+        return {"chat": _made(inference_pb2.Chat, messages=turns, tools_json=_json(tools))}
+    return {"tokens": _made(inference_pb2.TokenIds, ids=prompt)}
 
 
 def _json(objects: Sequence[Mapping[str, Any]]) -> str | None:
@@ -219,53 +195,23 @@ def _json(objects: Sequence[Mapping[str, Any]]) -> str | None:
     return json.dumps(list(objects)) if objects else None
 
 
-def _put(message: Proto, name: str, value: object) -> None:
-    """Set a field unless the value is None."""
-    if value is None:
-        return
-    try:
-        setattr(message, name, value)
-    except ValueError as error:
-        raise _refusal(name, value, error) from None
+def _made(kind: type[Sent], **fields: Any) -> Sent:
+    """Return a message with these fields, but for those that are None."""
+    made = kind()
+    for name, value in fields.items():
+        try:
+            made.MergeFrom(kind(**{name: value}))
+        except (TypeError, ValueError) as error:
+            text = f"{name}: {_wrong(kind, name, value)!r} cannot be sent: {error}"
+            raise InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT) from None
+    return made
 
 
-def _append(message: Proto, name: str, value: object) -> None:
-    try:
-        getattr(message, name).append(value)
-    except ValueError as error:
-        raise _refusal(name, value, error) from None
-
-
-def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
-    text = f"{name}: {value!r} cannot be sent: {error}"
-    return InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT)
-
-
-def _plain(kind: type[T], message: Proto, **given: object) -> T:
-    """Copy the fields that `kind` has from `message`, but for those that are given."""
-    hints = {name: hint for name, hint in _hints(kind).items() if name not in given}
-    copied = {
-        name: None
-        if isinstance(hint, UnionType) and not message.HasField(name)
-        else _value(hint, getattr(message, name))
-        for name, hint in hints.items()
-    }
-    return kind(**copied, **given)
-
-
-def _value(hint: Any, value: Any) -> Any:
-    """Convert the value of a field to the type of the same field of a dataclass."""
-    if isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
-    if get_origin(hint) is tuple:
-        return tuple(_value(get_args(hint)[0], one) for one in value)
-    if get_origin(hint) is dict:
-        return dict(value)
-    return _plain(hint, value) if dataclasses.is_dataclass(hint) else hint(value)
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields; what else the class has is none of them."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cast(Any, kind))}
+def _wrong(kind: type[Proto], name: str, value: Any) -> Any:
+    """Return the value that a field cannot hold: of several, the first."""
+    for one in value if isinstance(value, Sequence) and not isinstance(value, str) else ():
+        try:
+            kind(**{name: [one]})
+        except (TypeError, ValueError):
+            return one
+    return value

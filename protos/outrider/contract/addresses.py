@@ -23,20 +23,28 @@ def is_address(text: str) -> bool:
 
 def is_host(text: str) -> bool:
     """Return True for a host's name or IP address, without a port or brackets, and `ANY_HOST`."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return text == ANY_HOST or (len(text) <= 253 and _HOST.fullmatch(text) is not None)
-    return True
+    named = len(text) <= 253 and _HOST.fullmatch(text) is not None
+    return named or text == ANY_HOST or ip_address(text) is not None
 
 
 def is_loopback(address: str) -> bool:
     """Return True if only this machine, or this pod, can reach host:port, as its text says."""
-    host = address.rpartition(":")[0].strip("[]")
+    host = host_of(address)
+    found = ip_address(host)
+    return host == "localhost" if found is None else found.is_loopback
+
+
+def host_of(address: str) -> str:
+    """Return the host of host:port, without brackets."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is; None for a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return None
 
 
 def address_problem(addresses: Sequence[str]) -> str | None:

@@ -1,14 +1,14 @@
-"""Counters of a worker: what its engine counts, its servers report and a client reads.
+"""Counters and states of a worker: what its engine counts, its servers report and a client reads.
 
 Fields are those of the message `Counters` of control.proto. Metrics that show one of them name it
 in `outrider.contract.metrics`.
 """
 
+import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 
@@ -20,6 +20,31 @@ ENOUGH_GUESSES, SELDOM = 128, 0.05
 """First draft tokens after which a draft is judged, and the share of them that is seldom: the
 demo's draft is right in half of its guesses, one whose weights have nothing to do with the target
 in next to none."""
+
+
+class Choice(enum.StrEnum):
+    """Why a step that decoded ran the node rows that it did."""
+
+    DISABLED = "disabled"
+    """The policy wants plain decoding."""
+    ROWS_PAY = "rows_pay"
+    """Rows were expected to bring more than their time."""
+    NO_ROW_PAYS = "no_row_pays"
+    """No row was expected to bring more than its time."""
+    NO_NODES = "no_nodes"
+    """No draft token was there."""
+    SWITCHED_OFF = "switched_off"
+    """Drafting rests, because it gains too little."""
+    PROBE = "probe"
+    """Drafting is tried again."""
+    CHECK = "check"
+    """Plain decoding is measured."""
+    MEMORY_LENT = "memory_lent"
+    """The memory of a draft in its target's process is lent to the target's KV."""
+
+
+CHOICES = tuple(Choice)
+"""In the order of `Counters.planner_steps`."""
 
 
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
@@ -74,7 +99,7 @@ class Counters:
     """Verify passes by how many node rows each accepted, from 0."""
     planner_steps: tuple[int, ...] = ()
     """Steps that decoded by why they ran the node rows that they did, in the order of
-    `planning.CHOICES`."""
+    `CHOICES`."""
     steps: int = 0
     """Targets: passes of the engine, each over rows of several sequences."""
     step_rows: int = 0

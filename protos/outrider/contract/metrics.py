@@ -75,11 +75,15 @@ STAGES: tuple[Role, ...] = ()
 """Neither role: the stages of a pipelined target."""
 
 
-def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str, of: str = "") -> Metric:
+def _gauge(
+    name: str, text: str, *labels: str, roles: tuple[Role, ...] = TARGET, of: str = ""
+) -> Metric:
     return Metric(PREFIX + name, MetricKind.GAUGE, text, roles, labels, counter=of)
 
 
-def _counter(name: str, text: str, roles: tuple[Role, ...], *labels: str, of: str = "") -> Metric:
+def _counter(
+    name: str, text: str, *labels: str, roles: tuple[Role, ...] = TARGET, of: str = ""
+) -> Metric:
     return Metric(f"{PREFIX}{name}_total", MetricKind.COUNTER, text, roles, labels, counter=of)
 
 
@@ -88,30 +92,29 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
 
 
 BUILD_INFO = _gauge(
-    "build_info", "Always 1; what runs stands in the labels.", BOTH, "version", "revision", "dtype"
+    "build_info",
+    "Always 1; what runs stands in the labels.",
+    "version",
+    "revision",
+    "dtype",
+    roles=BOTH,
 )
-READY = _gauge("ready", "1 while new requests or sessions are taken.", BOTH)
+READY = _gauge("ready", "1 while new requests or sessions are taken.", roles=BOTH)
 
-NUM_REQUESTS_WAITING = _gauge("num_requests_waiting", "Requests that wait for KV.", TARGET)
-NUM_REQUESTS_RUNNING = _gauge("num_requests_running", "Requests that hold KV.", TARGET)
-REQUEST_SUCCESS = _counter(
-    "request_success", "Requests answered to their end.", TARGET, "finished_reason"
-)
+NUM_REQUESTS_WAITING = _gauge("num_requests_waiting", "Requests that wait for KV.")
+NUM_REQUESTS_RUNNING = _gauge("num_requests_running", "Requests that hold KV.")
+REQUEST_SUCCESS = _counter("request_success", "Requests answered to their end.", "finished_reason")
 REQUEST_FAILURES = _counter(
     "request_failures",
     "Requests taken and not answered to their end: cancelled by the client or its deadline, expired"
     " in the queue, or given up by the engine after an error.",
-    TARGET,
     "reason",
 )
-REQUESTS_REFUSED = _counter(
-    "requests_refused", "Requests that never reached the engine.", TARGET, "reason"
-)
-HTTP_REQUESTS = _counter("http_requests", "HTTP requests answered, by status.", BOTH, "code")
+REQUESTS_REFUSED = _counter("requests_refused", "Requests that never reached the engine.", "reason")
+HTTP_REQUESTS = _counter("http_requests", "HTTP requests answered, by status.", "code", roles=BOTH)
 NUM_PREEMPTIONS = _counter(
     "num_preemptions",
     "Times that a request gave its KV back and computed it again.",
-    TARGET,
     of="preemptions",
 )
 
@@ -138,150 +141,125 @@ REQUEST_GENERATION_TOKENS = _histogram(
 )
 
 PROMPT_TOKENS = _counter(
-    "prompt_tokens", "Tokens of prompts of requests that started.", TARGET, of="prompt_tokens"
+    "prompt_tokens", "Tokens of prompts of requests that started.", of="prompt_tokens"
 )
-GENERATION_TOKENS = _counter(
-    "generation_tokens", "Tokens of answers.", TARGET, of="generation_tokens"
-)
+GENERATION_TOKENS = _counter("generation_tokens", "Tokens of answers.", of="generation_tokens")
 PREFIX_CACHE_QUERIES = _counter(
     "prefix_cache_queries",
     "Tokens of prompts, or of opened sessions, that were looked up.",
-    BOTH,
+    roles=BOTH,
     of="prompt_tokens",
 )
 PREFIX_CACHE_HITS = _counter(
     "prefix_cache_hits",
     "Tokens of prompts, or of opened sessions, whose KV was there.",
-    BOTH,
+    roles=BOTH,
     of="cached_prompt_tokens",
 )
-KV_CACHE_USAGE = _gauge("kv_cache_usage_perc", "Share of KV slots in use, 0 to 1.", BOTH)
+KV_CACHE_USAGE = _gauge("kv_cache_usage_perc", "Share of KV slots in use, 0 to 1.", roles=BOTH)
 KV_CACHE_SLOTS = _gauge(
-    "kv_cache_slots", "KV slots in all; one holds one token.", BOTH, of="kv_slots"
+    "kv_cache_slots", "KV slots in all; one holds one token.", roles=BOTH, of="kv_slots"
 )
-KV_CACHE_USED_SLOTS = _gauge("kv_cache_used_slots", "KV slots in use.", BOTH, of="kv_slots_used")
+KV_CACHE_USED_SLOTS = _gauge(
+    "kv_cache_used_slots", "KV slots in use.", roles=BOTH, of="kv_slots_used"
+)
 
 NUM_DRAFTS = _counter(
     "spec_decode_num_drafts",
     "Verify passes of a sequence over one node row or more.",
-    TARGET,
     of="drafted_passes",
 )
-NUM_DRAFT_TOKENS = _counter(
-    "spec_decode_num_draft_tokens", "Node rows verified.", TARGET, of="draft_rows"
-)
+NUM_DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens", "Node rows verified.", of="draft_rows")
 NUM_ACCEPTED_TOKENS = _counter(
-    "spec_decode_num_accepted_tokens", "Node rows accepted.", TARGET, of="accepted_rows"
+    "spec_decode_num_accepted_tokens", "Node rows accepted.", of="accepted_rows"
 )
 NUM_ACCEPTED_TOKENS_PER_POS = _counter(
     "spec_decode_num_accepted_tokens_per_pos",
     "Node rows accepted, by depth below the root; position 0 is the root's child.",
-    TARGET,
     "position",
 )
 NUM_SOURCE_TOKENS = _counter(
     "spec_decode_num_source_tokens",
     "Node rows verified, by what proposed them; the draft where it and another source did.",
-    TARGET,
     "source",
 )
 NUM_SOURCE_ACCEPTED_TOKENS = _counter(
     "spec_decode_num_source_accepted_tokens",
     "Node rows accepted, by what proposed them; the draft where it and another source did.",
-    TARGET,
     "source",
 )
 NUM_FIRST_GUESSES = _counter(
     "spec_decode_num_first_guesses",
     "Verify passes with the draft's likeliest next token.",
-    TARGET,
     of="first_guesses",
 )
 NUM_FIRST_HITS = _counter(
     "spec_decode_num_first_hits",
     "Verify passes in which the draft's likeliest next token was right.",
-    TARGET,
     of="first_hits",
 )
 VERIFY_PASSES = _counter(
-    "verify_passes",
-    "Verify passes, each of one sequence, with or without node rows.",
-    TARGET,
-    of="passes",
+    "verify_passes", "Verify passes, each of one sequence, with or without node rows.", of="passes"
 )
 BLIND_PASSES = _counter(
     "blind_passes",
     "Verify passes for which no node was there, although a draft was to grow some.",
-    TARGET,
     of="blind_passes",
 )
 RESTING_PASSES = _counter(
-    "resting_passes",
-    "Verify passes without a draft because drafting was off.",
-    TARGET,
-    of="resting_passes",
+    "resting_passes", "Verify passes without a draft because drafting was off.", of="resting_passes"
 )
 VERIFIED_TOKENS = _counter(
     "verified_tokens",
     "Tokens that verify passes committed: all but each answer's first.",
-    TARGET,
     of="tokens",
 )
 STEPS = _counter(
-    "engine_steps", "Passes of the engine, each over rows of several sequences.", TARGET, of="steps"
+    "engine_steps", "Passes of the engine, each over rows of several sequences.", of="steps"
 )
 STEP_ROWS = _counter(
     "engine_step_rows",
     "Rows of all passes of the engine: roots, nodes, prompt tokens.",
-    TARGET,
     of="step_rows",
 )
 HOST_SECONDS = _counter(
     "engine_host_seconds",
     "Seconds between passes of the engine in which it did not wait.",
-    BOTH,
+    roles=BOTH,
     of="host_seconds",
 )
-LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.", TARGET)
-SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.", TARGET)
+LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.")
+SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.")
 GAIN_PLAIN_SECONDS = _counter(
     "gain_plain_seconds",
     "Seconds that plain decoding would have taken for committed tokens.",
-    TARGET,
     of="plain_seconds",
 )
 GAIN_SPENT_SECONDS = _counter(
-    "gain_spent_seconds",
-    "Seconds that committed tokens took.",
-    TARGET,
-    of="spent_seconds",
+    "gain_spent_seconds", "Seconds that committed tokens took.", of="spent_seconds"
 )
 GAIN_LOCAL_PLAIN_SECONDS = _counter(
     "gain_local_plain_seconds",
     "Of outrider_gain_plain_seconds_total, those of tokens that local sources brought.",
-    TARGET,
     of="local_plain_seconds",
 )
 GAIN_LOCAL_SPENT_SECONDS = _counter(
     "gain_local_spent_seconds",
     "Of outrider_gain_spent_seconds_total, those that rows of local sources took.",
-    TARGET,
     of="local_spent_seconds",
 )
 DRAFT_WAIT_SECONDS = _counter(
-    "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET, of="draft_wait_seconds"
+    "draft_wait_seconds", "Seconds that passes waited for growth.", of="draft_wait_seconds"
 )
 WAIT_GAIN_PREDICTED = _gauge(
     "draft_wait_gain_predicted_tokens",
     "Since the start: tokens that waits for growth should have brought, less what their time could "
     "have.",
-    TARGET,
     of="wait_gain_predicted",
 )
 WAIT_GAIN_REALISED = _gauge(
     "draft_wait_gain_realised_tokens",
     "Since the start: tokens that waits for growth brought, less what their time could have.",
-    TARGET,
     of="wait_gain_realised",
 )
 GROWTH_LATENCY = _histogram(
@@ -290,159 +268,147 @@ GROWTH_LATENCY = _histogram(
     GROWTH_LATENCY_BOUNDS,
 )
 GROWTH_DROPPED = _counter(
-    "growth_dropped", "Nodes that arrived dead; reason is always stale.", TARGET, "reason"
+    "growth_dropped", "Nodes that arrived dead; reason is always stale.", "reason"
 )
 DRAFTING_SECONDS = _counter(
     "drafting_seconds",
     "Seconds of draft passes in the target's own process.",
-    TARGET,
     of="drafting_seconds",
 )
 DRAFTING_STATE = _gauge(
-    "drafting_state", "1 for the state that drafting is in, 0 for the others.", TARGET, "state"
+    "drafting_state", "1 for the state that drafting is in, 0 for the others.", "state"
 )
 PLANNER_STEPS = _counter(
     "planner_steps",
     "Steps that decoded by why they ran the node rows that they did (concepts/planner.md).",
-    TARGET,
     "choice",
 )
 DRAFT_LAG = _gauge(
-    "draft_lag_tokens", "Most tokens by which the draft of a running request is behind.", TARGET
+    "draft_lag_tokens", "Most tokens by which the draft of a running request is behind."
 )
 DRAFT_MEMORY_STATE = _gauge(
     "draft_memory_state",
     "1 for where the weights of a draft in the target's process are, 0 for the others.",
-    TARGET,
     "state",
 )
 MEMORY_BYTES = _gauge(
     "memory_bytes",
     "Bytes in use of what a target and a draft in its process share, on a CPU.",
-    TARGET,
     "use",
 )
 KV_EXPANSIONS = _counter(
-    "kv_expansions", "Times at which the target's KV grew by the draft's memory.", TARGET
+    "kv_expansions", "Times at which the target's KV grew by the draft's memory."
 )
 KV_CONTRACTIONS = _counter(
-    "kv_contractions", "Times at which the target's KV gave the draft's memory back.", TARGET
+    "kv_contractions", "Times at which the target's KV gave the draft's memory back."
 )
 KV_MOVED_BLOCKS = _counter(
-    "kv_moved_blocks",
-    "Blocks of the target's KV that were moved to give the draft's memory back.",
-    TARGET,
+    "kv_moved_blocks", "Blocks of the target's KV that were moved to give the draft's memory back."
 )
 LINK_STATE = _gauge(
     "draft_link_state",
     "1 for the state that the link to a draft is in, 0 for the others.",
-    TARGET,
     "draft",
     "state",
 )
 LINK_TRANSPORT = _gauge(
     "draft_link_transport",
     "1 for what carries the messages of the link to a draft, 0 for the others.",
-    TARGET,
     "draft",
     "transport",
 )
 
-PIPELINE_UP = _gauge("pipeline_up", "Pipelined targets: 1 while all stages run as one.", TARGET)
+PIPELINE_UP = _gauge("pipeline_up", "Pipelined targets: 1 while all stages run as one.")
 PIPELINE_LOSSES = _counter(
-    "pipeline_losses", "Groups of stages that have ended since the engine started.", TARGET
+    "pipeline_losses", "Groups of stages that have ended since the engine started."
 )
 PIPELINE_SEGMENTS_IN_FLIGHT = _gauge(
-    "pipeline_segments_in_flight", "Segments with live rows that are on their way.", TARGET
+    "pipeline_segments_in_flight", "Segments with live rows that are on their way."
 )
 PIPELINE_ROWS_IN_FLIGHT = _gauge(
-    "pipeline_rows_in_flight", "Live rows of segments that are on their way.", TARGET
+    "pipeline_rows_in_flight", "Live rows of segments that are on their way."
 )
-PIPELINE_SEGMENTS = _counter(
-    "pipeline_segments", "Segments that came back from the last stage.", TARGET
-)
+PIPELINE_SEGMENTS = _counter("pipeline_segments", "Segments that came back from the last stage.")
 PIPELINE_SEGMENT_SECONDS = _counter(
     "pipeline_segment_seconds",
     "Seconds from the sending of segments to their coming back, added up over all segments.",
-    TARGET,
 )
 PIPELINE_ROWS = _counter(
     "pipeline_rows",
     "Rows of segments by what became of them: of prompts; roots and nodes that were committed; "
     "nodes that died. Those of which it is not known yet are not counted.",
-    TARGET,
     "fate",
 )
 PIPELINE_STAGE_SEGMENTS = _counter(
     "pipeline_stage_segments",
     "Segments that a stage computed and that came back, those without rows not counted.",
-    TARGET,
     "stage",
 )
 PIPELINE_STAGE_ROWS = _counter(
-    "pipeline_stage_rows",
-    "Rows that a stage computed, of segments that came back.",
-    TARGET,
-    "stage",
+    "pipeline_stage_rows", "Rows that a stage computed, of segments that came back.", "stage"
 )
 PIPELINE_STAGE_BUSY_SECONDS = _counter(
     "pipeline_stage_busy_seconds",
     "Seconds for which a stage computed rows of segments that came back.",
-    TARGET,
     "stage",
 )
 PIPELINE_STAGE_QUEUE_SECONDS = _counter(
     "pipeline_stage_queue_seconds",
     "Seconds for which segments waited in a stage before it computed them.",
-    TARGET,
     "stage",
 )
 PIPELINE_STAGE_ROW_SECONDS = _counter(
     "pipeline_stage_row_seconds",
     "Seconds for which rows were in a stage, added up over all rows: its rate is the mean number "
     "of rows in it.",
-    TARGET,
     "stage",
 )
 PIPELINE_STAGE_LINK_SECONDS = _counter(
     "pipeline_stage_link_seconds",
     "Seconds for which segments were on their way to a stage, from the one before or the leader.",
-    TARGET,
     "stage",
 )
 
-DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", DRAFT)
+DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", roles=DRAFT)
 DRAFT_SESSIONS_CLOSED = _counter(
-    "draft_sessions_closed", "Sessions that ended.", DRAFT, of="requests_finished"
+    "draft_sessions_closed", "Sessions that ended.", roles=DRAFT, of="requests_finished"
 )
-DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", DRAFT, of="passes")
+DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", roles=DRAFT, of="passes")
 DRAFT_ROWS = _counter(
     "draft_rows",
     "Rows of the draft's passes: leaves expanded and missing tokens.",
-    DRAFT,
+    roles=DRAFT,
     of="draft_rows",
 )
 DRAFT_TOKENS = _counter(
-    "draft_committed_tokens", "Tokens that targets committed.", DRAFT, of="tokens"
+    "draft_committed_tokens", "Tokens that targets committed.", roles=DRAFT, of="tokens"
 )
 
-STAGE_UP = _gauge("stage_up", "1 while the stage takes part in a group.", STAGES, "stage")
-STAGE_GROUPS = _counter("stage_groups", "Groups that the stage took part in.", STAGES, "stage")
+STAGE_UP = _gauge("stage_up", "1 while the stage takes part in a group.", "stage", roles=STAGES)
+STAGE_GROUPS = _counter(
+    "stage_groups", "Groups that the stage took part in.", "stage", roles=STAGES
+)
 STAGE_BUSY_SECONDS = _counter(
-    "stage_busy_seconds", "Seconds of computing rows and handling other records.", STAGES, "stage"
+    "stage_busy_seconds",
+    "Seconds of computing rows and handling other records.",
+    "stage",
+    roles=STAGES,
 )
 STAGE_SEGMENTS = _counter(
-    "stage_segments", "Segments computed, those without rows not counted.", STAGES, "stage"
+    "stage_segments", "Segments computed, those without rows not counted.", "stage", roles=STAGES
 )
-STAGE_ROWS = _counter("stage_rows", "Rows computed.", STAGES, "stage")
+STAGE_ROWS = _counter("stage_rows", "Rows computed.", "stage", roles=STAGES)
 STAGE_ROWS_WAITING = _gauge(
-    "stage_rows_waiting", "Rows that have come and are not computed.", STAGES, "stage"
+    "stage_rows_waiting", "Rows that have come and are not computed.", "stage", roles=STAGES
 )
 STAGE_RECEIVED_BYTES = _counter(
-    "stage_received_bytes", "Bytes of records received.", STAGES, "stage"
+    "stage_received_bytes", "Bytes of records received.", "stage", roles=STAGES
 )
 STAGE_SENT_BYTES = _counter(
-    "stage_sent_bytes", "Bytes of records sent on; of the last one, of results.", STAGES, "stage"
+    "stage_sent_bytes",
+    "Bytes of records sent on; of the last one, of results.",
+    "stage",
+    roles=STAGES,
 )
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))

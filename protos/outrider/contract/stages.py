@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from outrider.contract.addresses import is_address
 from outrider.contract.process import ENV_STAGE, ENV_STAGES, ENV_STAGES_RESERVED
 from outrider.contract.settings import SettingsError
 
@@ -36,8 +37,8 @@ class StagePlace:
                 f"{ENV_STAGES}: {len(addresses)} addresses are not allowed; "
                 f"settings.pipeline.stages is {stages}"
             )
-        for address in addresses:
-            _check_address(address)
+        if wrong := next((one for one in addresses if not is_address(one)), None):
+            raise SettingsError(f"{ENV_STAGES}: {wrong!r} is not host:port")
         return cls(_index(environ, stages), addresses, ENV_STAGES_RESERVED in environ)
 
     @property
@@ -75,9 +76,3 @@ def _index(environ: Mapping[str, str], stages: int) -> int:
     if not text.isdecimal() or int(text) >= stages:
         raise SettingsError(f"{ENV_STAGE}: {text!r} is not allowed; it must be 0 to {stages - 1}")
     return int(text)
-
-
-def _check_address(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise SettingsError(f"{ENV_STAGES}: {address!r} is not host:port")

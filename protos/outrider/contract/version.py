@@ -1,4 +1,4 @@
-"""The version of this software, installed or run from its source."""
+"""The installed software: its version, and what to say where an optional part is missing."""
 
 import tomllib
 from importlib import metadata
@@ -6,6 +6,7 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 """The project's own description, where this file lies in a source tree."""
+GUIDE = "docs/how-to/install.md"
 
 
 def version(pyproject: Path = PYPROJECT) -> str:
@@ -19,3 +20,9 @@ def version(pyproject: Path = PYPROJECT) -> str:
         if not pyproject.is_file():
             raise
     return str(tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def missing_extra(name: str) -> str:
+    """Say that an extra is missing, and what installs it."""
+    command = f"uv sync --inexact --extra {name}"
+    return f"the extra {name} is missing: `{command}` in a checkout ({GUIDE})"

@@ -3,9 +3,9 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from bench import attention_cases  # noqa: E402
-from bench.kernel_case import Backing, Case  # noqa: E402
-from bench.roofline_work import Shape  # noqa: E402
+from bench.gpu.cases import attention_cases  # noqa: E402
+from bench.gpu.cases.kernel_case import Backing, Case  # noqa: E402
+from bench.roofline.work import Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
 
 TINY = Shape(name="tiny", layers=2, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=16,

@@ -3,8 +3,7 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from bench.compiled import MOST_STACK, PAGE, page, read, wanted  # noqa: E402
-from bench.kernel_compiler import waits_first  # noqa: E402
-from bench.kernel_source import digest  # noqa: E402
+from bench.gpu.kernel_compiler import digest, waits_first  # noqa: E402
 
 
 def test_report_and_page_have_every_kernel_as_it_stands() -> None:

@@ -3,13 +3,19 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from bench import decode_step, timed_steps  # noqa: E402
-from bench.growing_draft import GrowingDraft  # noqa: E402
-from bench.kernel_case import Backing  # noqa: E402
-from bench.random_model import random_model  # noqa: E402
-from bench.report import Spread  # noqa: E402
-from bench.roofline import H100  # noqa: E402
-from bench.roofline_work import LLAMA_1B, LLAMA_8B, Shape, matrix_bytes  # noqa: E402
+from bench import decode_step  # noqa: E402
+from bench.gpu import timed_steps  # noqa: E402
+from bench.gpu.cases.kernel_case import Backing  # noqa: E402
+from bench.gpu.random_model import random_model  # noqa: E402
+from bench.gpu.timed_steps import GrowingDraft  # noqa: E402
+from bench.record.report import Spread  # noqa: E402
+from bench.roofline.work import (  # noqa: E402
+    H100,
+    LLAMA_1B,
+    LLAMA_8B,
+    Shape,
+    matrix_bytes,
+)
 from outrider.worker.gpu.model import GpuModel  # noqa: E402
 
 TINY = Shape(name="tiny", layers=1, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=32,

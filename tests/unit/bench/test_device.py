@@ -223,7 +223,7 @@ def test_commands_of_a_stage_share_its_time_and_the_worst_ending_counts(tmp_path
 
 def test_a_benchmark_that_leaves_cases_is_not_done_yet(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    from bench.device_run import Outcome
+    from bench.gpu.device_run import Outcome
 
     said = Outcome([], ["a case"]).said()
     (tmp_path / "a.log").write_text(f"first\n{said}\n")
@@ -274,7 +274,7 @@ def test_a_command_that_is_cut_off_can_say_what_it_has_done(tmp_path: Path) -> N
 
 
 def test_a_command_finds_the_source_tree(tmp_path: Path) -> None:
-    code = "import outrider.contract.settings, bench.report"
+    code = "import outrider.contract.settings, bench.record.report"
     assert device.started([sys.executable, "-c", code], tmp_path / "a.log", 300) == 0
 
 

@@ -3,9 +3,9 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from bench import device_facts  # noqa: E402
-from bench.device_facts import BLOCK, ROUNDS  # noqa: E402
-from bench.device_run import Task, attempted  # noqa: E402
+from bench.gpu import device_facts  # noqa: E402
+from bench.gpu.device_facts import BLOCK, ROUNDS  # noqa: E402
+from bench.gpu.device_run import Task, attempted  # noqa: E402
 
 
 def test_a_reading_that_fails_says_why() -> None:

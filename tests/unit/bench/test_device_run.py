@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from bench.device_run import Entry, Task, earlier, sweep
+from bench.gpu.device_run import Entry, Task, earlier, sweep
 
 
 def task(name: str, done: list[str], error: Exception | None = None) -> Task:
@@ -82,8 +82,8 @@ def test_only_what_the_same_device_and_versions_measured_is_kept(tmp_path: Path)
 @pytest.mark.parametrize(
     ("module", "folder"),
     [
-        *(("decode_step", ""), ("device_text", ""), ("invariance", ""), ("tuning", "")),
-        *(("device_facts", "--report"), ("kernels", "--report"), ("device", "--results")),
+        *(("decode_step", ""), ("gpu.device_text", ""), ("gpu.invariance", ""), ("gpu.tuning", "")),
+        *(("gpu.device_facts", "--report"), ("kernels", "--report"), ("device", "--results")),
     ],
 )
 def test_without_a_device_one_line_says_so_and_nothing_is_written(

@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from bench import device_text
-from bench.kernel_case import Backing
-from bench.roofline_work import Shape
+from bench.gpu import device_text
+from bench.gpu.cases.kernel_case import Backing
+from bench.roofline.work import Shape
 from outrider.worker.sampling.params import SamplingParams
 from tests.gpu_models import write
 

@@ -8,9 +8,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench.device import STAGES
-from bench.import_closure import ROOT, imported
+from bench.gpu.import_closure import ROOT, imported
 
-LIST = ROOT / "bench" / "gpu_environment.txt"
+LIST = ROOT / "bench" / "gpu" / "environment.txt"
 PLATFORM = {
     "platform_machine": "x86_64", "platform_system": "Linux", "sys_platform": "linux",
     "python_version": "3.12", "python_full_version": "3.12.3",

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bench.host_tree import figures
-from bench.host_tree_loops import STAGES
-from bench.host_tree_peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
+from bench.host_tree.__main__ import figures
+from bench.host_tree.loops import STAGES
+from bench.host_tree.peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
 from outrider.worker.link.wire import Commit, FromTarget, Grow
 from outrider.worker.tree.mirror import Mirror
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.import_closure import ROOT, imported
+from bench.gpu.import_closure import ROOT, imported
 from tests import parts
 
 

@@ -5,11 +5,12 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from bench import attention_cases, invariance, linear_cases  # noqa: E402
-from bench.device_run import Entry  # noqa: E402
-from bench.kernel_case import OURS, Backing, Case  # noqa: E402
-from bench.report import Spread  # noqa: E402
-from bench.roofline_work import LLAMA_8B, Shape  # noqa: E402
+from bench.gpu import invariance  # noqa: E402
+from bench.gpu.cases import attention_cases, linear_cases  # noqa: E402
+from bench.gpu.cases.kernel_case import OURS, Backing, Case  # noqa: E402
+from bench.gpu.device_run import Entry  # noqa: E402
+from bench.record.report import Spread  # noqa: E402
+from bench.roofline.work import LLAMA_8B, Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
 
 TINY = Shape(name="tiny", layers=1, hidden=256, ffn=128, heads=2, kv_heads=1, head_dim=64,

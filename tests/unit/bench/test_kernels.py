@@ -5,12 +5,13 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from bench import kernels, linear_cases  # noqa: E402
-from bench.attention_peers import FLASH  # noqa: E402
-from bench.device_run import Entry  # noqa: E402
-from bench.kernel_case import OURS, SHAPES, Case, Launch  # noqa: E402
-from bench.report import Spread  # noqa: E402
-from bench.roofline_work import Shape  # noqa: E402
+from bench import kernels  # noqa: E402
+from bench.gpu.cases import linear_cases  # noqa: E402
+from bench.gpu.cases.attention_peers import FLASH  # noqa: E402
+from bench.gpu.cases.kernel_case import OURS, SHAPES, Case, Launch  # noqa: E402
+from bench.gpu.device_run import Entry  # noqa: E402
+from bench.record.report import Spread  # noqa: E402
+from bench.roofline.work import Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
 
 TINY = Shape(name="tiny", layers=1, hidden=128, ffn=128, heads=2, kv_heads=1, head_dim=64,

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bench.nightjar_figures import best_fixed, ratios
-from bench.nightjar_loads import (
+from bench.nightjar.figures import best_fixed, ratios
+from bench.nightjar.loads import (
     AT_ONCE,
     PAIRS,
     Load,
@@ -19,10 +19,10 @@ from bench.nightjar_loads import (
     sides,
     static,
 )
-from bench.nightjar_real import Figures, compared, of_side, status
-from bench.nightjar_run import Outcome, covered, until_answered
-from bench.report import median_and_range
-from bench.sides import SERVICE
+from bench.nightjar.real import Figures, compared, of_side, status
+from bench.nightjar.run import Outcome, covered, until_answered
+from bench.record.report import median_and_range
+from bench.sides.services import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.operator.spec.speculation import Proposer, SpeculationMode
 from outrider.simulator.service import policy_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.nightjar_bandit import Bandit
+from bench.nightjar.bandit import Bandit
 from outrider.worker.speculation.planner import NodeCandidates
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from tests.unit.worker.speculation.environments import (

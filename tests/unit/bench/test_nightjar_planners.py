@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.nightjar_bandit import Bandit
-from bench.nightjar_planners import Entry, FixedPlanner, MakePlanner, Table, starting
-from outrider.contract.planning import Choice
+from bench.nightjar.bandit import Bandit
+from bench.nightjar.planners import Entry, FixedPlanner, MakePlanner, Table, starting
+from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import SetPolicy
 from outrider.worker.model.step_costs import Seconds

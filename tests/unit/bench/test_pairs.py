@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from bench import llama_server, pair_prompts, pairs
-from bench.peer import DoesNotRun
-from bench.sides import Answer
-from bench.speculation_figures import Measured
+from bench import pairs
+from bench.prompts.pairs import STACK
+from bench.sides import llama_server
+from bench.sides.peer import DoesNotRun
+from bench.sides.services import Answer
+from bench.speculation.figures import Measured
 
 
 def answered(seconds: float, *ids: int) -> Measured:
@@ -63,4 +65,4 @@ def test_every_set_has_its_prompts() -> None:
         "edits": 6,
         "chats": 6,
     }
-    assert pair_prompts.STACK in sets["edits"][4].text
+    assert STACK in sets["edits"][4].text

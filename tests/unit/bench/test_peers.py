@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import peer_draft
 from bench.peers import END, OURS, Measured, Said, all_ratios, figures
-from bench.sides import SERVICE
+from bench.sides import peer_draft
+from bench.sides.services import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.gguf_file import GgufModel

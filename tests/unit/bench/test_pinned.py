@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import pinned
+from bench.speculation import pinned
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.inert_layers import deepen, freed_draft
-from bench.proportion_figures import all_ratios, of_depth
-from bench.sides import Answer, Counts
-from bench.speculation_figures import Measured
+from bench.proportion.figures import all_ratios, of_depth
+from bench.proportion.inert_layers import deepen, freed_draft
+from bench.sides.services import Answer, Counts
+from bench.speculation.figures import Measured
 from outrider.client import Counters
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath

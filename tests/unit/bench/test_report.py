@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import machine, median_and_range, prompts, write_report
-from bench.sides import turns
+from bench.record.report import machine, median_and_range, prompts, write_report
+from bench.sides.services import turns
 
 
 def test_each_side_is_the_first_as_often_as_others() -> None:

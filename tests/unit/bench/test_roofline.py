@@ -2,8 +2,19 @@ import json
 
 import pytest
 
-from bench.roofline import H100, H200, PAGE, REPORT, page, report, seconds, total, usual, written
-from bench.roofline_work import LLAMA_8B, LLAMA_70B, WEIGHTS, Work, matrix_bytes, step
+from bench.roofline.__main__ import PAGE, REPORT, page, report, usual, written
+from bench.roofline.work import (
+    H100,
+    H200,
+    LLAMA_8B,
+    LLAMA_70B,
+    WEIGHTS,
+    Work,
+    matrix_bytes,
+    seconds,
+    step,
+    total,
+)
 
 
 def test_page_and_json_are_those_of_the_arithmetic() -> None:

@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from bench import sanitize
 from bench.device import ROOT, TIMED_OUT, log_lines, started
-from bench.sanitize import FOUND_ERRORS, TOOLS, Sanitizer, verdict
+from bench.gpu import sanitize
+from bench.gpu.sanitize import FOUND_ERRORS, TOOLS, Sanitizer, verdict
 
 PASSED = ["a.py::test_a PASSED  [ 50%]", "a.py::test_b PASSED  [100%]"]
 BANNER = "========= COMPUTE-SANITIZER"

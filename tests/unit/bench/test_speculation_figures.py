@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import counted
-from bench.counted import quantile
-from bench.sides import Answer, Counts
-from bench.speculation_figures import Measured, all_ratios, over, same_text, sum_up
+from bench.sides.services import Answer, Counts
+from bench.speculation.figures import (
+    Latency,
+    Measured,
+    all_ratios,
+    latency,
+    over,
+    quantile,
+    same_text,
+    sum_up,
+)
 from outrider.client import Counters
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS
 
@@ -140,5 +147,5 @@ def test_a_quantile_lies_in_the_bucket_of_its_value(
 
 def test_latencies_beyond_all_buckets_count_as_the_last_bound() -> None:
     counts = [0] * len(GROWTH_LATENCY_BOUNDS) + [3]
-    assert counted.latency(counts) == counted.Latency(1e3, 1e3, 3)
-    assert counted.latency([0] * len(counts)) is None
+    assert latency(counts) == Latency(1e3, 1e3, 3)
+    assert latency([0] * len(counts)) is None

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from triton.runtime.errors import OutOfResources
 
-from bench import tuning
+from bench.gpu import tuning
 from outrider.kernels.gpu.linear import linear_reference
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan

@@ -16,7 +16,7 @@ import numba
 import pytest
 from numba.core import caching, dispatcher, errors
 
-from outrider.contract.user_cache import temporary_cache
+from outrider.contract.files import temporary_cache
 from outrider.kernels.cpu import linear
 from outrider.kernels.jit import compiled, isa
 from outrider.kernels.jit.compiled import Locator, SharedCache, njit

@@ -46,17 +46,19 @@ policies = st.builds(
 cuts = st.lists(st.integers(1, 1024), min_size=2, max_size=8).map(tuple)
 pipelines = st.builds(PipelineSettings, stages=st.integers(1, 8), dtype=st.sampled_from(StageDtype))
 cut_pipelines = cuts.map(lambda cut: PipelineSettings(stages=len(cut), cut=cut))
+arrangements = st.fixed_dictionaries({"pipeline": pipelines | cut_pipelines}) | (
+    st.fixed_dictionaries({"colocated": st.none() | models})
+)
 settings = st.builds(
-    WorkerSettings,
+    lambda arrangement, **fields: WorkerSettings(**arrangement, **fields),
+    arrangement=arrangements,
     role=st.just(Role.TARGET),
     name=st.text(),
     model=models,
     device=st.sampled_from(Device),
     threads=st.integers(1, 512),
     max_context=st.none() | st.integers(MIN_CONTEXT, MAX_CONTEXT),
-    pipeline=pipelines | cut_pipelines,
     policy=policies,
-    colocated=st.none() | models,
     cache=st.none() | st.text(),
     http_listen=st.text(),
     guarded=st.just(True),
@@ -121,6 +123,10 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"role": "target", "tls_cert": "c"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"role": "target", "tls_key": "k"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"colocated": {"uri": "u"}}, "settings.colocated: only a target can hold a draft"),
+        (
+            {"role": "target", "colocated": {"uri": "u"}, "pipeline": {"stages": 2}},
+            "settings.colocated: not allowed where settings.pipeline.stages is more than 1",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_path(change: dict[str, Any], message: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.user_cache import temporary_cache, user_cache
+from outrider.contract.files import temporary_cache, user_cache
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.whole_file import write_whole
+from outrider.contract.files import write_whole
 
 
 def test_a_file_and_its_folder_are_made_and_replaced(tmp_path: Path) -> None:

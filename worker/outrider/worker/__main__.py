@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from outrider.contract.extras import missing_extra
 from outrider.contract.process import ENV_STAGES
 from outrider.contract.settings import PolicySettings, Role, SettingsError, WorkerSettings
 from outrider.contract.stages import StagePlace
+from outrider.contract.version import missing_extra
 from outrider.worker.errors import WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.host.process import exit_with_parent, keep_to

@@ -14,8 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.inference import STREAM_INTERVAL_MS, Timing, Usage
-from outrider.contract.peers import PeerSettings
-from outrider.contract.settings import LinkTransport, PolicySettings, Role, WorkerSettings
+from outrider.contract.settings import (
+    LinkTransport,
+    PeerSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
 from outrider.contract.state import (
     EngineWork,
     Link,

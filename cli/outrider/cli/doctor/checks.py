@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from outrider.cli.doctor.findings import INSTALL, PORTS, Findings
 from outrider.cli.kept_models import size
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 TORCH = "worker-torch"
 """The extra with which workers use GPUs."""

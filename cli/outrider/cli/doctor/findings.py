@@ -20,8 +20,7 @@ from outrider.cli.module_process import records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.contract import process
-from outrider.contract.extras import missing_extra
-from outrider.contract.version import version
+from outrider.contract.version import missing_extra, version
 
 WORKERS = "worker"
 """The extra of which a worker is made."""

@@ -17,8 +17,8 @@ from outrider.cli.machine_info import machine
 from outrider.cli.placement.formula import Curve
 from outrider.cli.prepared_models import files_of, sources
 from outrider.contract.counters import Counters
+from outrider.contract.files import write_whole
 from outrider.contract.settings import WorkerSettings
-from outrider.contract.whole_file import write_whole
 
 HOPED_FOR = 0.6
 """Acceptance of a pair that was never measured."""

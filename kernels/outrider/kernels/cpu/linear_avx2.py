@@ -9,7 +9,7 @@ and reads several blocks at once. Leaves the products of a tile to
 from numba import njit
 
 from outrider.kernels.cpu.signed_rows import sign_rows
-from outrider.kernels.jit.avx2_tiles import TileAt, avx2_tile
+from outrider.kernels.jit.avx2_tiles import StreamTile, avx2_tile
 
 TILE_ROWS = 4
 STREAMS = 3
@@ -41,7 +41,7 @@ def _one(signed, first, scales, w, out, blocks):  # type: ignore[no-untyped-def]
     """Compute a span of one row; each stream reads a share of the blocks."""
     each = (blocks.last - blocks.first + STREAMS - 1) // STREAMS
     for block in range(blocks.first, blocks.first + each):
-        _T1(signed, scales, w, out, TileAt(0, first, block, each, blocks.last - 1, 0, 1))
+        _T1(signed, scales, w, out, StreamTile(0, first, block, each, blocks.last - 1, 0, 1))
 
 
 @njit(cache=True, nogil=True)
@@ -53,7 +53,7 @@ def _many(signed, first, scales, w, out, blocks):  # type: ignore[no-untyped-def
         row = 0
         for cut in range(cuts):
             here = (rows - row) // (cuts - cut)
-            at = TileAt(row, first, block, 0, block, cut, cuts)
+            at = StreamTile(row, first, block, 0, block, cut, cuts)
             if here == 2:
                 _T2(signed, scales, w, out, at)
             elif here == 3:

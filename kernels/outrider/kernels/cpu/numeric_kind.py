@@ -4,7 +4,6 @@ Leaves the loops to `linear` and its neighbours, the layout of weights to `packi
 """
 
 import enum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,20 +21,6 @@ class NumericPath(enum.StrEnum):
     """Of layers; the head's are int8 then."""
 
 
-class Format(NamedTuple):
-    """What an inner loop multiplies."""
-
-    path: NumericPath
-    group: int
-    """Inputs that one instruction takes together."""
-    weight: type
-    """Element type of packed weights."""
-    activation: type
-    """Element type of activations."""
-    isa: Isa | None = None
-    """None: any machine."""
-
-
 class NumericKind(enum.Enum):
     """Inner loop of a path on one instruction set.
 
@@ -43,50 +28,44 @@ class NumericKind(enum.Enum):
     give the same bits.
     """
 
-    FP32 = Format(NumericPath.FP32, 1, np.float32, np.float32)
-    BF16 = Format(NumericPath.BF16, 1, np.uint16, np.float32)
-    BF16_AVX512 = Format(NumericPath.BF16, 2, np.uint16, np.uint16, Isa.AVX512)
+    FP32 = (NumericPath.FP32, 1, np.float32, np.float32)
+    BF16 = (NumericPath.BF16, 1, np.uint16, np.float32)
+    BF16_AVX512 = (NumericPath.BF16, 2, np.uint16, np.uint16, Isa.AVX512)
     """Pairs of bfloat16: AVX512-BF16."""
-    INT8 = Format(NumericPath.INT8, 1, np.int8, np.float32)
-    INT8_AVX2 = Format(NumericPath.INT8, 4, np.uint8, np.uint8, Isa.AVX2)
+    INT8 = (NumericPath.INT8, 1, np.int8, np.float32)
+    INT8_AVX2 = (NumericPath.INT8, 4, np.uint8, np.uint8, Isa.AVX2)
     """Weights have a zero of 128, too."""
-    INT8_AVXVNNI = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVXVNNI)
-    INT8_AVX512 = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVX512)
-    INT8_DOTPROD = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.DOTPROD)
+    INT8_AVXVNNI = (NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVXVNNI)
+    INT8_AVX512 = (NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVX512)
+    INT8_DOTPROD = (NumericPath.INT8, 4, np.int8, np.uint8, Isa.DOTPROD)
     """Activations are signed as they are loaded."""
-    INT8_I8MM = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.I8MM)
-    INT4 = Format(NumericPath.INT4, 1, np.uint8, np.float32)
+    INT8_I8MM = (NumericPath.INT8, 4, np.int8, np.uint8, Isa.I8MM)
+    INT4 = (NumericPath.INT4, 1, np.uint8, np.float32)
     """Weights as in `int4_packing`."""
-    INT4_AVX2 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX2)
-    INT4_AVXVNNI = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVXVNNI)
-    INT4_AVX512 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX512)
-    INT4_DOTPROD = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.DOTPROD)
-    INT4_I8MM = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.I8MM)
+    INT4_AVX2 = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX2)
+    INT4_AVXVNNI = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVXVNNI)
+    INT4_AVX512 = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX512)
+    INT4_DOTPROD = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.DOTPROD)
+    INT4_I8MM = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.I8MM)
 
-    @property
-    def path(self) -> NumericPath:
+    def __init__(
+        self,
+        path: NumericPath,
+        group: int,
+        weight: type,
+        activation: type,
+        needed: Isa | None = None,
+    ) -> None:
+        self.path = path
         """Format of the weights."""
-        return self.value.path
-
-    @property
-    def group(self) -> int:
+        self.group = group
         """Inputs that one instruction takes together."""
-        return self.value.group
-
-    @property
-    def weight(self) -> type:
+        self.weight = weight
         """Element type of packed weights."""
-        return self.value.weight
-
-    @property
-    def activation(self) -> type:
+        self.activation = activation
         """Element type of activations."""
-        return self.value.activation
-
-    @property
-    def isa(self) -> Isa | None:
+        self.isa = needed
         """Instruction set that it takes; None: any."""
-        return self.value.isa
 
     @property
     def head(self) -> "NumericKind":

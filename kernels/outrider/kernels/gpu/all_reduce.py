@@ -15,7 +15,7 @@ calls itself, in device memory, so a CUDA graph may replay it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.tensors import check
 
 TILE = 512
 """Words of a program: two of 64 bits, a 128-bit store, for each thread and iteration."""
@@ -208,11 +209,7 @@ def _checked(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> 
     """
     if x.dtype not in TYPES:
         raise ValueError(f"x: {x.dtype}, wanted bfloat16, float16 or float32")
-    for name, tensor in {"x": x, "residual": residual, "out": out}.items():
-        if tensor.shape != x.shape or tensor.dtype != x.dtype or not tensor.is_contiguous():
-            raise ValueError(
-                f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted x's, contiguous"
-            )
+    check(x.dtype, x.shape, x=x, residual=residual, out=out)
     numbers = x[0].numel()
     if numbers * x.element_size() % 4:
         raise ValueError(f"x: {numbers} numbers, wanted an even number")
@@ -225,13 +222,12 @@ def _checked(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> 
 
 
 def _compilation(ranks: int) -> Compilation:
-    pointers = dict.fromkeys(("x", "residual", "out", "calls"), "*i32") | {"addresses": "*i64"}
-    constants: dict[str, Any] = {"RANKS": ranks, "DTYPE": tl.bfloat16, "TILE": TILE}
+    constants = {"RANKS": ranks, "DTYPE": tl.bfloat16, "TILE": TILE, "delays": None}
     return Compilation(
         kernel=exchange_kernel,
         name=f"{ranks} ranks, bf16",
-        signature=pointers | dict.fromkeys(("first_rank", "words", "capacity"), "i32"),
-        constants=constants | {"SEND": True, "RECEIVE": True, "delays": None},
+        types=dict.fromkeys(("x", "residual", "out"), "*i32"),
+        constants=constants | {"SEND": True, "RECEIVE": True},
         warps=WARPS,
         multiples=("words", "capacity"),
     )

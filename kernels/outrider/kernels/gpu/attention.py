@@ -13,7 +13,6 @@ positions, by one program for all rows of a group. A second kernel adds the spli
 """
 
 import math
-from typing import Any
 
 import torch
 import triton
@@ -296,39 +295,25 @@ def _checked(
 
 def _compilation(heads: int, kv_heads: int, head_dim: int, windowed: bool = False) -> Compilation:
     group = heads // kv_heads
-    pointers = dict.fromkeys(("q", "k", "v"), "*bf16")
-    indices = ("sequence", "tables", "prefix", "ancestors", "depth", "groups")
-    strides = ("q_row", "head_size", "slot_size")
-    signature = pointers | dict.fromkeys(indices, "*i32")
-    signature |= {"sums": "*fp32", "statistics": "*fp32", "scale": "fp32"}
-    sizes = ("window", "rows_count", "groups_count", "blocks", "deepest")
-    signature |= dict.fromkeys((*sizes, *strides), "i32")
-    constants: dict[str, Any] = {"HEADS": heads, "KV_HEADS": kv_heads, "GROUP": group}
+    constants = {"HEADS": heads, "KV_HEADS": kv_heads, "GROUP": group, "D": head_dim}
     constants |= {"GROUP_LINES": triton.next_power_of_2(group), "SPLITS": splits_of(kv_heads)}
-    constants |= {
-        "ROWS": group_rows(heads, kv_heads),
-        "WINDOWED": windowed,
-        "D": head_dim,
-        "PDL": False,
-    }
+    constants |= {"ROWS": group_rows(heads, kv_heads), "WINDOWED": windowed, "PDL": False}
     return Compilation(
         kernel=tree_attention_kernel,
         name=f"{heads} heads of {kv_heads} x {head_dim} bf16" + " windowed" * windowed,
-        signature=signature,
+        types={"scale": "fp32"},
         constants=constants,
         warps=WARPS,
         stages=STAGES,
-        multiples=strides,
+        multiples=("q_row", "head_size", "slot_size"),
     )
 
 
 def _combination(heads: int, splits: int, head_dim: int) -> Compilation:
-    types = {"out": "*bf16", "prefix": "*i32", "depth": "*i32", "sums": "*fp32"}
     constants = {"HEADS": heads, "SPLITS": splits, "PARTS": triton.next_power_of_2(splits + 1)}
     return Compilation(
         kernel=combine_kernel,
         name=f"sum of {splits} splits, {heads} heads x {head_dim} bf16",
-        signature=types | {"statistics": "*fp32", "window": "i32"},
         constants=constants | {"COLUMNS": min(head_dim, COLUMNS), "D": head_dim, "PDL": False},
         warps=WARPS,
     )

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.tensors import check
 
 MAX_MOVES = 512
 CELLS = 8192
@@ -81,9 +82,7 @@ def _checked(
     if head_dim % 16 or k.stride(3) != 1:
         raise ValueError(f"head_dim: {head_dim}, wanted a multiple of 16, contiguous")
     moves = sources.shape[0]
-    for name, tensor in {"sources": sources, "destinations": destinations}.items():
-        if tensor.dtype != torch.int32 or tensor.shape != (moves,) or not tensor.is_contiguous():
-            raise ValueError(f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted int32")
+    check(torch.int32, (moves,), sources=sources, destinations=destinations)
     if moves > MAX_MOVES:
         raise ValueError(f"sources: {moves} moves, at most {MAX_MOVES} in one launch")
     return layers, kv_heads, slots, head_dim, moves
@@ -91,16 +90,12 @@ def _checked(
 
 def _compilation(moves: int, head_dim: int) -> Compilation:
     rows, columns = _tile(moves, head_dim)
-    sizes = ("layer_size", "head_size", "slot_size")
     return Compilation(
         kernel=move_kernel,
         name=f"{moves} moves x {head_dim} bf16",
-        signature=dict.fromkeys(("k", "v"), "*bf16")
-        | dict.fromkeys(("sources", "destinations"), "*i32")
-        | dict.fromkeys(("moves", "heads", *sizes), "i32"),
         constants={"MOVES": rows, "COLUMNS": columns},
         warps=WARPS,
-        multiples=sizes,
+        multiples=("layer_size", "head_size", "slot_size"),
     )
 
 

@@ -98,8 +98,6 @@ COMPILATIONS = (
     Compilation(
         kernel=mask_kernel,
         name="mask",
-        signature={"logits": "*bf16", "allowed": "*u8", "masks": "*i32"}
-        | {"row_size": "i32", "columns": "i32"},
         constants={"CHUNK": CHUNK},
         warps=WARPS,
         multiples=("row_size", "columns"),

@@ -6,7 +6,7 @@ Leaves compiling to `bench.compiled`, and on a device to Triton itself.
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +18,24 @@ ARCHITECTURES = (80, 90, 100)
 """Compute capabilities, times ten, that every kernel compiles for: A100, H100/H200, B200."""
 
 
+TYPES = {
+    name: kind
+    for kind, names in {
+        "*bf16": "k logits out parts q residual update v weight weights x",
+        "*fp32": "log_min_p logprobs scale scales score statistics sums survey table temperature "
+        "worth",
+        "*i32": "ancestors arrivals calls choice counts depth depths destinations equals groups "
+        "header leaves masks of parent position positions prefix record sampled_at sequence slot "
+        "slots sources tables token token_ids tokens word",
+        "*i64": "addresses before cuts cuts_k cuts_p found seed tallies",
+        "*u8": "allowed zeros",
+        "fp32": "epsilon log_share",
+    }.items()
+    for name in names.split()
+}
+"""Triton types of parameters by their names, which mean the same in all kernels; others: `i32`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
     """One configuration of a kernel; pointers are taken to be aligned to 16 bytes."""
@@ -26,16 +44,23 @@ class Compilation:
     """The `@triton.jit` function."""
     name: str
     """What tells it from the kernel's others: dtype, shape."""
-    signature: Mapping[str, str]
-    """Triton type of every parameter that is no constant, by name: `*bf16`, `i32`, `fp32`."""
     constants: Mapping[str, Any]
     """Value of every `tl.constexpr` parameter, by name; None for a pointer that is not given; False
     for PDL, which is True where the device has dependent launches."""
     warps: int
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Triton types of parameters that have another one than `TYPES` says."""
     stages: int = 1
     multiples: tuple[str, ...] = ()
     """Integer parameters that are always multiples of 16 (and not in `do_not_specialize`)."""
     architectures: tuple[int, ...] = ARCHITECTURES
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """Triton type of every parameter that is no constant, by name: `*bf16`, `i32`, `fp32`."""
+        types = {**TYPES, **self.types}
+        names = (name for name in self.kernel.arg_names if name not in self.constants)
+        return {name: types.get(name, "i32") for name in names}
 
 
 def registered() -> Iterator[tuple[str, Compilation]]:

@@ -237,44 +237,23 @@ def count_equals(
     return out
 
 
-def _tally(mass: bool, after_k: bool) -> Compilation:
-    types = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32", "cuts_k": "*i64"}
-    types |= {"goals": "*fp64" if mass else "*i32"}
-    types |= dict.fromkeys(("before", "found", "tallies", "out"), "*i64")
-    types |= dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks", "digit"), "i32")
-    constants: dict[str, Any] = {"MASS": mass, "PARTS": 32, "CHUNK": CHUNK}
-    if not after_k:
-        constants["cuts_k"] = None
+def _compilation(kernel: Any, name: str, **constants: Any) -> Compilation:
+    goals = "*fp64" if constants.get("MASS") else "*i32"
+    of_logits = "logits" in kernel.arg_names
     return Compilation(
-        kernel=tally_kernel,
-        name=f"{'weights' if mass else 'counts'}{' after top-k' * after_k}",
-        signature={name: kind for name, kind in types.items() if name not in constants},
-        constants=constants,
+        kernel=kernel,
+        name=name,
+        types={"goals": goals, "out": "*i64" if kernel is tally_kernel else "*i32"},
+        constants={"PARTS": 32, **({"CHUNK": CHUNK} if of_logits else {}), **constants},
         warps=WARPS,
-        multiples=("row_size", "columns"),
+        multiples=("row_size", "columns") if of_logits else (),
     )
 
 
 COMPILATIONS = (
-    _tally(False, False),
-    _tally(True, False),
-    _tally(True, True),
-    Compilation(
-        kernel=cut_kernel,
-        name="cut",
-        signature=dict.fromkeys(("before", "tallies", "cuts"), "*i64")
-        | {"goals": "*fp64", "rows": "i32", "ranks": "i32", "chunks": "i32"},
-        constants={"MASS": True, "PARTS": 32},
-        warps=WARPS,
-    ),
-    Compilation(
-        kernel=equals_kernel,
-        name="equals",
-        signature={"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32", "cuts": "*i64"}
-        | {"out": "*i32"}
-        | dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks"), "i32"),
-        constants={"PARTS": 32, "CHUNK": CHUNK},
-        warps=WARPS,
-        multiples=("row_size", "columns"),
-    ),
+    _compilation(tally_kernel, "counts", MASS=False, cuts_k=None),
+    _compilation(tally_kernel, "weights", MASS=True, cuts_k=None),
+    _compilation(tally_kernel, "weights after top-k", MASS=True),
+    _compilation(cut_kernel, "cut", MASS=True),
+    _compilation(equals_kernel, "equals"),
 )

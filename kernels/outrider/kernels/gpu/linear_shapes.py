@@ -13,43 +13,35 @@ from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
 from outrider.kernels.gpu.tiling import SHARED, plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
 
-POINTERS = {
+TYPES = {
     WeightFormat.PLAIN: {"weights": "*bf16"},
     WeightFormat.FP8: {"weights": "*u8", "scales": "*fp32"},
     WeightFormat.INT4: {"weights": "*i16", "scales": "*fp16", "zeros": "*u8"},
 }
-SIZES = ("rows", "inputs", "outputs", "splits", "share")
 
 
 def compilations(
     kernel: Any,
-    others: Mapping[str, str],
     columns: int | None = None,
     constants: Mapping[str, Any] | None = None,
     multiples: tuple[str, ...] = (),
     name: str = "",
 ) -> tuple[Compilation, ...]:
-    """Return one kernel with every format; `others` and `constants` are its own parameters."""
+    """Return one kernel with every format; `constants` are its own parameters."""
 
     def one(kind: WeightFormat, native: bool) -> Compilation:
         cut = plan(
             Weights(kind, 4096, 4096, torch.empty(0, dtype=torch.bfloat16)), columns, shared=SHARED
         )
-        pointers = POINTERS[kind]
-        signature = {"x": "*bf16"} | pointers | {"sums": "*fp32", "arrivals": "*i32"}
-        shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block}
-        absent: dict[str, Any] = {key: None for key in ("scales", "zeros") if key not in pointers}
+        shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block, "EVEN": True}
+        absent = {key: None for key in ("scales", "zeros") if key not in TYPES[kind]}
         emulated = " emulated" * (kind is WeightFormat.FP8 and not native)
         early = {"PDL": False} if "PDL" in kernel.arg_names else {}
         return Compilation(
             kernel=kernel,
             name=f"{name}{kind.name.lower()}{emulated}",
-            signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
-            constants=absent
-            | shape
-            | {"EVEN": True, "NATIVE": native}
-            | early
-            | dict(constants or {}),
+            types=TYPES[kind],
+            constants={**absent, **shape, "NATIVE": native, **early, **(constants or {})},
             warps=cut.warps,
             stages=cut.stages,
             multiples=("inputs", "outputs", "share", *multiples),

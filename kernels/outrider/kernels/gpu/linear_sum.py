@@ -36,7 +36,8 @@ from outrider.kernels.gpu.all_reduce import (
 from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.dot import INTERPRETED
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.meeting import Meeting, finish, send, words
+from outrider.kernels.gpu.meeting import SumMeeting, finish, send, words
+from outrider.kernels.gpu.tensors import check
 from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
 from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
@@ -129,7 +130,7 @@ def linear_sum(
     residual: Tensor,
     out: Tensor,
     scratch: TileScratch,
-    where: Meeting,
+    where: SumMeeting,
     cut: Tiling | None = None,
 ) -> None:
     """Compute out = residual + (x @ W.T of rank 0 + x @ W.T of rank 1 + …), alike on every rank.
@@ -152,7 +153,7 @@ def linear_sums(
     residual: Tensor,
     out: Tensor,
     scratch: TileScratch,
-    where: Meeting,
+    where: SumMeeting,
     cut: Tiling | None = None,
     how: Emulation = WHOLE_LAUNCH,
 ) -> None:
@@ -201,7 +202,7 @@ def linear_sums_reference(
     residual: Tensor,
     out: Tensor,
     scratch: TileScratch,
-    where: Meeting,
+    where: SumMeeting,
     cut: Tiling | None = None,
 ) -> None:
     """Compute what `linear_sums` leaves on every rank, from all ranks' x and `stacked` weights."""
@@ -210,19 +211,13 @@ def linear_sums_reference(
 
 
 def _check(
-    x: Tensor, weights: Weights, residual: Tensor, out: Tensor, where: Meeting, cut: Tiling
+    x: Tensor, weights: Weights, residual: Tensor, out: Tensor, where: SumMeeting, cut: Tiling
 ) -> None:
     """Raise `ValueError` naming what does not fit; x and scratch are `launch`'s to check."""
     ranks, rows = x.shape[:2]
     if x.dtype not in TYPES:
         raise ValueError(f"x: {x.dtype}, wanted bfloat16, float16 or float32")
-    wanted = (ranks, rows, weights.outputs)
-    for name, tensor in {"residual": residual, "out": out}.items():
-        if tensor.shape != wanted or tensor.dtype != x.dtype or not tensor.is_contiguous():
-            shape = tuple(tensor.shape)
-            raise ValueError(
-                f"{name}: {tensor.dtype} {shape}, wanted {x.dtype} {wanted}, contiguous"
-            )
+    check(x.dtype, (ranks, rows, weights.outputs), residual=residual, out=out)
     if len(where.counts) != ranks:
         raise ValueError(f"x: {ranks} ranks, this process has {len(where.counts)}")
     needed, capacity = words(rows, cut, x.dtype), where.mailboxes.capacity
@@ -237,12 +232,10 @@ def _check(
 
 
 def _compilations(ranks: int) -> tuple[Compilation, ...]:
-    pointers = {"residual": "*bf16", "out": "*bf16", "addresses": "*i64", "counts": "*i32"}
-    constants = {"RANKS": ranks, "HERE": 1, "RECEIVERS": RECEIVERS}
+    constants = {"RANKS": ranks, "HERE": 1, "RECEIVERS": RECEIVERS, "delays": None}
     return compilations(
         linear_sum_kernel,
-        pointers | dict.fromkeys(("first_rank", "capacity"), "i32"),
-        constants=constants | {"SEND": True, "RECEIVE": True, "delays": None},
+        constants=constants | {"SEND": True, "RECEIVE": True},
         name=f"{ranks} ranks, ",
     )
 

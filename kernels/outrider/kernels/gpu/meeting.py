@@ -17,16 +17,16 @@ from outrider.kernels.gpu.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class SumMeeting:
     """Memory in which the launches of one process meet those of others; `meeting` makes it."""
 
     mailboxes: Mailboxes
     counts: Tensor  # int32 [ranks of this process, 2]: launches so far; programs done with sending
 
 
-def meeting(mailboxes: Mailboxes) -> Meeting:
+def meeting(mailboxes: Mailboxes) -> SumMeeting:
     """Return a meeting in mailboxes that nothing else uses."""
-    return Meeting(mailboxes, torch.zeros_like(mailboxes.calls[:, :1]).repeat(1, 2))
+    return SumMeeting(mailboxes, torch.zeros_like(mailboxes.calls[:, :1]).repeat(1, 2))
 
 
 def words(rows: int, cut: Tiling, dtype: torch.dtype) -> int:

@@ -155,15 +155,11 @@ def _checked(
 
 def _compilation(hidden: int, kind: Quantised, out: str) -> Compilation:
     constants: dict[str, Any] = {"QUANTISED": kind.value, "BLOCK": hidden, "PDL": False}
-    types = {"residual": "*bf16", "update": "*bf16", "weight": "*bf16", "epsilon": "fp32"}
-    types |= {"out": out, "scales": "*fp32", "hidden": "i32"}
-    if kind is Quantised.NO:
-        constants["scales"] = None
     return Compilation(
         kernel=add_norm_kernel,
         name=f"{hidden} {out.strip('*') if kind is Quantised.NO else kind.name.lower()}",
-        signature={name: kind for name, kind in types.items() if name not in constants},
-        constants=constants,
+        types={"out": out},
+        constants=constants | ({"scales": None} if kind is Quantised.NO else {}),
         warps=WARPS,
         multiples=("hidden",),
     )

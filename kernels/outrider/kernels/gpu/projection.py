@@ -13,6 +13,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.dependent_launch import dependent, launch_next, wait_for_inputs
 from outrider.kernels.gpu.linear_shapes import compilations
+from outrider.kernels.gpu.tensors import check
 from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
 from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
@@ -29,7 +30,7 @@ class HeadParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowPlaces:
     """Positions and slots of a pass's rows; int32 [rows]."""
 
     positions: Tensor
@@ -116,7 +117,7 @@ def project(
     weights: Weights,
     parts: HeadParts,
     table: Tensor,
-    places: Places,
+    places: RowPlaces,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -150,7 +151,7 @@ def project_reference(
     weights: Weights,
     parts: HeadParts,
     table: Tensor,
-    places: Places,
+    places: RowPlaces,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -182,7 +183,7 @@ def _checked(
     weights: Weights,
     parts: HeadParts,
     table: Tensor,
-    places: Places,
+    places: RowPlaces,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -201,9 +202,7 @@ def _checked(
         raise ValueError(f"q: {tuple(q.shape)} for {len(x)} rows, k and v: {k.shape}, {v.shape}")
     if tuple(table.shape[1:]) != (2, size // 2) or table.dtype != torch.float32:
         raise ValueError(f"table: {table.dtype} {tuple(table.shape)}, wanted [n, 2, {size // 2}]")
-    for name, index in {"positions": places.positions, "slots": places.slots}.items():
-        if tuple(index.shape) != (len(x),) or index.dtype != torch.int32:
-            raise ValueError(f"{name}: {index.dtype} {tuple(index.shape)}, wanted int32 [{len(x)}]")
+    check(torch.int32, (len(x),), positions=places.positions, slots=places.slots)
     if (parts.q_norm is None) != (parts.k_norm is None):
         raise ValueError("q_norm and k_norm: wanted both or neither")
     return heads, kv_heads
@@ -211,9 +210,6 @@ def _checked(
 
 COMPILATIONS = compilations(
     projection_kernel,
-    {"epsilon": "fp32", "table": "*fp32", "positions": "*i32", "slots": "*i32"}
-    | dict.fromkeys(("q", "k", "v"), "*bf16")
-    | dict.fromkeys(("k_head", "k_slot", "v_head", "v_slot", "heads", "kv_heads"), "i32"),
     columns=64,
     constants={"bias": None, "q_norm": None, "k_norm": None},
     multiples=("k_head", "k_slot", "v_head", "v_slot"),

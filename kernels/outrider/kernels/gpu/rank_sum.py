@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.tensors import check
 
 TILE = 1024
 """Numbers of a program: eight a thread, 128 bits of each rank's 16-bit ones."""
@@ -51,25 +52,17 @@ def rank_sum_reference(parts: Tensor, residual: Tensor) -> None:
 
 
 def _check(parts: Tensor, residual: Tensor) -> None:
-    if parts.shape[1:] != residual.shape or parts.dtype != residual.dtype:
-        raise ValueError(
-            f"parts: {parts.dtype} {tuple(parts.shape)}, wanted {residual.dtype} [ranks, "
-            f"{', '.join(map(str, residual.shape))}]"
-        )
-    for name, tensor in {"parts": parts, "residual": residual}.items():
-        if not tensor.is_contiguous():
-            raise ValueError(f"{name}: wanted contiguous")
+    check(residual.dtype, residual.shape, residual=residual)
+    check(residual.dtype, (len(parts), *residual.shape), parts=parts)
 
 
-def _compilation(ranks: int) -> Compilation:
-    return Compilation(
+COMPILATIONS = tuple(
+    Compilation(
         kernel=rank_sum_kernel,
         name=f"{ranks} ranks, bf16",
-        signature={"parts": "*bf16", "residual": "*bf16", "numbers": "i32"},
         constants={"RANKS": ranks, "TILE": TILE},
         warps=WARPS,
         multiples=("numbers",),
     )
-
-
-COMPILATIONS = tuple(_compilation(ranks) for ranks in (2, 3, 4, 8))
+    for ranks in (2, 3, 4, 8)
+)

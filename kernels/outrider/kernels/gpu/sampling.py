@@ -36,6 +36,7 @@ from outrider.kernels.gpu.sampling_inputs import (
     scaled_by,
     top_of,
 )
+from outrider.kernels.gpu.tensors import check
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.gumbel_max import NONE
 
@@ -227,42 +228,27 @@ def _checked(
         raise ValueError(f"columns: {columns}, wanted a multiple of 4 up to {logits.shape[1]}")
     if columns > MAX_TOKENS:
         raise ValueError(f"columns: {columns}, at most {MAX_TOKENS}")
-    for name, tensor, dtype in (
-        ("tokens", tokens, torch.int32),
-        ("logprobs", logprobs, torch.float32),
-        ("temperature", inputs.temperature, torch.float32),
-    ):
-        if tuple(tensor.shape) != (rows,) or tensor.dtype != dtype:
-            raise ValueError(
-                f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted {dtype} [{rows}]"
-            )
+    check(torch.int32, (rows,), tokens=tokens)
+    check(torch.float32, (rows,), logprobs=logprobs, temperature=inputs.temperature)
     return rows
 
 
-SIZES = ("row_size", "columns", "first_id", "rank", "rows", "ranks", "chunks")
-
-
-def _compilation(kernel: Any, name: str, types: dict[str, str], **constants: Any) -> Compilation:
-    """`types`: of pointers; the kernel's other parameters are sizes or CHUNK and PARTS."""
+def _compilation(kernel: Any, name: str, out: str, **constants: Any) -> Compilation:
     names = set(kernel.arg_names) - set(constants)
-    constants |= {name: value for name, value in (("PARTS", 32), ("CHUNK", CHUNK)) if name in names}
+    sizes = {name: value for name, value in (("PARTS", 32), ("CHUNK", CHUNK)) if name in names}
     return Compilation(
         kernel=kernel,
         name=name,
-        signature=types | {name: "i32" for name in SIZES if name in names},
-        constants=constants,
+        types={"out": out, "best": "*fp64"},
+        constants=constants | sizes,
         warps=WARPS,
         multiples=tuple(name for name in ("row_size", "columns") if name in names),
     )
 
 
-_LOGITS = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32"}
-_SAMPLE = _LOGITS | {"log_min_p": "*fp32", "seed": "*i64", "choice": "*i32", "position": "*i32"}
-_CUTS = {"cuts_k": "*i64", "cuts_p": "*i64", "equals": "*i32"}
-_SETTLE = {"survey": "*fp32", "best": "*fp64", "temperature": "*fp32", "tokens": "*i32"}
 COMPILATIONS = (
-    _compilation(survey_kernel, "survey", {"logits": "*bf16", "out": "*fp32"}),
-    _compilation(sample_kernel, "sample", _SAMPLE | {"out": "*fp64"}, **dict.fromkeys(_CUTS)),
-    _compilation(sample_kernel, "sample, filtered", _SAMPLE | _CUTS | {"out": "*fp64"}),
-    _compilation(settle_kernel, "settle", _SETTLE | {"logprobs": "*fp32"}),
+    _compilation(survey_kernel, "survey", "*fp32"),
+    _compilation(sample_kernel, "sample", "*fp64", cuts_k=None, cuts_p=None, equals=None),
+    _compilation(sample_kernel, "sample, filtered", "*fp64"),
+    _compilation(settle_kernel, "settle", "*fp64"),
 )

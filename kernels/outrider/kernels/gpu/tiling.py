@@ -45,8 +45,9 @@ MIN_BLOCKS = 2
 """Tiles of inputs of a split, at least."""
 PACKED = {WeightFormat.FP8: 1.0, WeightFormat.INT4: 0.52}
 """Bytes of a weight that is not plain, its part of scales and zeros included."""
-# Measured by `bench.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against 60 KB
-# of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18 less.
+# Measured by `bench.gpu.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against
+# 60 KB of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18
+# less.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def plan(
     """
     kind = weights.format
     each = PACKED[kind] if kind in PACKED else float(weights.values.element_size())
-    layer = Layer(kind, weights.outputs, weights.inputs, each)
+    layer = (kind, weights.outputs, weights.inputs, each)
     return _plan(layer, columns or COLUMNS[kind], splits, shared or shared_memory())
 
 
@@ -100,18 +101,11 @@ def _shared_memory(device: int) -> int:
     return int(driver.active.utils.get_device_properties(device)["max_shared_mem"])
 
 
-class Layer(NamedTuple):
-    """What a plan follows from."""
-
-    kind: WeightFormat
-    outputs: int
-    inputs: int
-    each: float
-    """Bytes of a weight."""
-
-
 @cache
-def _plan(layer: Layer, columns: int, splits: int | None, shared: int) -> Tiling:
+def _plan(
+    layer: tuple[WeightFormat, int, int, float], columns: int, splits: int | None, shared: int
+) -> Tiling:
+    """`layer`: format, outputs, inputs, bytes of a weight."""
     kind, outputs, inputs, each = layer
     block = GROUP
     if kind is WeightFormat.PLAIN:
@@ -126,7 +120,7 @@ def _plan(layer: Layer, columns: int, splits: int | None, shared: int) -> Tiling
     return Tiling(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
 
 
-class Load(NamedTuple):
+class Occupancy(NamedTuple):
     """What a layer's programs make of the device."""
 
     slots: int
@@ -135,14 +129,14 @@ class Load(NamedTuple):
     """Programs whose bytes under way keep the memory busy."""
 
 
-def _load(kind: WeightFormat, tile: float, rows: int, shared: int) -> Load:
+def _load(kind: WeightFormat, tile: float, rows: int, shared: int) -> Occupancy:
     """Return the load of programs with `tile` bytes of weights and `rows` bytes of x at a time."""
     buffers = STAGES[kind] - 1
     resident = min(RESIDENT[kind], shared // int(buffers * (tile + rows)))
-    return Load(PROCESSORS * max(1, resident), UNDER_WAY[kind] / (buffers * tile))
+    return Occupancy(PROCESSORS * max(1, resident), UNDER_WAY[kind] / (buffers * tile))
 
 
-def seconds(tiles: int, splits: int, outputs: int, size: float, load: Load) -> float:
+def seconds(tiles: int, splits: int, outputs: int, size: float, load: Occupancy) -> float:
     """Estimate the time of a layer of `size` bytes: reading, slowed by few programs, and meeting.
 
     Programs that do not fit beside the others come after them. Eight rows are taken for the sums,

@@ -39,6 +39,7 @@ from outrider.kernels.gpu.sampling_inputs import (
     scaled_by,
     top_of,
 )
+from outrider.kernels.gpu.tensors import check
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.draft_scores import ScoreTuple
 
@@ -259,27 +260,10 @@ def _checked(
     children = tokens.shape[1]
     if not 0 < children <= MAX_CHILDREN:
         raise ValueError(f"tokens: {children} children, wanted 1 to {MAX_CHILDREN}")
-    for name, tensor, dtype, shape in (
-        ("tokens", tokens, torch.int32, (rows, children)),
-        ("logprobs", logprobs, torch.float32, (rows, children)),
-        ("temperature", inputs.sampling.temperature, torch.float32, (rows,)),
-        ("scale", inputs.scale, torch.float32, (rows,)),
-    ):
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-            raise ValueError(
-                f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted contiguous {dtype} {shape}"
-            )
+    check(torch.int32, (rows, children), tokens=tokens)
+    check(torch.float32, (rows, children), logprobs=logprobs)
+    check(torch.float32, (rows,), temperature=inputs.sampling.temperature, scale=inputs.scale)
     return rows, children
-
-
-SIZES = ("row_size", "columns", "first_id", "rank", "rows", "ranks", "chunks", "children")
-TYPES = (
-    {"logits": "*bf16", "survey": "*fp32"}
-    | dict.fromkeys(("temperature", "log_min_p", "scale", "out", "best", "logprobs"), "*fp32")
-    | dict.fromkeys(("choice", "position", "token_ids", "equals", "tokens"), "*i32")
-    | {"seed": "*i64", "cuts_k": "*i64", "cuts_p": "*i64", "log_share": "fp32"}
-    | dict.fromkeys(SIZES, "i32")
-)
 
 
 def _compilation(kernel: Any, name: str, **constants: Any) -> Compilation:
@@ -292,7 +276,7 @@ def _compilation(kernel: Any, name: str, **constants: Any) -> Compilation:
     return Compilation(
         kernel=kernel,
         name=name,
-        signature={name: TYPES[name] for name in names if name in TYPES},
+        types={"out": "*fp32", "best": "*fp32"},
         constants=constants,
         warps=WARPS,
         multiples=tuple(name for name in ("row_size", "columns") if name in names),

@@ -7,7 +7,7 @@ scheduler then requests to the runner: a tree that grows otherwise costs a pass,
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -285,20 +285,14 @@ def _checked(
     return count
 
 
-def _compilation(rows: int) -> Compilation:
-    floats = ("score", "worth", "logprobs")
-    sizes = ("lines", "group_count", "group_rows")
-    constants: dict[str, Any] = {"LANES": rows, "K": 8, "NODES": NODES}
-    constants |= {"CANDIDATES": CANDIDATES, "DEEPEST": DEEPEST}
-    names = [name for name in grow_kernel.arg_names if name not in constants]
-    kinds = dict.fromkeys(names, "*i32") | dict.fromkeys(floats, "*fp32")
-    return Compilation(
+COMPILATIONS = tuple(
+    Compilation(
         kernel=grow_kernel,
         name=f"{rows} rows",
-        signature=kinds | dict.fromkeys(sizes, "i32"),
-        constants=constants,
+        types={"children": "*i32", "outputs": "*i32"},
+        constants={"LANES": rows, "K": 8, "NODES": NODES, "CANDIDATES": CANDIDATES}
+        | {"DEEPEST": DEEPEST},
         warps=WARPS,
     )
-
-
-COMPILATIONS = tuple(_compilation(rows) for rows in (4, 8, MAX_GROWTH_ROWS))
+    for rows in (4, 8, MAX_GROWTH_ROWS)
+)

@@ -3,6 +3,7 @@
 For code that numba compiles; `outrider.kernels.cpu.shared_words` has what Python calls.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -11,46 +12,30 @@ from numba.extending import intrinsic
 from outrider.kernels.jit.simd import LONG, data
 
 
-@intrinsic
-def increment(typing: Any, array: Any, index: Any) -> Any:
-    """Add 1; returns the value before."""
+def _on_word(emit: Callable[..., Any], result: Any, valued: bool = False) -> Any:
+    """Make an intrinsic: what `emit` does to word `index` of an array, with a value if `valued`."""
 
     def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
         where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        return builder.atomic_rmw("add", where, LONG(1), "seq_cst")
+        done = emit(builder, where, *a[2:])
+        return context.get_dummy_value() if result is types.void else done
 
-    return types.int64(array, types.intp), lower
-
-
-@intrinsic
-def exchange(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Replace a word; returns the value before."""
-
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        return builder.atomic_rmw("xchg", where, a[2], "seq_cst")
-
-    return types.int64(array, types.intp, types.int64), lower
+    if valued:
+        return intrinsic(
+            lambda typing, array, index, value: (result(array, types.intp, types.int64), lower)
+        )
+    return intrinsic(lambda typing, array, index: (result(array, types.intp), lower))
 
 
-@intrinsic
-def read(typing: Any, array: Any, index: Any) -> Any:
-    """Return a word."""
-
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        return builder.load_atomic(where, "seq_cst", 8)
-
-    return types.int64(array, types.intp), lower
-
-
-@intrinsic
-def write(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set a word."""
-
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        builder.store_atomic(a[2], where, "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.int64), lower
+increment = _on_word(lambda b, at: b.atomic_rmw("add", at, LONG(1), "seq_cst"), types.int64)
+"""Adds 1; returns the value before."""
+exchange = _on_word(
+    lambda b, at, value: b.atomic_rmw("xchg", at, value, "seq_cst"), types.int64, valued=True
+)
+"""Replaces a word; returns the value before."""
+read = _on_word(lambda b, at: b.load_atomic(at, "seq_cst", 8), types.int64)
+"""Returns a word."""
+write = _on_word(
+    lambda b, at, value: b.store_atomic(value, at, "seq_cst", 8), types.void, valued=True
+)
+"""Sets a word."""

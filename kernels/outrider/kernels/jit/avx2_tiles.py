@@ -35,7 +35,7 @@ STEP = GROUP * PAIRED
 """Inputs that are added in int16."""
 
 
-class TileAt(NamedTuple):
+class StreamTile(NamedTuple):
     """Place of a tile."""
 
     row: int
@@ -59,7 +59,7 @@ def avx2_tile(rows: int, streams: int = 1) -> Any:
 
     @intrinsic
     def tile(typing: Any, x: Any, scales: Any, w: Any, out: Any, at: Any) -> Any:
-        """x: `SignedRows`; scales [rows]; w: `Packed`; out [rows, padded outputs]; at: `TileAt`."""
+        """x: `SignedRows`; scales [rows]; w: `Packed`; out [rows, outputs]; at: `StreamTile`."""
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
             values, starts, *moved = pointers(context, builder, sig.args[0], a[0])
@@ -108,7 +108,7 @@ def avx2_tile(rows: int, streams: int = 1) -> Any:
 
 
 def _columns(builder: Any, block: Any, at: tuple[Any, Any], streams: int) -> list[Any]:
-    """Return the first output of each stream's block; at: `each` and `last` of `TileAt`."""
+    """Return the first output of each stream's block; at: `each` and `last` of `StreamTile`."""
     each, last = at
     columns = []
     for stream in range(streams):

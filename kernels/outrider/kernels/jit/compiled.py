@@ -26,7 +26,7 @@ from numba.core import caching, dispatcher, event, sigutils
 from numba.core.types.misc import unliteral
 
 import outrider
-from outrider.contract.user_cache import user_cache
+from outrider.contract.files import user_cache
 from outrider.kernels.jit import isa
 
 logger = logging.getLogger(__name__)

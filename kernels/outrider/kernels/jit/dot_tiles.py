@@ -14,7 +14,6 @@ from numba.extending import intrinsic
 
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
 from outrider.kernels.cpu.packing import BLOCK
-from outrider.kernels.jit.dot import dot
 from outrider.kernels.jit.simd import (
     BYTE,
     FLOAT,
@@ -31,14 +30,7 @@ from outrider.kernels.jit.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.jit.tiles import (
-    LANES,
-    ahead,
-    finish,
-    order,
-    parts,
-    prefetch_at,
-)
+from outrider.kernels.jit.tiles import LANES, ahead, dot, finish, order, parts, prefetch_at
 
 ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
 SIGNS = 0x80808080

@@ -16,7 +16,6 @@ from numba.extending import intrinsic
 from outrider.kernels.cpu.int4_packing import GROUP, group_bytes
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
 from outrider.kernels.cpu.packing import BLOCK
-from outrider.kernels.jit.dot import dot
 from outrider.kernels.jit.maddubs import multiply_pairs, widen_pairs
 from outrider.kernels.jit.simd import (
     BYTE,
@@ -33,13 +32,7 @@ from outrider.kernels.jit.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.jit.tiles import (
-    LANES,
-    ahead,
-    finish,
-    parts,
-    prefetch_at,
-)
+from outrider.kernels.jit.tiles import LANES, ahead, dot, finish, parts, prefetch_at
 
 SIGN_AND_REST = ~0x70001FFF
 """Bits of a float that a half has."""

@@ -198,24 +198,19 @@ def _fold(builder: Any, x: Any, combine: Callable[..., Any]) -> Any:
     return builder.extract_element(x, INT(0))
 
 
-@intrinsic
-def total(typing: Any, value: Any) -> Any:
-    """Sum of the lanes, by halves."""
+def _folding(combine: Callable[..., Any]) -> Any:
+    """Make an intrinsic from a vector to what its lanes are combined to."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        return _fold(builder, arguments[0], lambda b, x, y: b.fadd(x, y))
+        return _fold(builder, arguments[0], combine)
 
-    return types.float32(floats), lower
+    return intrinsic(lambda typing, value: (types.float32(floats), lower))
 
 
-@intrinsic
-def largest(typing: Any, value: Any) -> Any:
-    """Return the largest of the 16 lanes."""
-
-    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        return _fold(builder, arguments[0], _larger)
-
-    return types.float32(floats), lower
+total = _folding(lambda b, x, y: b.fadd(x, y))
+"""Sum of the lanes, by halves."""
+largest = _folding(_larger)
+"""The largest of the 16 lanes."""
 
 
 @intrinsic
@@ -260,48 +255,30 @@ def prefetch_at(typing: Any, at: Any) -> Any:
     return types.void(types.intp), lower
 
 
-@intrinsic
-def load_at(typing: Any, at: Any) -> Any:
-    """Read 16 floats from an address."""
+def _reading(kind: ir.Type, result: Any) -> Any:
+    """Make an intrinsic that reads a value from an address."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], vector().as_pointer())
-        return builder.load(pointer, align=4)
+        return builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=4)
 
-    return floats(types.intp), lower
+    return intrinsic(lambda typing, at: (result(types.intp), lower))
 
 
-@intrinsic
-def store_at(typing: Any, at: Any, value: Any) -> Any:
-    """Write 16 floats at an address."""
+def _writing(kind: ir.Type, given: Any) -> Any:
+    """Make an intrinsic that writes a value at an address."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], vector().as_pointer())
-        builder.store(arguments[1], pointer, align=4)
+        where = builder.inttoptr(arguments[0], kind.as_pointer())
+        builder.store(arguments[1], where, align=4)
         return context.get_dummy_value()
 
-    return types.void(types.intp, floats), lower
+    return intrinsic(lambda typing, at, value: (types.void(types.intp, given), lower))
 
 
-@intrinsic
-def read_at(typing: Any, at: Any) -> Any:
-    """Read one float from an address."""
-
-    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        return builder.load(floats_at(builder, arguments[0]), align=4)
-
-    return types.float32(types.intp), lower
-
-
-@intrinsic
-def write_at(typing: Any, at: Any, value: Any) -> Any:
-    """Write one float at an address."""
-
-    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], floats_at(builder, arguments[0]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.float32), lower
+load_at, read_at = _reading(vector(), floats), _reading(FLOAT, types.float32)
+"""Read 16 floats, or one, from an address."""
+store_at, write_at = _writing(vector(), floats), _writing(FLOAT, types.float32)
+"""Write 16 floats, or one, at an address."""
 
 
 def _storing(convert: Callable[..., Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from outrider.kernels.cpu.numeric_kind import NumericKind
 from outrider.kernels.cpu.packing import BLOCK
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.isa import Isa
@@ -40,6 +41,18 @@ TILE_ROWS = 8 if _NUMBER == 32 else 6
 """Rows that share one read of a block, at most."""
 SUMS = _NUMBER * 3 // 4
 """Registers of sums; others hold weights and activations."""
+DOTS = {
+    NumericKind.INT8_AVX512: "llvm.x86.avx512.vpdpbusd.512",
+    NumericKind.INT8_AVXVNNI: "llvm.x86.avx512.vpdpbusd.256",
+    NumericKind.INT8_DOTPROD: "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    NumericKind.INT8_I8MM: "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    NumericKind.INT4_AVX512: "llvm.x86.avx512.vpdpbusd.512",
+    NumericKind.INT4_AVXVNNI: "llvm.x86.avx512.vpdpbusd.256",
+    NumericKind.INT4_DOTPROD: "llvm.aarch64.neon.udot.v4i32.v16i8",
+    NumericKind.INT4_I8MM: "llvm.aarch64.neon.udot.v4i32.v16i8",
+}
+"""LLVM's intrinsics that add four products of bytes to each int32: total, activations, weights.
+`sdot` takes signed activations."""
 
 
 class TileAt(NamedTuple):
@@ -100,6 +113,11 @@ def _ask(builder: Any, first: Any, size: int) -> None:
     for part in range(0, size, 64):
         hint = builder.gep(first, [LONG(part)])
         invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(3), INT(1))
+
+
+def dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
+    """Return total + products of activations x and weights w, four bytes each in a lane."""
+    return invoke(builder, DOTS[kind], total.type, total, x, w)
 
 
 def finish(builder: Any, cells: list[Any], scale: Any, of_output: Any, out: Any) -> None:

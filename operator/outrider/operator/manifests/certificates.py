@@ -8,8 +8,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
-from outrider.contract.settings import Role
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, PeerSettings, Role
 from outrider.operator.certificates.authority import LIFE, Authorities, KeyPair
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import CERTIFICATE as ISSUED_KIND

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.contract.peers import CERTIFICATE, KEY
 from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
-from outrider.contract.settings import Role
+from outrider.contract.settings import CERTIFICATE, KEY, Role
 from outrider.operator.manifests import certificates
 from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.client.channel import ClientCertificate
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY
 from outrider.operator.certificates.authority import Authorities, KeyPair
 from outrider.operator.naming import OPERATOR_IDENTITY
 

@@ -5,7 +5,7 @@ from torch.nn import functional
 from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, Places, project
+from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import plain
@@ -54,7 +54,7 @@ def forward(model: torch.nn.Module, tokens: Tensor, device: str) -> Tensor:
         q = unwritten(ROWS, HEADS, SIZE, **kind)
         k, v = (unwritten(KV_HEADS, 8, SIZE, **kind) for _ in range(2))
         scratch = make_scratch(ROWS, [plan(qkv, SIZE // 2)], device)
-        places = Places(positions, positions)
+        places = RowPlaces(positions, positions)
         project(normed, qkv, HeadParts(), rotary(1e4).to(device), places, q, k, v, scratch)
         seen = functional.scaled_dot_product_attention(
             q.transpose(0, 1), k[:, :ROWS], v[:, :ROWS], is_causal=True, enable_gqa=True

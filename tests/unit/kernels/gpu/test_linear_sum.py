@@ -18,7 +18,7 @@ from outrider.kernels.gpu.linear_sum import (
     linear_sums_reference,
     stacked,
 )
-from outrider.kernels.gpu.meeting import Meeting, meeting, words
+from outrider.kernels.gpu.meeting import SumMeeting, meeting, words
 from outrider.kernels.gpu.tiles import TileScratch, make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
@@ -32,7 +32,7 @@ class Layer:
 
     shares: list[Weights]
     rows: int
-    where: Meeting
+    where: SumMeeting
     cut: Tiling
     scratch: TileScratch
 

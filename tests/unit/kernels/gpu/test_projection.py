@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.kernels.gpu.projection import HeadParts, Places, project, project_reference
+from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project, project_reference
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import WeightFormat, Weights
 from tests.gpu_device import DTYPES
@@ -34,11 +34,11 @@ def parts(head_dim: int, *, bias: bool, norms: bool, dtype: torch.dtype, device:
     )
 
 
-def places(rows: int, device: str) -> Places:
+def places(rows: int, device: str) -> RowPlaces:
     """Rows at scattered slots; that of every fourth is not to be written."""
     slots = torch.randperm(SLOTS, generator=torch.Generator().manual_seed(6))[:rows].int()
     slots[1::4] = -1
-    return Places((torch.arange(rows) * 3 % 64).int().to(device), slots.to(device))
+    return RowPlaces((torch.arange(rows) * 3 % 64).int().to(device), slots.to(device))
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     x: Tensor,
     weights: Weights,
     of_heads: HeadParts,
-    where: Places,
+    where: RowPlaces,
     head_dim: int,
     splits: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,7 +102,7 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(
     slots = torch.arange(16, dtype=torch.int32, device=device)
 
     def rows(x: Tensor) -> Tensor:
-        where = Places(one[: len(x)], slots[: len(x)])
+        where = RowPlaces(one[: len(x)], slots[: len(x)])
         q, k, v = run(project, x, weights, of_heads, where, 32, 2)
         written = torch.cat((k[:, : len(x)], v[:, : len(x)])).transpose(0, 1)
         return torch.cat((q, written), 1)
@@ -121,5 +121,7 @@ def test_what_does_not_fit_is_named(device: str) -> None:
         run(project, x, weights, HeadParts(), where, 48)
     with pytest.raises(ValueError, match="q_norm and k_norm: wanted both"):
         run(project, x, weights, HeadParts(q_norm=torch.ones(32)), where, 32)
-    with pytest.raises(ValueError, match=r"slots: torch.int64 \(2,\), wanted int32 \[2\]"):
+    with pytest.raises(
+        ValueError, match=r"slots: torch.int64 \(2,\), wanted contiguous torch.int32 \(2,\)"
+    ):
         run(project, x, weights, HeadParts(), replace(where, slots=where.slots.long()), 32)

@@ -28,7 +28,7 @@ def test_a_row_has_the_same_bits_at_any_place(dtype: torch.dtype, device: str) -
 
 def test_what_does_not_fit_is_named(device: str) -> None:
     parts, residual = torch.zeros(2, 3, 4, device=device), torch.zeros(3, 5, device=device)
-    with pytest.raises(ValueError, match=r"parts: torch.float32 \(2, 3, 4\), wanted .* 3, 5\]"):
+    with pytest.raises(ValueError, match=r"parts: torch.float32 \(2, 3, 4\), wanted .* 3, 5\)"):
         rank_sum(parts, residual)
-    with pytest.raises(ValueError, match="residual: wanted contiguous"):
+    with pytest.raises(ValueError, match=r"residual: .* wanted contiguous"):
         rank_sum(parts, torch.zeros(4, 3, device=device).T)

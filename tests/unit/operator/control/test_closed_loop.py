@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from bench.control_loop import EVERY, OVERLOADED, SIDES, Day, events, figures, live, series
+from bench.control_loop.__main__ import EVERY, OVERLOADED, SIDES, Day, events, figures, live, series
 
 NOON = 2 * 3600
 OPTIONS = argparse.Namespace(

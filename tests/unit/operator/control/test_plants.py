@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from bench.loop_plants import PLANTS, Outcome, Plant, live
+from bench.control_loop.plants import PLANTS, Outcome, Plant, live
 from outrider.operator.control.probes import GUARD
 from outrider.operator.control.settings import ControlSettings, ScalingRule, ShrinkPolicy
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from cryptography import x509
 
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, Role, WorkerSettings
 from outrider.operator.certificates.authority import LIFE, Authorities
 from outrider.operator.cluster.kinds import SECRET
 from outrider.operator.naming import IDENTITY_ANNOTATION

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY
 from outrider.operator.certificates.authority import LIFE, Authorities
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.operator.workers.caller import MountedCaller, OwnCaller

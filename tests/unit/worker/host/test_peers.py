@@ -9,8 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
-from outrider.contract.settings import Role, SettingsError
+from outrider.contract.settings import (
+    AUTHORITIES,
+    CERTIFICATE,
+    KEY,
+    PeerSettings,
+    Role,
+    SettingsError,
+)
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.worker.host.peers import (
     EVERYBODY,

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import DraftMemoryState
 from outrider.worker.draft.batch import DraftBatch

@@ -9,8 +9,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from outrider.contract.peers import PeerSettings
-from outrider.contract.settings import Role
+from outrider.contract.settings import PeerSettings, Role
 from outrider.contract.state import Link, LinkState
 from outrider.worker.host.peers import AllowedCaller, add_port
 from outrider.worker.link.client import DraftLinks

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
-from outrider.contract.extras import missing_extra
 from outrider.contract.inference import Timing, Usage
 from outrider.contract.settings import Role
+from outrider.contract.version import missing_extra
 from outrider.worker.messages import (
     Finish,
     Finished,

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from outrider.contract.api_keys import api_keys
+from outrider.contract.files import api_keys
 from outrider.contract.settings import SettingsError
 from outrider.worker.api.setting_files import WatchedFiles, read_text
 from outrider.worker.messages import NO_KEY

@@ -17,7 +17,7 @@ from outrider.contract.settings import AllReduceKind
 from outrider.kernels.gpu.all_reduce import Mailboxes, all_reduce, symmetric
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.linear_sum import linear_sum
-from outrider.kernels.gpu.meeting import Meeting, meeting, words
+from outrider.kernels.gpu.meeting import SumMeeting, meeting, words
 from outrider.kernels.gpu.rank_sum import rank_sum
 from outrider.kernels.gpu.sampling_inputs import Gather
 from outrider.kernels.gpu.tiles import TileScratch
@@ -94,7 +94,7 @@ class FusedReduce(AllReduce):
     What is no product is added by `other`.
     """
 
-    where: Meeting
+    where: SumMeeting
     other: AllReduce
 
     def finish(

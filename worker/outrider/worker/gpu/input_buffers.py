@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.attention import DEEPEST
 from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
-from outrider.kernels.gpu.projection import Places
+from outrider.kernels.gpu.projection import RowPlaces
 from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
 from outrider.worker.gpu.input_layout import input_shapes, places_of
 from outrider.worker.gpu.transfers import Transfers, copies_for
@@ -86,9 +86,9 @@ class InputBuffers:
         self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])
         return shape
 
-    def places(self, rows: int) -> Places:
+    def places(self, rows: int) -> RowPlaces:
         """Return positions and slots of the first `rows` rows."""
-        return Places(self.device["positions"][:rows], self.device["slots"][:rows])
+        return RowPlaces(self.device["positions"][:rows], self.device["slots"][:rows])
 
     def context(self, rows: int, groups: int) -> ContextRows:
         """Return the context of the first `rows` rows."""

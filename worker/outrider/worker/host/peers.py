@@ -14,8 +14,7 @@ from typing import Any
 import grpc
 
 from outrider.contract.addresses import is_loopback
-from outrider.contract.peers import AUTHORITIES, CERTIFICATE, KEY, PeerSettings
-from outrider.contract.settings import SettingsError
+from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, PeerSettings, SettingsError
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ torch.distributed, need it; so do GPUs, of which `device` says what is missing. 
 
 import importlib.util
 
-from outrider.contract.extras import missing_extra
 from outrider.contract.settings import LinkTransport, SettingsError, StageLink, WorkerSettings
+from outrider.contract.version import missing_extra
 
 PACKAGE = "torch"
 EXTRA = "worker-torch"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider import kernels
+from outrider.contract.files import write_whole
 from outrider.contract.version import version
-from outrider.contract.whole_file import write_whole
 from outrider.kernels.jit import isa
 from outrider.worker.model.config import ModelConfig
 

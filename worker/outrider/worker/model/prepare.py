@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
-from outrider.contract.user_cache import user_cache
 from outrider.contract.version import version
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra

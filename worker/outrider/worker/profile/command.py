@@ -2,7 +2,7 @@
 
 Prints progress as JSON lines and one JSON object at the end. Every role and number of threads is
 measured in a process of its own, as it would run, a target with all its ranks, a draft as one; two
-roles that share the machine are not measured together, which `bench/speculation.py` does.
+roles that share the machine are not measured together, which `bench/speculation` does.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.contract.peers import PeerSettings
+from outrider.contract.settings import PeerSettings
 from outrider.worker.host.peers import open_channel
 from outrider.worker.host.process_status import facts_of, is_stopped
 

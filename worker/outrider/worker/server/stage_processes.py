@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from outrider.contract.peers import PeerSettings
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import PeerSettings, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import CANNOT_START, Keeper, KeeperTimes
 from outrider.worker.host.peers import beyond_loopback
@@ -63,7 +62,6 @@ class StageProcesses:
 
         Raises `SettingsError`.
         """
-        settings.check_pipelined()
         count = settings.pipeline.stages
         place = StagePlace.of(environ, count)
         ports = reserved_ports(0 if place is not None else count)

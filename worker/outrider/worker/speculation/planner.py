@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice
 from outrider.kernels.jit.compiled import njit
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.tree.growth import Floats, Ints

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.contract.planning import Choice
+from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import StepCosts

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from outrider.contract.counters import (
+    CHOICES,
     GROWTH_LATENCY_BOUNDS,
     Counters,
     new_counters,
     seldom_right,
 )
-from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import grpc
 
-from outrider.contract.peers import PeerSettings
+from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import open_channel
 from outrider.worker.link import distributed

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
-from outrider.contract.peers import PeerSettings
+from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.wire.codec import Codec

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from outrider.contract.peers import PeerSettings
+from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join

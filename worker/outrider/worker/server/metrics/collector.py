@@ -18,9 +18,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from outrider.contract import metrics as names
-from outrider.contract.counters import Counters
+from outrider.contract.counters import CHOICES, Counters
 from outrider.contract.metrics import Metric, MetricKind
-from outrider.contract.planning import CHOICES
 from outrider.contract.sources import SOURCES
 from outrider.contract.state import (
     DraftMemoryState,

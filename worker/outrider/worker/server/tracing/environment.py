@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from outrider.contract.extras import missing_extra
 from outrider.contract.settings import Role
+from outrider.contract.version import missing_extra
 
 if TYPE_CHECKING:
     from outrider.worker.server.tracing.traces import Traces

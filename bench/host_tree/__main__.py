@@ -1,0 +1,143 @@
+"""Host cost of one step at 64 nodes, of a target and of a draft: `python -m bench.host_tree`.
+
+Times what an engine does between two passes: it takes messages in, `next`, samples or scores what a
+pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and put out
+what `host_tree_models` says. *Work* is processor time of the loop's own thread; *stalls* are what
+the wall clock shows beyond it: another thread held the interpreter lock, or the processor.
+"""
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from bench.host_tree.loops import STAGES, DraftLoop, Laps, TargetLoop, TimedLoop
+from bench.host_tree.models import computing
+from bench.host_tree.peer import DRAFT_SECONDS, TARGET_SECONDS
+from bench.record.report import RESULTS, write_report
+
+TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
+"""Microseconds of work that a step may take."""
+WARM_STEPS = 200
+SAMPLE = STAGES.index("sample")
+SHOWN = (*STAGES, "total but sample", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One role, and number of messages of growth a step."""
+
+    name: str
+    limit_us: float
+    loop: Callable[[], TimedLoop]
+
+
+CASES = (
+    Case("target, 1 message", TARGET_LIMIT, lambda: TargetLoop(1, computing(TARGET_SECONDS))),
+    Case("target, 2 messages", TARGET_LIMIT, lambda: TargetLoop(2, computing(TARGET_SECONDS))),
+    Case("draft", DRAFT_LIMIT, lambda: DraftLoop(computing(DRAFT_SECONDS))),
+)
+
+
+def measure(case: Case, steps: int) -> Laps:
+    """Return so many steps that count, after some that warm up."""
+    loop, turns = case.loop(), 0
+    while len(loop.laps.stages) < WARM_STEPS + steps:
+        loop.step()
+        turns += 1
+        if turns > 50 * (WARM_STEPS + steps):
+            raise RuntimeError(f"{case.name}: trees are hardly ever full")
+    laps = loop.laps
+    return Laps(laps.stages[WARM_STEPS:], laps.nodes[WARM_STEPS:], laps.messages[WARM_STEPS:])
+
+
+def figures(stages: NDArray[np.int64]) -> dict[str, dict[str, float]]:
+    """Return each stage's and all stages' work and stalls, in microseconds.
+
+    `stages` int64[steps, stages, 2] nanoseconds of the wall clock and of the thread's own time.
+    """
+    total = stages.sum(axis=1, keepdims=True)
+    beside = total - stages[:, SAMPLE : SAMPLE + 1]
+    whole = np.concatenate([stages, beside, total], axis=1) / 1e3
+    work = whole[:, :, 1]
+    stalls = np.maximum(whole[:, :, 0] - work, 0.0)
+    return {
+        stage: {
+            "work_us": round(float(np.median(work[:, at])), 2),
+            "work_p10_us": round(float(np.percentile(work[:, at], 10)), 2),
+            "work_p99_us": round(float(np.percentile(work[:, at], 99)), 2),
+            "stall_us": round(float(np.mean(stalls[:, at])), 2),
+            "stall_p99_us": round(float(np.percentile(stalls[:, at], 99)), 2),
+        }
+        for at, stage in enumerate(SHOWN)
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.host_tree", description=__doc__)
+    parser.add_argument("--steps", type=int, default=1000, help="steps of each repetition")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS / "host_tree.json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure all cases in turn, print a table, write the JSON."""
+    options = parse()
+    load = os.getloadavg()
+    runs: dict[str, list[Laps]] = {case.name: [] for case in CASES}
+    for _ in range(options.repetitions):
+        for case in CASES:
+            runs[case.name].append(measure(case, options.steps))
+    results = {name: summary(laps) for name, laps in runs.items()}
+    Console().print(table(results))
+    write_report(
+        options.out,
+        command=f"python -m bench.host_tree --steps {options.steps} "
+        f"--repetitions {options.repetitions}",
+        results={
+            "unit": "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is "
+            "least disturbed by other work on the machine), mean and p99 of stalls",
+            "cases": results,
+        },
+        ratios={
+            f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
+                results[case.name]["stages"]["total"]["work_us"] / case.limit_us
+            )
+            for case in CASES
+        },
+        load_average=load,
+    )
+
+
+def summary(runs: list[Laps]) -> dict[str, Any]:
+    """Return the figures of one case over its repetitions."""
+    stages = [np.array(laps.stages, np.int64) for laps in runs]
+    return {
+        "steps": sum(len(laps.nodes) for laps in runs),
+        "median_nodes": statistics.median(n for laps in runs for n in laps.nodes),
+        "messages_a_step": round(statistics.mean(m for laps in runs for m in laps.messages), 2),
+        "stages": figures(np.concatenate(stages)),
+    }
+
+
+def table(results: dict[str, Any]) -> Table:
+    """Return work (median) and stalls (mean) by stage and case."""
+    made = Table("work + stalls, µs", *(name.replace(", ", "\n") for name in results))
+    for stage in SHOWN:
+        cells = [one["stages"][stage] for one in results.values()]
+        made.add_row(stage, *(f"{c['work_us']:.0f} + {c['stall_us']:.0f}" for c in cells))
+    return made
+
+
+if __name__ == "__main__":
+    main()
