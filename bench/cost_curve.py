@@ -152,7 +152,7 @@ def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
     from bench.colocated import colocated
     from bench.sides import SERVICE
-    from outrider.cli.service_file import read_service
+    from outrider.cli.service.file import read_service
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
     from outrider.worker.launch.prepare import prepare_models

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from bench.sides import SERVICE
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.contract.settings import ModelSettings
 from outrider.contract.user_cache import user_cache
 from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files

@@ -21,9 +21,9 @@ import httpx
 from bench.peer import DoesNotRun
 from bench.report import Prompt
 from bench.sides import Answer, Service
-from outrider.cli import processors
-from outrider.cli.machine_info import cpu
-from outrider.cli.ports import free_port
+from outrider.cli.machine import processors
+from outrider.cli.machine.info import cpu
+from outrider.cli.machine.ports import free_port
 from outrider.client import Message, Sampling
 from outrider.contract.user_cache import user_cache
 

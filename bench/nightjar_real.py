@@ -22,11 +22,11 @@ from bench.nightjar_loads import Side, goodput, static
 from bench.pictures import put_title
 from bench.report import Spread, median_and_range, prompts, write_report
 from bench.sides import MODES, SERVICE, with_engine, with_speculation
-from outrider.cli.arrangement import Arrangement
-from outrider.cli.progress import reporter
-from outrider.cli.service_file import read_service
+from outrider.cli.local.trial import running
+from outrider.cli.service.arrangement import Arrangement
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
-from outrider.cli.trial import running
 from outrider.client import AsyncClient, Counters, Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculativeService

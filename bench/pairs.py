@@ -29,9 +29,9 @@ from bench.report import RESULTS, Prompt, say, write_report
 from bench.sides import MODES, Answer, Service, started, turns, with_speculation, without_draft
 from bench.speculation_figures import Measured, over, same_text, summary
 from bench.uv import uv
-from outrider.cli import processors
-from outrider.cli.service_file import parse_service
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
+from outrider.cli.machine import processors
+from outrider.cli.service.file import parse_service
 from outrider.client import Sampling
 from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService

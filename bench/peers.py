@@ -30,9 +30,9 @@ from bench.pictures import put_title
 from bench.report import RESULTS, Prompt, say, write_report
 from bench.sides import MODES, SERVICE, Service, started, turns, with_speculation, without_draft
 from bench.uv import uv
-from outrider.cli import processors
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
+from outrider.cli.machine import processors
+from outrider.cli.service.file import read_service
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.peer import Peer, started
 from bench.report import Prompt
 from bench.sides import Answer, Counts
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
 from outrider.client import Sampling
 from outrider.contract.user_cache import user_cache
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.progress import reporter
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement, running
+from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal.progress import reporter
 from outrider.client import AsyncClient, Message, Sampling
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode

@@ -24,7 +24,7 @@ from bench.proportion_figures import PLAIN, all_ratios, mean_of, of_depth
 from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.speculation import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.contract.user_cache import user_cache
 from outrider.operator.spec import SpeculativeService
 from outrider.worker.model.source import Source

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from outrider.cli.load.prompts import BundledPrompt as Prompt
 from outrider.cli.load.prompts import bundled as prompts
-from outrider.cli.machine_info import machine, write_report
+from outrider.cli.machine.info import machine, write_report
 
 __all__ = [
     "RESULTS",

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bench.report import Prompt
-from outrider.cli.local import StartOptions
-from outrider.cli.local_service import placed
-from outrider.cli.progress import reporter
+from outrider.cli.local.service import placed
+from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
-from outrider.cli.trial import Arrangement, running
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService

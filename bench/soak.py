@@ -27,7 +27,7 @@ from outrider.cli.load.endpoint import Endpoint
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.run import Load, jobs
 from outrider.cli.load.summary import compare, report, summary
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 MAX_GROWTH_PERCENT = 5.0

@@ -25,9 +25,9 @@ from bench.pinned import EXAMPLES, Pinned, checkout, pinned_service
 from bench.report import RESULTS, Prompt, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, Side, fastest, started
 from bench.speculation_figures import Measured, all_ratios, sum_up
-from outrider.cli import processors
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
+from outrider.cli.machine import processors
+from outrider.cli.service.file import read_service
 from outrider.operator.spec import Placement, SpeculativeService
 
 PINNED = "ee90665"

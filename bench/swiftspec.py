@@ -31,7 +31,7 @@ from bench.swift.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swift.figures import Figures, Verdict, by_side, differing, ratios, verdicts
 from bench.swift.plots import plot_delays
 from bench.swift.sides import Side, all_started, delayed, link_near
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculationMode, SpeculativeService
 from outrider.operator.spec.speculation import Source
 

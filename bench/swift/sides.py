@@ -17,8 +17,8 @@ from bench.peer import Peer
 from bench.peer import started as peer_started
 from bench.report import Prompt
 from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
-from outrider.cli import processors
-from outrider.cli.arrangement import Arrangement, arrange
+from outrider.cli.machine import processors
+from outrider.cli.service.arrangement import Arrangement, arrange
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculativeService

@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
-from outrider.cli import app, interrupts
-from outrider.cli.prompts import Questions
-from outrider.cli.run import RunOptions, run
-from outrider.cli.service_file import read_service
+from outrider.cli import app
+from outrider.cli.run.prompts import Questions
+from outrider.cli.run.run import RunOptions, run
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal import interrupts
 from outrider.operator.plan import PlanOptions
 
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))

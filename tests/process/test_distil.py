@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.distil import DISTILLATION
+from outrider.cli.lab.distil import DISTILLATION
 from outrider.contract.extras import missing_extra
 from outrider.distil.distillation import Distillation
 from outrider.distil.errors import DistilError

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from outrider.cli import profile
 from outrider.cli.failures import BadInput, WorkerFailed
-from outrider.cli.local import LocalWorkers
-from outrider.cli.ports import WantedPorts, free_port
-from outrider.cli.run import RunOptions, run
+from outrider.cli.local.workers import LocalWorkers
+from outrider.cli.machine.ports import WantedPorts, free_port
+from outrider.cli.profile import measure as profile
+from outrider.cli.run.run import RunOptions, run
 from outrider.client import AsyncClient, State
 from outrider.contract.process import ENV_PAGE
 from outrider.contract.settings import WorkerSettings

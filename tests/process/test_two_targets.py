@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.local import LocalWorkers
-from outrider.cli.prompts import Questions
-from outrider.cli.run import RunOptions, run
+from outrider.cli.local.workers import LocalWorkers
+from outrider.cli.run.prompts import Questions
+from outrider.cli.run.run import RunOptions, run
 from outrider.client import Client, Stream, Unavailable
 from outrider.contract.settings import Role
 from outrider.operator.plan import PlanOptions, plan

@@ -14,7 +14,7 @@ from grpc import aio
 
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
-from outrider.cli.ports import HOST, HOST_OPTION, WantedPorts
+from outrider.cli.machine.ports import HOST, HOST_OPTION, WantedPorts
 from outrider.client import AsyncClient, Client
 from outrider.client.aio import open_channel
 from outrider.client.channel import Options, Tls, credentials, name_option, place

@@ -10,7 +10,7 @@ from outrider.cli.access import Access, access_from, access_to, current_access, 
 from outrider.cli.app import app, exit_with_words
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
-from outrider.cli.run import RunOptions, run
+from outrider.cli.run.run import RunOptions, run
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load
 from tests.certificate_files import (

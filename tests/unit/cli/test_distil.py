@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.distil import duration, stage
-from outrider.cli.distil_options import layer_numbers, prompt_names, recipe, target_uri
+from outrider.cli.commands.distil_options import layer_numbers, prompt_names, recipe, target_uri
 from outrider.cli.failures import BadInput
+from outrider.cli.lab.distil import duration, stage
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.cli.answers import Answer, Answers, compared
-from outrider.cli.arrangement import Arrangement
-from outrider.cli.figures import as_json, figures, lines, same_text
 from outrider.cli.placement.choose import Expected
+from outrider.cli.run.answers import Answer, Answers, compared
+from outrider.cli.run.figures import as_json, figures, lines, same_text
+from outrider.cli.service.arrangement import Arrangement
 from outrider.client import FinishReason, Result, Timing, Usage
 from outrider.operator.spec import Placement
 

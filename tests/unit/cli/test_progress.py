@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import progress
-from outrider.cli.progress import Bars, Lines, Reporter
-from outrider.cli.stopwatch import Stopwatch
+from outrider.cli.terminal import progress
+from outrider.cli.terminal.progress import Bars, Lines, Reporter
+from outrider.cli.terminal.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize("reporter", [Lines(), Bars()])

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from outrider.cli import profile, report
-from outrider.cli.answers import Answer, Answers
+from outrider.cli.profile import measure as profile
+from outrider.cli.run import report
+from outrider.cli.run.answers import Answer, Answers
 from outrider.client import Chunk, FinishReason
 from tests.unit.cli.test_figures import result
 

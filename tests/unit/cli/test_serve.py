@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.model_argument import model_name, model_uri, service_name
-from outrider.cli.processors import count
-from outrider.cli.serve_options import ServeOptions, document, service_of, yaml_of
-from outrider.cli.service_file import read_service
+from outrider.cli.machine.processors import count
+from outrider.cli.models.argument import model_name, model_uri, service_name
+from outrider.cli.service.file import read_service
+from outrider.cli.service.from_options import ServeOptions, document, service_of, yaml_of
 from outrider.contract.settings import Device, Dtype
 from outrider.operator.plan import PlanOptions, plan
 

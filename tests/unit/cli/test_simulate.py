@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import simulate
 from outrider.cli.failures import Failure
-from outrider.cli.simulate import lines
-from outrider.cli.simulation_plot import gain, plot, summed
+from outrider.cli.lab import simulate
+from outrider.cli.lab.simulate import lines
+from outrider.cli.lab.simulation_plot import gain, plot, summed
 
 POINT = {
     "second": 10.0, "arrived": 4, "answered": 2, "tokens": 100, "running": 2, "waiting": 0,

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.service_file import read_service
-from outrider.cli.split import Devices, jobs, split
-from outrider.cli.split_service import write_service
-from outrider.cli.split_table import render
+from outrider.cli.profile.split import Devices, jobs, split
+from outrider.cli.profile.split_service import write_service
+from outrider.cli.profile.split_table import render
+from outrider.cli.service.file import read_service
 from outrider.contract.settings import Device, Role
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from outrider.cli.commands.options import Json, KeyVariable, TlsRoots, TopP, number
 from outrider.cli.failures import BadInput, Failure
-from outrider.cli.options import Json, KeyVariable, TlsRoots, TopP, number
 from outrider.contract import process
 
 REQUESTS, LAST_SEED, MOST = 100, 2**31 - 1, 10**6
@@ -76,12 +76,12 @@ def serve(
     """
     import asyncio
 
-    from outrider.cli import interrupts
     from outrider.cli.load.endpoint import endpoint
     from outrider.cli.load.prompts import bundled, read
     from outrider.cli.load.run import Load, jobs
     from outrider.cli.load.summary import compare, report, summary
-    from outrider.cli.machine_info import write_report
+    from outrider.cli.machine.info import write_report
+    from outrider.cli.terminal import interrupts
 
     if (rate is None) == (concurrency is None):
         raise BadInput("give --rate R for requests a second, or --concurrency N for N at a time")

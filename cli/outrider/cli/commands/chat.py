@@ -1,7 +1,6 @@
 """`outrider chat`: its options; the talk is `outrider.cli.chat`'s, imported when it is wanted."""
 
-from outrider.cli.commands.sampling import sampling
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     Address,
     KeyVariable,
     MinP,
@@ -16,6 +15,7 @@ from outrider.cli.options import (
     TopK,
     TopP,
     TurnTokens,
+    sampling,
 )
 from outrider.contract import process
 

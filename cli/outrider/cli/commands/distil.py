@@ -1,7 +1,7 @@
-"""`outrider distil`: its options; the work is `outrider.cli.distil`'s."""
+"""`outrider distil`: its options; the work is `outrider.cli.lab.distil`'s."""
 
-from outrider.cli import distil_options as distillation
-from outrider.cli.options import Json
+from outrider.cli.commands import distil_options as distillation
+from outrider.cli.commands.options import Json
 from outrider.contract.settings import Device, Dtype
 
 
@@ -41,9 +41,9 @@ def distil(
     outrider distil --target hf://org/model --out draft --answers-from second
     ```
     """
-    from outrider.cli import distil as distilling
-    from outrider.cli import interrupts
-    from outrider.cli.json_output import print_json
+    from outrider.cli.lab import distil as distilling
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.json_output import print_json
 
     found = interrupts.run(
         distilling.distil(

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.commands.sampling import sampling
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     Address,
     Json,
     KeyVariable,
@@ -23,6 +22,7 @@ from outrider.cli.options import (
     TlsRoots,
     TopK,
     TopP,
+    sampling,
 )
 from outrider.contract import process
 
@@ -63,10 +63,10 @@ def generate(
     """
     from rich.console import Console
 
-    from outrider.cli import interrupts
-    from outrider.cli import run as running
     from outrider.cli.access import access_from
-    from outrider.cli.prompts import Questions, with_stdin
+    from outrider.cli.run import run as running
+    from outrider.cli.run.prompts import Questions, with_stdin
+    from outrider.cli.terminal import interrupts
 
     questions = Questions(
         prompts=with_stdin(prompt, sys.stdin.buffer),

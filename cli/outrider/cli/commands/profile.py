@@ -1,10 +1,10 @@
-"""`outrider profile`: its options; measuring is `outrider.cli.profile`'s and `split`'s."""
+"""`outrider profile`: its options; measuring is `outrider.cli.profile.measure`'s and `split`'s."""
 
 from pathlib import Path
 
 import typer
 
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     DtypeOption,
     File,
     Json,
@@ -51,10 +51,10 @@ def profile(
     for name, given in (("--table", table), ("--write", write)):
         if given is not None:
             raise typer.BadParameter(f"{name} needs --gpus or --ranks.")
-    from outrider.cli import interrupts
-    from outrider.cli import profile as profiling
-    from outrider.cli.json_output import print_json
-    from outrider.cli.plotting import ensure_possible
+    from outrider.cli.profile import measure as profiling
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.plotting import ensure_possible
     from outrider.operator.plan import PlanOptions
 
     if plot is not None:
@@ -78,10 +78,11 @@ def _split(
 ) -> None:
     if gpus is not None and ranks is not None:
         raise typer.BadParameter("--gpus and --ranks do not go together.")
-    from outrider.cli import interrupts, split_table
-    from outrider.cli import split as splitting
-    from outrider.cli.json_output import print_json
-    from outrider.cli.split_service import write_service
+    from outrider.cli.profile import split as splitting
+    from outrider.cli.profile import split_table
+    from outrider.cli.profile.split_service import write_service
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.json_output import print_json
 
     devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
     if table is None:

@@ -1,10 +1,8 @@
-"""`outrider run`: its options; the work is `outrider.cli.run`'s, imported when it is needed."""
+"""`outrider run`: its options; the work is `outrider.cli.run.run`'s, imported when it is needed."""
 
 import sys
 
-from outrider.cli.commands.sampling import sampling
-from outrider.cli.failures import BadInput
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     AllowHost,
     ApiKeys,
     Compare,
@@ -30,9 +28,11 @@ from outrider.cli.options import (
     TopK,
     TopP,
     absolute,
+    sampling,
 )
-from outrider.cli.ports import checked_host
-from outrider.cli.text_file import read_text
+from outrider.cli.failures import BadInput
+from outrider.cli.machine.ports import checked_host
+from outrider.cli.terminal.text_file import read_text
 
 
 def run(
@@ -76,14 +76,14 @@ def run(
     """
     _refuse_together(bool(prompt), compare=compare, json=json, port=port, host=host)
     text, address = read_text(file), checked_host(host)
-    from outrider.cli.service_file import located_service
+    from outrider.cli.service.file import located_service
 
     service = located_service(text, file)
     # What is refused above is so at once: what follows takes a second to import.
-    from outrider.cli import interrupts
-    from outrider.cli.prompts import Questions, with_stdin
-    from outrider.cli.run import RunOptions
-    from outrider.cli.run import run as run_service
+    from outrider.cli.run.prompts import Questions, with_stdin
+    from outrider.cli.run.run import RunOptions
+    from outrider.cli.run.run import run as run_service
+    from outrider.cli.terminal import interrupts
     from outrider.operator.plan import PlanOptions
 
     questions = None

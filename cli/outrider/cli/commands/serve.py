@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     AllowHost,
     ApiKeys,
     BorrowEmbedding,
@@ -28,7 +28,7 @@ from outrider.cli.options import (
     TlsKey,
     absolute,
 )
-from outrider.cli.ports import checked_host
+from outrider.cli.machine.ports import checked_host
 
 
 def serve(
@@ -75,15 +75,15 @@ def serve(
     outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --print-yaml > service.yaml
     ```
     """
-    from outrider.cli.model_argument import model_uri
+    from outrider.cli.models.argument import model_uri
 
     address = checked_host(host)
     target = model_uri("MODEL", model)
     drafting = None if draft is None else model_uri("--draft", draft)
     # What is refused above is so at once: what follows takes a second to import.
-    from outrider.cli import interrupts
-    from outrider.cli.processors import count
-    from outrider.cli.serve_options import ServeOptions, service_of, yaml_of
+    from outrider.cli.machine.processors import count
+    from outrider.cli.service.from_options import ServeOptions, service_of, yaml_of
+    from outrider.cli.terminal import interrupts
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor
@@ -104,7 +104,7 @@ def serve(
     if print_yaml:
         sys.stdout.write(yaml_of(options, shlex.join(["outrider", *sys.argv[1:]])))
         return
-    from outrider.cli.run import RunOptions, run
+    from outrider.cli.run.run import RunOptions, run
     from outrider.operator.plan import PlanOptions
 
     plan = PlanOptions(

@@ -1,6 +1,6 @@
-"""`outrider simulate`: its options; the work is `outrider.cli.simulate`'s."""
+"""`outrider simulate`: its options; the work is `outrider.cli.lab.simulate`'s."""
 
-from outrider.cli.options import (
+from outrider.cli.commands.options import (
     Json,
     Processes,
     SimulationFile,
@@ -29,10 +29,11 @@ def simulate(
     outrider simulate examples/simulate/llama-70b.yaml --seed 2 --json > figures.json
     ```
     """
-    from outrider.cli import interrupts, simulation_plot
-    from outrider.cli import simulate as simulating
-    from outrider.cli.json_output import print_json
-    from outrider.cli.plotting import ensure_possible
+    from outrider.cli.lab import simulate as simulating
+    from outrider.cli.lab import simulation_plot
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.plotting import ensure_possible
 
     if plot is not None:
         ensure_possible(plot)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typer import Option
 
+from outrider.cli.commands.options import KeyVariable, Tls, TlsName, TlsRoots, number
 from outrider.cli.failures import BadInput
-from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
 from outrider.contract import process
 
 LAST_PORT = 65535
@@ -53,8 +53,8 @@ def top(
     outrider top --json | jq .workers[0].now.tokens_per_second
     ```
     """
-    from outrider.cli import interrupts
     from outrider.cli.access import access_from
+    from outrider.cli.terminal import interrupts
     from outrider.cli.top import watch
 
     access = access_from(api_key_env, tls, tls_ca, tls_name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outrider.cli.doctor.findings import INSTALL, PORTS, Findings
-from outrider.cli.kept_models import size
+from outrider.cli.models.kept import size
 from outrider.contract.extras import missing_extra
 
 TORCH = "worker-torch"

@@ -14,11 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from outrider.cli import gpus, machine_info, ports
 from outrider.cli.failures import Failure
-from outrider.cli.module_process import records
-from outrider.cli.process import WORKER, Command
-from outrider.cli.progress import Reporter
+from outrider.cli.machine import gpus, ports
+from outrider.cli.machine import info as machine_info
+from outrider.cli.terminal.progress import Reporter
+from outrider.cli.workers.module_process import records
+from outrider.cli.workers.process import WORKER, Command
 from outrider.contract import process
 from outrider.contract.extras import missing_extra
 from outrider.contract.version import version

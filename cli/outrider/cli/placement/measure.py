@@ -11,11 +11,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from outrider.cli.arrangement import threads_in_words
 from outrider.cli.failures import Failure, WorkerFailed
 from outrider.cli.placement.facts import Facts, PassSeconds
 from outrider.cli.placement.formula import CATCH_UP_ROWS, GROWTH_ROWS
-from outrider.cli.progress import Reporter
+from outrider.cli.service.arrangement import threads_in_words
+from outrider.cli.terminal.progress import Reporter
 from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
 from outrider.contract.settings import WorkerSettings

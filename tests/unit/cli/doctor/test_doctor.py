@@ -12,7 +12,7 @@ import pytest
 from outrider.cli.doctor.checks import Check, Grade, judged
 from outrider.cli.doctor.findings import Disk, Findings, disk_of, gpu_names, look, missing_packages
 from outrider.cli.doctor.show import as_json, verdict
-from outrider.cli.progress import Lines
+from outrider.cli.terminal.progress import Lines
 
 PROCESSOR = {
     "instruction_set": "avx512",

@@ -1,0 +1,91 @@
+"""`outrider distil`: starts the distillation as a process, and shows what came out.
+
+It runs the workers' engine and torch, which this command line does not import.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from outrider.cli.failures import Failure
+from outrider.cli.terminal.plotting import PACKAGE, is_possible
+from outrider.cli.terminal.progress import reporter
+from outrider.cli.workers.module_process import records
+from outrider.contract.extras import missing_extra
+
+NAME = "distil"
+DISTILLATION = (sys.executable, "-P", "-m", "outrider.distil")
+INSTALL = missing_extra(NAME)
+
+
+async def distil(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report of a distillation; raises `BadInput` for a recipe that cannot work."""
+    if not is_possible():
+        raise Failure(f"No module named {PACKAGE!r}; {INSTALL}")
+    progress, found = reporter(), None
+    try:
+        command = (*DISTILLATION, json.dumps(recipe))
+        async for record in records("the distillation", command, INSTALL):
+            if "stage" in record:
+                words = stage(record)
+                progress.stage(NAME, words, record["done"], record["total"])
+            elif "note" in record:
+                progress.note(record["note"])
+            else:
+                found = record["result"]
+    finally:
+        progress.clear()
+    if found is None:
+        raise Failure("the distillation ended without a result")
+    result: dict[str, Any] = found
+    return result
+
+
+def stage(record: Mapping[str, Any]) -> str:
+    """Say what is done, and how long the rest of this stage will take."""
+    left = record.get("seconds_left")
+    words = "" if left is None else f", {duration(left)} left"
+    return f"{record['stage']}{words}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words, in minutes or, from two hours on, in hours."""
+    minutes = round(seconds / 60)
+    if minutes >= 120:
+        return f"{minutes / 60:.0f} h"
+    return f"{minutes} min" if minutes else "under a minute"
+
+
+def show(found: Mapping[str, Any], folder: str) -> None:
+    """Print what came out: of answers alone, or of a draft."""
+    console = Console()
+    if "draft" not in found:
+        line = f"{found['tokens']:,} tokens in {found['chats']:,} chats: {found['answers']}"
+        console.print(line, highlight=False, soft_wrap=True)
+        return
+    table = Table(box=SIMPLE_HEAD, show_header=False, title_justify="left")
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, words in lines(found):
+        table.add_row(name, words)
+    console.print(table)
+    console.print(f"outrider run -f {folder}/service.yaml", highlight=False, soft_wrap=True)
+
+
+def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a line for each figure."""
+    held_out, words = found["held_out"], found["vocabulary"]
+    trees = held_out["tokens_per_pass"]
+    return [
+        ("tokens that the target wrote", f"{found['data']['tokens']:,}"),
+        ("size", f"{found['draft']['bytes'] / 1e6:.1f} MB"),
+        ("outputs", f"{words['outputs']:,}"),
+        ("answers that they cover", f"{words['coverage']:.1%}"),
+        ("top-1 on answers held out", f"{held_out['top']['1']:.3f}"),
+        *((f"tokens per pass, {nodes} nodes", f"{mean:.2f}") for nodes, mean in trees.items()),
+    ]

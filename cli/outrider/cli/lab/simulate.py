@@ -1,0 +1,74 @@
+"""`outrider simulate`: starts the simulator as a process, and shows what it found.
+
+The simulator runs the workers' schedulers, which this command line does not import.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from outrider.cli.failures import Failure
+from outrider.cli.terminal.progress import reporter
+from outrider.cli.workers.module_process import records
+from outrider.contract.extras import missing_extra
+
+SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
+MISSING = missing_extra("simulate")
+
+
+async def simulate(file: Path, seed: int | None, processes: int | None) -> dict[str, Any]:
+    """Return what a simulation came to; raises `BadInput` for a file that cannot be used."""
+    options = [str(file)]
+    options += [] if seed is None else ["--seed", str(seed)]
+    options += [] if processes is None else ["--processes", str(processes)]
+    progress, found = reporter(), None
+    try:
+        async for record in records("the simulator", (*SIMULATOR, *options), MISSING):
+            if "stage" in record:
+                progress.stage(file.name, record["stage"], record["done"], record["total"])
+            else:
+                found = record
+    finally:
+        progress.clear()
+    if found is None:
+        raise Failure("the simulator ended without a result")
+    return found
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the summary as a table, then what the operator did."""
+    console = Console()
+    table = Table(box=SIMPLE_HEAD, show_header=False, title_justify="left")
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, words in lines(found["summary"]):
+        table.add_row(name, words)
+    console.print(table)
+    for number, cell in enumerate(found["cells"]):
+        for event in cell["events"]:
+            console.print(
+                f"cell {number} {_clock(event['second'])} {event['sentence']}",
+                highlight=False, markup=False, soft_wrap=True,
+            )  # fmt: skip
+
+
+def lines(summary: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Return a line for each figure; nested ones are named by their path."""
+    found = []
+    for key, value in summary.items():
+        name = f"{prefix}{key}".replace("_", " ")
+        if isinstance(value, Mapping):
+            found += lines(value, f"{name}, ")
+        else:
+            found.append((name, "-" if value is None else f"{value:,.4g}"))
+    return found
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
