@@ -52,6 +52,8 @@ class Access:
         return open_channel(address, (*options, *name), credentials(self.tls))
 
 
+SYSTEM = "system"
+"""Value of --tls-ca for the system's roots."""
 OPEN = Access()
 """To targets that want nothing, and to drafts."""
 
@@ -117,11 +119,13 @@ def key_from(variable: str | None) -> str | None:
     return key
 
 
-def access_from(variable: str | None, tls: bool, trusted: Path | None, name: str | None) -> Access:
-    """Return the access that --api-key-env and the options of TLS describe; raises `BadInput`."""
-    if name is not None and not (tls or trusted):
-        raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
-    checked = tls if trusted is None else roots(trusted)
+def access_from(variable: str | None, trusted: str | None, name: str | None) -> Access:
+    """Return the access that --api-key-env, --tls-ca and --tls-name describe; raises `BadInput`."""
+    if name is not None and trusted is None:
+        raise BadInput(f"--tls-name {name} needs --tls-ca FILE or --tls-ca {SYSTEM}.")
+    checked: Tls = trusted == SYSTEM
+    if trusted is not None and trusted != SYSTEM:
+        checked = roots(Path(trusted))
     return Access(api_key=key_from(variable), tls=checked, tls_name=name)
 
 

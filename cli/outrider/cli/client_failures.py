@@ -27,7 +27,7 @@ def failure_of(error: Exception) -> Failure | None:
 
 def _hint(error: Unavailable) -> str:
     if CLOSED in str(error):
-        return "; a target with TLS needs --tls or --tls-ca FILE"
+        return "; a target with TLS needs --tls-ca FILE, or --tls-ca system"
     if REFUSED in str(error):
         return "; `outrider serve MODEL` starts one, which listens once it says `Serving`"
     if HTTP_1 in str(error):

@@ -172,11 +172,11 @@ def test_each_command_wants_the_key_that_it_is_told_of(
 
 
 @pytest.mark.parametrize(
-    ("tls", "file", "expected"),
-    [(False, None, False), (True, None, True), (False, LOOPBACK_CERT, LOOPBACK_CERT.read_bytes())],
+    ("roots", "expected"),
+    [(None, False), ("system", True), (str(LOOPBACK_CERT), LOOPBACK_CERT.read_bytes())],
 )
-def test_a_file_of_roots_means_tls(tls: bool, file: Path | None, expected: bool | bytes) -> None:
-    assert access_from(None, tls, file, None) == Access(tls=expected)
+def test_roots_mean_tls(roots: str | None, expected: bool | bytes) -> None:
+    assert access_from(None, roots, None) == Access(tls=expected)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
@@ -193,7 +193,7 @@ def test_a_name_needs_tls(command: list[str], capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as end:
         exit_with_words(lambda: app([*command, "--tls-name", "a"]))
     assert end.value.code == 2
-    assert "--tls-name a needs --tls or --tls-ca FILE." in capsys.readouterr().err
+    assert "--tls-name a needs --tls-ca FILE or --tls-ca system." in capsys.readouterr().err
 
 
 def test_roots_may_have_comments_in_any_language(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from outrider.cli.machine.processors import count
 from outrider.cli.models.argument import model_name, model_uri, service_name
 from outrider.cli.service.file import read_service
 from outrider.cli.service.from_options import ServeOptions, document, service_of, yaml_of
-from outrider.contract.settings import Device, Dtype
+from outrider.contract.settings import Dtype
 from outrider.operator.plan import PlanOptions, plan
 
 
@@ -89,29 +89,26 @@ def test_a_service_has_its_model_s_name_as_far_as_kubernetes_takes_it(
 
 def test_every_option_is_in_the_yaml(models: Path) -> None:
     text = printed(
-        *("target", "--draft", "draft", "--served-name", "Mine", "--context", "512"),
-        *("--max-running", "3", "--dtype", "int8", "--threads", "2", "--device", "cpu"),
-        *("--kv-memory", "64Mi", "--placement", "Separate"),
+        *("target", "--draft", "draft", "--context", "512", "--placement", "Separate"),
+        *("--max-running", "3", "--dtype", "int8", "--threads", "2"),
     )
     assert yaml.safe_load(text) == {
         "apiVersion": "outrider.dev/v1alpha1",
         "kind": "SpeculativeService",
-        "metadata": {"name": "mine"},
+        "metadata": {"name": "target"},
         "spec": {
             "target": {
-                "model": {"uri": f"file://{models}/target", "servedName": "Mine"},
+                "model": {"uri": f"file://{models}/target"},
                 "engine": {
-                    "device": "CPU",
                     "dtype": "int8",
                     "threads": 2,
                     "maxContext": 512,
                     "maxRunning": 3,
-                    "kvMemory": "64Mi",
                 },
             },
             "draft": {
                 "model": {"uri": f"file://{models}/draft", "embeddingsFrom": "Target"},
-                "engine": {"device": "CPU", "dtype": "int8"},
+                "engine": {"dtype": "int8"},
                 "placement": "Separate",
             },
         },
@@ -123,7 +120,6 @@ def test_the_yaml_runs_as_the_options_do(models: Path) -> None:
         target=f"file://{models}/target",
         draft="hf://org/draft",
         dtype=Dtype.INT8,
-        device=Device.CPU,
         context=512,
     )
     file = models / "service.yaml"
@@ -192,8 +188,8 @@ def test_a_draft_borrows_an_embedding_if_its_config_or_an_option_says_so(models:
             r"^outrider serve: spec\.draft\.placement: 'Near' is not allowed; allowed: Auto, Sep",
         ),
         (
-            ServeOptions(target="hf://a/b", kv_memory="4"),
-            r"^outrider serve: spec\.target\.engine\.kvMemory: '4' is not allowed; allowed: a num",
+            ServeOptions(target="hf://a/b", threads=0),
+            r"^outrider serve: spec\.target\.engine\.threads: 0 is not allowed; allowed: an int",
         ),
     ],
 )

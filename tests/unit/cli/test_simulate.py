@@ -59,7 +59,7 @@ def test_only_what_cannot_be_imported_is_to_be_installed(
 ) -> None:
     monkeypatch.setattr(simulate, "SIMULATOR", (sys.executable, "-c", script))
     with pytest.raises(Failure) as caught:
-        asyncio.run(simulate.simulate(Path("x.yaml"), None, None))
+        asyncio.run(simulate.simulate(Path("x.yaml"), None))
     assert str(caught.value) == message
 
 

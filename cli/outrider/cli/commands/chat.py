@@ -3,19 +3,16 @@
 from outrider.cli.commands.options import (
     Address,
     KeyVariable,
-    MinP,
     NoDraft,
+    SamplingParams,
     Seed,
     Stop,
     System,
     Temperature,
-    Tls,
     TlsName,
     TlsRoots,
-    TopK,
-    TopP,
     TurnTokens,
-    sampling,
+    sampling_of,
 )
 from outrider.contract import process
 
@@ -25,14 +22,11 @@ def chat(
     system: System = None,
     max_tokens: TurnTokens = None,
     temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
     seed: Seed = None,
+    sampling: SamplingParams = None,
     stop: Stop = None,
     no_draft: NoDraft = False,
     api_key_env: KeyVariable = None,
-    tls: Tls = False,
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
@@ -45,7 +39,7 @@ def chat(
     ```
     outrider chat
     outrider chat --system "You are a pirate." --temperature 0.8
-    outrider chat --address llm.example.com:50051 --tls --api-key-env KEY
+    outrider chat --address llm.example.com:50051 --tls-ca system --api-key-env KEY
     printf 'My name is Ada.\\nWhat is my name?\\n' | outrider chat
     ```
     """
@@ -55,11 +49,11 @@ def chat(
     from outrider.cli.chat.conversation import Conversation
 
     manner = session.Manner(
-        sampling=sampling(temperature, top_p, top_k, min_p, seed),
+        sampling=sampling_of(temperature, seed, sampling),
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )
     talk = Talk(Conversation(system), speculate=not no_draft)
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    access = access_from(api_key_env, tls_ca, tls_name)
     with access.blocking_client(address) as client:
         session.chat(client, manner, talk, session.typed())

@@ -10,19 +10,16 @@ from outrider.cli.commands.options import (
     Json,
     KeyVariable,
     MaxTokens,
-    MinP,
     NoDraft,
     Raw,
+    SamplingParams,
     Seed,
     Stop,
     System,
     Temperature,
-    Tls,
     TlsName,
     TlsRoots,
-    TopK,
-    TopP,
-    sampling,
+    sampling_of,
 )
 from outrider.contract import process
 
@@ -36,16 +33,13 @@ def generate(
     system: System = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
     seed: Seed = None,
+    sampling: SamplingParams = None,
     stop: Stop = None,
     no_draft: NoDraft = False,
     raw: Raw = False,
     json: Json = False,
     api_key_env: KeyVariable = None,
-    tls: Tls = False,
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
@@ -58,7 +52,7 @@ def generate(
     outrider generate - < question.txt
     outrider generate --system "Answer in one sentence." --no-draft "What is a tree?"
     outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
-    outrider generate --address llm.example.com:50051 --tls --api-key-env KEY "Hello!"
+    outrider generate --address llm.example.com:50051 --tls-ca system --api-key-env KEY "Hello!"
     ```
     """
     from rich.console import Console
@@ -71,12 +65,12 @@ def generate(
     questions = Questions(
         prompts=with_stdin(prompt, sys.stdin.buffer),
         system=system,
-        sampling=sampling(temperature, top_p, top_k, min_p, seed),
+        sampling=sampling_of(temperature, seed, sampling),
         stop=tuple(stop or ()),
         speculate=not no_draft,
         max_tokens=max_tokens,
         raw=raw,
     )
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    access = access_from(api_key_env, tls_ca, tls_name)
     answers = interrupts.run(running.answer(address, questions, json, access))
     running.show(answers, json, Console(stderr=True))

@@ -15,7 +15,6 @@ from outrider.contract.settings import (
     MAX_RUNNING,
     MAX_THREADS,
     MIN_CONTEXT,
-    Device,
     Dtype,
 )
 
@@ -23,8 +22,12 @@ if TYPE_CHECKING:
     from outrider.client import Sampling
 
 LAST_SEED = 2**64 - 1
-MAX_TOP_K = 2**32 - 1
 MAX_TEMPERATURE = 100
+SAMPLING: dict[str, Callable[[str], float]] = {
+    **{"top_p": float, "top_k": int, "min_p": float},
+    **{"frequency_penalty": float, "presence_penalty": float, "repetition_penalty": float},
+}
+"""Names and types of the params of --sampling; their limits are the target's to keep."""
 LAST_PORT = 65535
 LAST_SIMULATION_SEED = 2**63 - 1
 MAX_DEVICES = 64
@@ -71,13 +74,13 @@ Temperature = Annotated[
     float | None,
     number("X", 0, MAX_TEMPERATURE, "0 always takes the likeliest token. [default: 0]"),
 ]
-TopP = Annotated[
-    float | None,
-    number("X", 0, 1, "Keep the likeliest tokens up to this share.", above=True),
-]
-TopK = Annotated[int | None, number("N", 0, MAX_TOP_K, "Keep the k likeliest tokens; 0 keeps all.")]
-MinP = Annotated[
-    float | None, number("X", 0, 1, "Drop tokens rarer than this share of the likeliest.")
+SamplingParams = Annotated[
+    str | None,
+    Option(
+        "--sampling",
+        metavar="NAME=X,…",
+        help="Further sampling params, such as top_p=0.9,top_k=40,min_p=0.05.",
+    ),
 ]
 Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
 Raw = Annotated[
@@ -178,11 +181,12 @@ KeyVariable = Annotated[
     str | None,
     Option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the key."),
 ]
-Tls = Annotated[bool, Option("--tls", help="Speak TLS; implied by --tls-ca.")]
 TlsRoots = Annotated[
-    Path | None,
+    str | None,
     Option(
-        "--tls-ca", metavar="FILE", help="Trust the PEM certificates of this file, and those only."
+        "--tls-ca",
+        metavar="FILE|system",
+        help="Speak TLS, and trust the PEM certificates of this file alone, or the system's.",
     ),
 ]
 TlsName = Annotated[
@@ -199,10 +203,6 @@ SimulationFile = Annotated[
 SimulationSeed = Annotated[
     int | None,
     number("N", 0, LAST_SIMULATION_SEED, "Same seed, same figures. [default: the YAML's]"),
-]
-Processes = Annotated[
-    int | None,
-    number("N", 1, MAX_THREADS, "Processes for cells. [default: one for each processor]"),
 ]
 SimulationPlot = Annotated[
     Path | None,
@@ -258,14 +258,6 @@ BorrowEmbedding = Annotated[
         "do; a folder on this machine says so itself.",
     ),
 ]
-ServedName = Annotated[
-    str | None,
-    Option(
-        "--served-name",
-        metavar="NAME",
-        help="Model name that requests use. [default: the last part of MODEL]",
-    ),
-]
 Context = Annotated[
     int | None,
     number(
@@ -287,18 +279,6 @@ ServeThreads = Annotated[
 ]
 ServeDtype = Annotated[
     Dtype | None, Option("--dtype", help="Numeric path of both models. [default: auto]")
-]
-DeviceOption = Annotated[
-    Device | None, Option("--device", help="Where both models run. [default: auto]")
-]
-KvMemory = Annotated[
-    str | None,
-    Option(
-        "--kv-memory",
-        metavar="SIZE",
-        help="Memory of the target for keys and values, as 512Mi or 4Gi. [default: what "
-        "--max-running requests of the longest context take, at most 2Gi]",
-    ),
 ]
 PlacementOption = Annotated[
     str | None,
@@ -324,14 +304,21 @@ NoPage = Annotated[
 ]
 
 
-def sampling(
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    min_p: float | None,
-    seed: int | None,
-) -> "Sampling":
-    """Return the sampling params of each request; None leaves the target's default."""
+def sampling_of(temperature: float | None, seed: int | None, others: str | None) -> "Sampling":
+    """Return the sampling params of each request; None leaves the target's default.
+
+    Raises `BadParameter` for names and values in `others` that cannot be such params.
+    """
     from outrider.client import Sampling
 
-    return Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
+    given: dict[str, Any] = {"temperature": temperature, "seed": seed}
+    for pair in others.split(",") if others else ():
+        name, _, value = (part.strip() for part in pair.partition("="))
+        kind = SAMPLING.get(name)
+        if kind is None:
+            raise BadParameter(f"--sampling {name}: unknown; allowed: {', '.join(SAMPLING)}.")
+        try:
+            given[name] = kind(value)
+        except ValueError:
+            raise BadParameter(f"--sampling {name}: {value!r} is not a number.") from None
+    return Sampling(**given)

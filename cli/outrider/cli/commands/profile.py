@@ -5,7 +5,6 @@ from pathlib import Path
 import typer
 
 from outrider.cli.commands.options import (
-    DtypeOption,
     File,
     Json,
     Plot,
@@ -19,7 +18,6 @@ from outrider.cli.commands.options import (
 
 def profile(
     file: File,
-    dtype: DtypeOption = None,
     quick: Quick = False,
     plot: Plot = None,
     json: Json = False,
@@ -59,7 +57,7 @@ def profile(
 
     if plot is not None:
         ensure_possible(plot)
-    measured = interrupts.run(profiling.profile(file, PlanOptions(dtype=dtype), quick=quick))
+    measured = interrupts.run(profiling.profile(file, PlanOptions(), quick=quick))
     if plot is not None:
         profiling.plot(measured, plot)
     if json:

@@ -2,7 +2,6 @@
 
 from outrider.cli.commands.options import (
     Json,
-    Processes,
     SimulationFile,
     SimulationPlot,
     SimulationSeed,
@@ -12,7 +11,6 @@ from outrider.cli.commands.options import (
 def simulate(
     file: SimulationFile,
     seed: SimulationSeed = None,
-    processes: Processes = None,
     plot: SimulationPlot = None,
     json: Json = False,
 ) -> None:
@@ -37,7 +35,7 @@ def simulate(
 
     if plot is not None:
         ensure_possible(plot)
-    found = interrupts.run(simulating.simulate(file, seed, processes))
+    found = interrupts.run(simulating.simulate(file, seed))
     if plot is not None:
         simulation_plot.plot(found, plot)
     if json:

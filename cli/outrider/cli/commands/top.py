@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from outrider.cli.commands.options import KeyVariable, Tls, TlsName, TlsRoots, number
+from outrider.cli.commands.options import KeyVariable, TlsName, TlsRoots, number
 from outrider.cli.failures import BadInput
 from outrider.contract import process
 
@@ -32,7 +32,6 @@ def top(
         bool, Option("--json", help="Print one JSON object for each interval on stdout.")
     ] = False,
     api_key_env: KeyVariable = None,
-    tls: Tls = False,
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
@@ -57,7 +56,7 @@ def top(
     from outrider.cli.terminal import interrupts
     from outrider.cli.top import watch
 
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    access = access_from(api_key_env, tls_ca, tls_name)
     interrupts.run(watch(addresses(address), access, interval, once=once, as_json=json))
 
 

@@ -18,7 +18,7 @@ from outrider.cli.failures import Failure
 from outrider.cli.machine import gpus, ports
 from outrider.cli.machine import info as machine_info
 from outrider.cli.terminal.progress import Reporter
-from outrider.cli.workers.module_process import records
+from outrider.cli.workers.output import result_of
 from outrider.cli.workers.process import WORKER, Command
 from outrider.contract import process
 from outrider.contract.extras import missing_extra
@@ -71,7 +71,10 @@ async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Fi
     processor: dict[str, Any] = {}
     if not missing:
         try:
-            processor = await _processor(command, progress)
+            asked = (*command, "doctor")
+            processor = await result_of(
+                "the check of the processor", asked, INSTALL, progress, "doctor"
+            )
         except Failure as error:
             problem = str(error)
     facts = machine_info.machine()
@@ -86,22 +89,6 @@ async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Fi
         disk=disk_of(cache),
         taken=tuple(port for port in PORTS if ports.is_taken(port)),
     )
-
-
-async def _processor(command: Command, progress: Reporter) -> dict[str, Any]:
-    """Ask a worker; raises `Failure`."""
-    found: dict[str, Any] = {}
-    try:
-        async for record in records("the check of the processor", (*command, "doctor"), INSTALL):
-            if "stage" in record:
-                progress.stage("doctor", record["stage"], record["done"], record["total"])
-            else:
-                found = record
-    finally:
-        progress.clear()
-    if not found:
-        raise Failure("the check of the processor ended without a result")
-    return found
 
 
 def missing_packages(extra: str) -> tuple[str, ...]:

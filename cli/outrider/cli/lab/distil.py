@@ -3,9 +3,9 @@
 It runs the workers' engine and torch, which this command line does not import.
 """
 
-import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -15,7 +15,7 @@ from rich.table import Table
 from outrider.cli.failures import Failure
 from outrider.cli.terminal.plotting import PACKAGE, is_possible
 from outrider.cli.terminal.progress import reporter
-from outrider.cli.workers.module_process import records
+from outrider.cli.workers.output import result_of
 from outrider.contract.extras import missing_extra
 
 NAME = "distil"
@@ -23,42 +23,14 @@ DISTILLATION = (sys.executable, "-P", "-m", "outrider.distil")
 INSTALL = missing_extra(NAME)
 
 
-async def distil(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a distillation; raises `BadInput` for a recipe that cannot work."""
+async def distil(recipe: Path) -> tuple[dict[str, Any], str]:
+    """Return the report of a distillation and its folder; raises `BadInput` for a recipe that
+    cannot work."""
     if not is_possible():
         raise Failure(f"No module named {PACKAGE!r}; {INSTALL}")
-    progress, found = reporter(), None
-    try:
-        command = (*DISTILLATION, json.dumps(recipe))
-        async for record in records("the distillation", command, INSTALL):
-            if "stage" in record:
-                words = stage(record)
-                progress.stage(NAME, words, record["done"], record["total"])
-            elif "note" in record:
-                progress.note(record["note"])
-            else:
-                found = record["result"]
-    finally:
-        progress.clear()
-    if found is None:
-        raise Failure("the distillation ended without a result")
-    result: dict[str, Any] = found
-    return result
-
-
-def stage(record: Mapping[str, Any]) -> str:
-    """Say what is done, and how long the rest of this stage will take."""
-    left = record.get("seconds_left")
-    words = "" if left is None else f", {duration(left)} left"
-    return f"{record['stage']}{words}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in words, in minutes or, from two hours on, in hours."""
-    minutes = round(seconds / 60)
-    if minutes >= 120:
-        return f"{minutes / 60:.0f} h"
-    return f"{minutes} min" if minutes else "under a minute"
+    command = (*DISTILLATION, str(recipe))
+    found = await result_of("the distillation", command, INSTALL, reporter(), NAME)
+    return found["result"], found["out"]
 
 
 def show(found: Mapping[str, Any], folder: str) -> None:

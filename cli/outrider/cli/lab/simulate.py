@@ -12,32 +12,19 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from outrider.cli.failures import Failure
 from outrider.cli.terminal.progress import reporter
-from outrider.cli.workers.module_process import records
+from outrider.cli.workers.output import result_of
 from outrider.contract.extras import missing_extra
 
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
 MISSING = missing_extra("simulate")
 
 
-async def simulate(file: Path, seed: int | None, processes: int | None) -> dict[str, Any]:
+async def simulate(file: Path, seed: int | None) -> dict[str, Any]:
     """Return what a simulation came to; raises `BadInput` for a file that cannot be used."""
-    options = [str(file)]
-    options += [] if seed is None else ["--seed", str(seed)]
-    options += [] if processes is None else ["--processes", str(processes)]
-    progress, found = reporter(), None
-    try:
-        async for record in records("the simulator", (*SIMULATOR, *options), MISSING):
-            if "stage" in record:
-                progress.stage(file.name, record["stage"], record["done"], record["total"])
-            else:
-                found = record
-    finally:
-        progress.clear()
-    if found is None:
-        raise Failure("the simulator ended without a result")
-    return found
+    seeded = () if seed is None else ("--seed", str(seed))
+    command = (*SIMULATOR, str(file), *seeded)
+    return await result_of("the simulator", command, MISSING, reporter(), file.name)
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from outrider.cli.terminal.progress import Reporter
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.compilation import beside, compile_kernels
 from outrider.cli.workers.control_loop import Steering
-from outrider.cli.workers.preparation import prepare
+from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import is_prepared, note_of, write_note
 from outrider.cli.workers.process import NOTHING, WORKER, Command
 from outrider.cli.workers.supervisor import Launch, Supervisor, cancel
@@ -141,7 +141,9 @@ class LocalWorkers:
                 note = note_of(worker.settings, command)
                 if not is_prepared(note):
                     missing = True
-                    said = await prepare(worker.name, worker.settings, command, folder, progress)
+                    said = await ask_worker(
+                        "prepare", worker.name, worker.settings, command, folder, progress
+                    )
                     write_note(note, said)
         return missing
 

@@ -1,15 +1,10 @@
-"""Facts of the machine, and the JSON in which measurements are kept.
+"""Facts of the machine that decide how fast something runs, and how measurements name them."""
 
-Leaves measuring to each benchmark; imports no torch, so that a benchmark can set threads first.
-"""
-
-import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -35,34 +30,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_report(
-    path: Path,
-    *,
-    command: str,
-    results: Any,
-    ratios: Mapping[str, float],
-    load_average: Sequence[float],
-) -> None:
-    """Write the JSON that README and docs quote.
-
-    `command` repeats the measurement; `results` are the figures (dataclasses are spelt out);
-    `ratios` a flat map of what is claimed; `load_average` is `os.getloadavg()` from before the
-    first repetition, so that other work on the machine shows.
-    """
-    report = {
+def heading(command: str, load_average: Sequence[float]) -> dict[str, Any]:
+    """Return what a measurement is known by; `command` repeats it, and `load_average` is
+    `os.getloadavg()` from before it began, so that other work on the machine shows."""
+    return {
         "command": command,
         "machine": machine(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_average": [round(load, 2) for load in load_average],
-        "results": results,
-        "ratios": {name: round(value, 4) for name, value in ratios.items()},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2, default=_spell_out, allow_nan=False) + "\n")
-
-
-def _spell_out(value: Any) -> Any:
-    return asdict(value)
 
 
 def _version(name: str) -> str | None:

@@ -13,12 +13,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from outrider.cli.failures import BadInput, Failure
+from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
 from outrider.cli.models.argument import borrows_embedding
 from outrider.cli.terminal.progress import Reporter, reporter
-from outrider.cli.workers.module_process import records
-from outrider.cli.workers.preparation import prepare
+from outrider.cli.workers.output import ask_worker, result_of
 from outrider.cli.workers.process import WORKER, Command
 from outrider.contract.extras import missing_extra
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
@@ -42,19 +41,16 @@ class Shelf:
         that is not kept."""
         options = [f"--remove={one}" for one in removed]
         command = (*self.command, "models", "--cache", str(self.cache), *options)
-        found: list[dict[str, Any]] | None = None
-        async for record in records("the list of models", command, INSTALL):
-            found = record["models"]
-        if found is None:
-            raise Failure("the list of models ended without a result")
-        return found
+        found = await result_of("the list of models", command, INSTALL, reporter(), "models")
+        models: list[dict[str, Any]] = found["models"]
+        return models
 
     async def pull(self, uri: str, progress: Reporter, lender: str | None = None) -> None:
         """Fetch and prepare a model, and the `lender` of its embedding; raises `Failure`."""
         model = ModelSettings(uri=uri, embeddings_from=lender)
         settings = WorkerSettings(role=Role.TARGET, name=uri, model=model, cache=str(self.cache))
         run = RunFolder(self.runs)
-        await prepare("pull", settings, self.command, run, progress)
+        await ask_worker("prepare", "pull", settings, self.command, run, progress)
         run.remove()
 
 

@@ -21,12 +21,12 @@ from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.profile import step_costs
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
-from outrider.cli.terminal.progress import Reporter, reporter
-from outrider.cli.workers.preparation import prepare, records
+from outrider.cli.terminal.progress import reporter
+from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.client.errors import ClientError
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import Role
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import SpeculativeService
 
@@ -54,8 +54,13 @@ async def profile(
         for worker in workers:
             inner = worker.settings.colocated if len(workers) == 1 else None
             one = dataclasses.replace(worker.settings, await_arrangement=False, colocated=inner)
-            await prepare("models", one, command, run, start.progress)
-            measured |= await _measure(one, command, run, start.progress)
+            await ask_worker("prepare", "models", one, command, run, start.progress)
+            found = await ask_worker("profile", "profile", one, command, run, start.progress)
+            if not found:
+                raise Failure(
+                    f"the profile ended without a result; its log is {run.log('profile')}."
+                )
+            measured |= found
         async with placed(service, start, anew=True) as (local, _):
             choice = local.choice
         compared = [e.arrangement for e in choice.found] if choice else chooser.arrangements
@@ -99,25 +104,6 @@ def advice(choice: Choice, rates: Mapping[str, Timed]) -> dict[str, Any]:
         "expected": {one.arrangement.name: round(one.tokens_per_second, 1) for one in choice.found},
         "measured": {name: dataclasses.asdict(one) for name, one in rates.items()},
     }
-
-
-async def _measure(
-    settings: WorkerSettings, command: Command, run: RunFolder, progress: Reporter
-) -> dict[str, Any]:
-    result = None
-    try:
-        async for record in records("profile", "profile", settings, command, run):
-            if "stage" not in record:
-                result = record  # and on to the end: a process left early outlives the loop
-                continue
-            progress.stage(
-                "profile", record["stage"], record.get("done") or 0, record.get("total") or 0
-            )
-    finally:
-        progress.finish("profile")
-    if result is None:
-        raise Failure(f"the profile ended without a result; its log is {run.log('profile')}.")
-    return result
 
 
 def render(measured: Mapping[str, Any]) -> Group:

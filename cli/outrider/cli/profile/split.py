@@ -26,7 +26,7 @@ from outrider.cli.profile.split_choice import (
 )
 from outrider.cli.service.file import read_service
 from outrider.cli.terminal.progress import reporter
-from outrider.cli.workers.preparation import prepare, records
+from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract.settings import Device, Role, WorkerSettings
@@ -126,24 +126,17 @@ async def _measured(
     costs: dict[str, Any] = {}
     try:
         for worker in Chooser.of(service, start).undecided.preparations:
-            await prepare(worker.name, worker.settings, start.command, run, progress)
+            await ask_worker("prepare", worker.name, worker.settings, start.command, run, progress)
         for done, (role, degree, one) in enumerate(wanted):
             progress.stage(NAME, f"{role} on {degree}", done, len(wanted))
-            measured = await _pass_costs(one, start.command, run)
+            measured = await ask_worker("measure", NAME, one, start.command, run)
+            if not measured:
+                raise Failure(f"measuring ended without a result; its log is {run.log(NAME)}.")
             costs.setdefault(role, {})[str(degree)] = {"rows": measured["rows"]}
     finally:
         progress.clear()
     run.remove()
     return costs
-
-
-async def _pass_costs(settings: WorkerSettings, command: Command, run: RunFolder) -> dict[str, Any]:
-    found: dict[str, Any] | None = None
-    async for record in records("measure", NAME, settings, command, run):
-        found = record if "rows" in record else found
-    if found is None:
-        raise Failure(f"measuring ended without a result; its log is {run.log(NAME)}.")
-    return found
 
 
 def jobs(

@@ -11,9 +11,9 @@ import yaml
 from outrider.cli.failures import BadInput
 from outrider.cli.models.argument import LOCAL, borrows_embedding, model_name, service_name
 from outrider.cli.service.file import parse_service
-from outrider.contract.settings import Device, Dtype
+from outrider.contract.settings import Dtype
 from outrider.operator.naming import API_VERSION, KIND
-from outrider.operator.spec import DeviceKind, EmbeddingsFrom, SpeculativeService
+from outrider.operator.spec import EmbeddingsFrom, SpeculativeService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +26,11 @@ class ServeOptions:
     """URI of its draft."""
     borrow_embedding: bool = False
     """The draft holds no embedding, even if its config does not say so."""
-    name: str | None = None
-    """Model name that requests use; None: that of the model."""
     context: int | None = None
     max_running: int | None = None
     dtype: Dtype | None = None
     """Of both models."""
     threads: int | None = None
-    """Of the target."""
-    device: Device | None = None
-    """Of both models."""
-    kv_memory: str | None = None
     """Of the target."""
     placement: str | None = None
 
@@ -44,15 +38,15 @@ class ServeOptions:
 def document(options: ServeOptions) -> dict[str, Any]:
     """Return the fields of the YAML; raises `BadInput` for an option that needs --draft."""
     own = _given(
+        dtype=options.dtype and str(options.dtype),
         threads=options.threads,
         maxContext=options.context,
         maxRunning=options.max_running,
-        kvMemory=options.kv_memory,
     )
-    known = options.name or model_name(options.target)
+    known = model_name(options.target)
     name = service_name(known)
     model = {"uri": options.target} | _given(servedName=None if known == name else known)
-    spec = {"target": {"model": model} | _given(engine=_of_both(options) | own or None)}
+    spec = {"target": {"model": model} | _given(engine=own or None)}
     if options.draft is not None:
         spec["draft"] = _draft(options, options.draft)
     elif options.placement is not None or options.borrow_embedding:
@@ -94,15 +88,8 @@ def _draft(options: ServeOptions, uri: str) -> dict[str, Any]:
     borrows = options.borrow_embedding or borrows_embedding(uri)
     lender = str(EmbeddingsFrom.TARGET) if borrows else None
     model = {"uri": uri} | _given(embeddingsFrom=lender)
-    return {"model": model} | _given(engine=_of_both(options) or None, placement=options.placement)
-
-
-def _of_both(options: ServeOptions) -> dict[str, str]:
-    """Return the engine settings that both models have."""
-    return _given(
-        device=None if options.device is None else str(DeviceKind[options.device.name]),
-        dtype=None if options.dtype is None else str(options.dtype),
-    )
+    engine = options.dtype and {"dtype": str(options.dtype)}
+    return {"model": model} | _given(engine=engine, placement=options.placement)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -166,6 +166,14 @@ def _print(line: str, remark: str) -> None:
     print(f"{line} ({remark})" if remark else line, file=sys.stderr, flush=True)
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in words, in minutes or, from two hours on, in hours."""
+    minutes = round(seconds / MINUTE)
+    if minutes >= 120:
+        return f"{minutes / 60:.0f} h"
+    return f"{minutes} min" if minutes else "under a minute"
+
+
 class Share(ProgressColumn):
     """How much of a stage is done and how long the rest takes, once both are known."""
 
@@ -176,7 +184,7 @@ class Share(ProgressColumn):
         left = task.elapsed and task.elapsed * (task.total - task.completed) / task.completed
         words = f"{task.percentage:.0f} %"
         if left and left >= WORTH_TELLING:
-            words += f", {left:.0f} s left" if left < MINUTE else f", {left / MINUTE:.0f} min left"
+            words += f", {left:.0f} s left" if left < MINUTE else f", {duration(left)} left"
         return Text(words, "dim")
 
 

@@ -20,7 +20,7 @@ from outrider.cli.machine import processors
 from outrider.cli.machine.info import machine
 from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.terminal.progress import Reporter
-from outrider.cli.workers.preparation import records
+from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import sources
 from outrider.cli.workers.process import COMPILED, Command
 from outrider.cli.workers.supervisor import cancel
@@ -137,7 +137,6 @@ async def _count(progress: Reporter) -> None:
 
 
 async def _compile(share: WorkerSettings, done: Path, command: Command, folder: RunFolder) -> None:
-    async for _ in records("compile", f"{NAME}-{done.stem}", share, command, folder):
-        pass
+    await ask_worker("compile", f"{NAME}-{done.stem}", share, command, folder)
     done.parent.mkdir(parents=True, exist_ok=True)
     done.touch()
