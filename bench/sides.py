@@ -145,11 +145,12 @@ async def started(
     Drafting is never turned off: sides measure speculation, not the decision to do without. Where
     the placement is Auto, the arrangement is what it comes to here.
     """
+    start = StartOptions(PlanOptions(), reporter())
     if arrangement.placement is Placement.AUTO:
-        async with placed(service, StartOptions(PlanOptions(), reporter())) as (local, _):
+        async with placed(service, start) as (local, _):
             arrangement = local.arrangement
     kept_on = with_speculation(service, mode=SpeculationMode.STATIC)
-    beginning = running(kept_on, arrangement, PlanOptions(), reporter())
+    beginning = running(kept_on, arrangement, start)
     client = await stack.enter_async_context(beginning)
     links = (await client.state()).links
     drafts = [await stack.enter_async_context(AsyncClient(link.address)) for link in links]

@@ -5,7 +5,7 @@ takes a fifth of the time. Imports no torch: workers are processes.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -23,7 +23,7 @@ from outrider.cli.commands.serve import serve
 from outrider.cli.commands.simulate import simulate
 from outrider.cli.commands.top import top
 from outrider.cli.commands.validate import validate
-from outrider.cli.failures import INTERRUPTED, Failure, Interrupted, stop
+from outrider.cli.failures import INTERRUPTED, BadInput, Failure, Interrupted, stop
 from outrider.contract.version import version as own_version
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,25 +32,22 @@ UsageError: Any = typer.BadParameter.__base__
 PYDANTIC_PREFIX = "Value error, "
 """What pydantic, with which typer reads options, puts before a refusal."""
 
+HINTS = {
+    "Socket closed": "; a target with TLS needs --tls-ca FILE, or --tls-ca system",
+    "Connection refused": "; `outrider serve MODEL` starts one, which then says `Serving`",
+    "http1.x server": "; that port speaks HTTP: --address takes the one after `gRPC at`",
+}
+"""By what gRPC says, among other things, of a target that cannot be reached: what to do."""
+
 
 class Commands(TyperGroup):
     """Commands whose errors of options are plain words: what would draw a frame around them takes
     half as long to import as all else that such an error needs."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
         """Run one command; exit with its status if `standalone_mode`, as typer does."""
         try:
-            status = super().main(
-                args, prog_name, complete_var, False, windows_expand_args, **extra
-            )
+            status = super().main(*args, standalone_mode=False, **options)
         except UsageError as error:
             if not standalone_mode:
                 raise
@@ -119,11 +116,27 @@ def exit_with_words(command: Callable[[], object]) -> None:
         words = error.strerror or str(error) or type(error).__name__
         _fail(Failure(f"{where}{words}"))
     except Exception as error:
-        from outrider.cli.client_failures import failure_of  # imports gRPC
-
-        if (failure := failure_of(error)) is None:
+        if (failure := _of_a_call(error)) is None:
             raise
         _fail(failure)
+
+
+def _of_a_call(error: Exception) -> Failure | None:
+    """Return the failure that an error of a call to a target is; None: it is no such error."""
+    from outrider.client.errors import ClientError, InvalidRequest, Unauthenticated, Unavailable
+
+    words = str(error)
+    match error:
+        case Unavailable():
+            hint = next((hint for said, hint in HINTS.items() if said in words), "")
+            return Failure(f"cannot reach the target, or lost it: {words}{hint}")
+        case Unauthenticated():
+            return BadInput(f"{words}; --api-key-env VARIABLE says where it is")
+        case InvalidRequest():
+            return BadInput(words)
+        case ClientError():
+            return Failure(words)
+    return None
 
 
 def _is_unforeseen(error: OSError) -> bool:

@@ -322,11 +322,14 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback() -> None:
         exit_with_words(fall)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:50051", "127.0.0.1", "a:b", "a:1,b"])
+@pytest.mark.parametrize("command", [("generate", "x"), ("top",)])
+@pytest.mark.parametrize(
+    "address", ["", "http://127.0.0.1:50051", "127.0.0.1", "a:", ":1", "a:b", "a:1,b", "a:65536"]
+)
 def test_an_address_that_is_none_is_refused_before_anybody_is_asked(
-    capsys: pytest.CaptureFixture[str], address: str
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], address: str
 ) -> None:
-    status, words = outcome(capsys, "generate", "x", "--address", address)
+    status, words = outcome(capsys, *command, "--address", address)
     assert status == 2
     said = " ".join(words.replace("│", " ").split())
     assert "is not allowed; allowed: host:port." in said

@@ -75,11 +75,11 @@ def serve(
 
     from outrider.cli.load.endpoint import endpoint
     from outrider.cli.load.prompts import bundled, read
-    from outrider.cli.load.run import Load, jobs
+    from outrider.cli.load.run import LoadRun, jobs
     from outrider.cli.load.summary import compare, report, summary
     from outrider.cli.machine.info import heading
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     if (rate is None) == (concurrency is None):
         raise BadInput("give --rate R for requests a second, or --concurrency N for N at a time")
@@ -92,7 +92,7 @@ def serve(
         async with place.client() as client:
             asked["model"] = await place.model(client, model)
             most = REQUESTS if requests is None and seconds is None else requests
-            load = Load(client, jobs(chosen, asked, seed), most, seconds)
+            load = LoadRun(client, jobs(chosen, asked, seed), most, seconds)
             showing = asyncio.create_task(load.progress())
             try:
                 await (load.open_loop(rate, seed) if rate else load.closed_loop(concurrency or 1))
@@ -100,7 +100,7 @@ def serve(
                 showing.cancel()
                 finish(load)
 
-    def finish(load: Load) -> None:
+    def finish(load: LoadRun) -> None:
         settings = {"url": url, "rate": rate, "concurrency": concurrency, "seed": seed, **asked}
         found = {"settings": settings, **summary(load.ended)}
         if check_text:

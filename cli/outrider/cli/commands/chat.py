@@ -1,34 +1,21 @@
 """`outrider chat`: its options; the talk is `outrider.cli.chat`'s, imported when it is wanted."""
 
-from outrider.cli.commands.options import (
-    Address,
-    KeyVariable,
-    NoDraft,
-    SamplingParams,
-    Seed,
-    Stop,
-    System,
-    Temperature,
-    TlsName,
-    TlsRoots,
-    TurnTokens,
-    sampling_of,
-)
+from outrider.cli.commands import options
 from outrider.contract import process
 
 
 def chat(
-    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
-    system: System = None,
-    max_tokens: TurnTokens = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    sampling: SamplingParams = None,
-    stop: Stop = None,
-    no_draft: NoDraft = False,
-    api_key_env: KeyVariable = None,
-    tls_ca: TlsRoots = None,
-    tls_name: TlsName = None,
+    address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
+    system: options.System = None,
+    max_tokens: options.TurnTokens = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    sampling: options.SamplingParams = None,
+    stop: options.Stop = None,
+    no_draft: options.NoDraft = False,
+    api_key_env: options.KeyVariable = None,
+    tls_ca: options.TlsRoots = None,
+    tls_name: options.TlsName = None,
 ) -> None:
     """Talk with a service that runs already, turn by turn; `/help` shows its commands.
 
@@ -47,13 +34,14 @@ def chat(
     from outrider.cli.chat import session
     from outrider.cli.chat.commands import Talk
     from outrider.cli.chat.conversation import Conversation
+    from outrider.client import Options
 
-    manner = session.Manner(
-        sampling=sampling_of(temperature, seed, sampling),
+    asking = Options(
+        sampling=options.sampling_of(temperature, seed, sampling),
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )
     talk = Talk(Conversation(system), speculate=not no_draft)
     access = access_from(api_key_env, tls_ca, tls_name)
     with access.blocking_client(address) as client:
-        session.chat(client, manner, talk, session.typed())
+        session.chat(client, asking, talk, session.typed())

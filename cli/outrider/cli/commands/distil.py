@@ -30,7 +30,7 @@ def distil(
     """
     from outrider.cli.lab import distil as distilling
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     found, folder = interrupts.run(distilling.distil(recipe))
     if json:

@@ -5,22 +5,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.commands.options import (
-    Address,
-    Json,
-    KeyVariable,
-    MaxTokens,
-    NoDraft,
-    Raw,
-    SamplingParams,
-    Seed,
-    Stop,
-    System,
-    Temperature,
-    TlsName,
-    TlsRoots,
-    sampling_of,
-)
+from outrider.cli.commands import options
 from outrider.contract import process
 
 
@@ -29,19 +14,19 @@ def generate(
         list[str],
         typer.Argument(metavar="PROMPT...", help="One answer for each; - is standard input."),
     ],
-    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
-    system: System = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    sampling: SamplingParams = None,
-    stop: Stop = None,
-    no_draft: NoDraft = False,
-    raw: Raw = False,
-    json: Json = False,
-    api_key_env: KeyVariable = None,
-    tls_ca: TlsRoots = None,
-    tls_name: TlsName = None,
+    address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
+    system: options.System = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    sampling: options.SamplingParams = None,
+    stop: options.Stop = None,
+    no_draft: options.NoDraft = False,
+    raw: options.Raw = False,
+    json: options.Json = False,
+    api_key_env: options.KeyVariable = None,
+    tls_ca: options.TlsRoots = None,
+    tls_name: options.TlsName = None,
 ) -> None:
     """Ask a service that runs already; text streams to stdout, figures go to stderr.
 
@@ -59,13 +44,13 @@ def generate(
 
     from outrider.cli.access import access_from
     from outrider.cli.run import run as running
-    from outrider.cli.run.prompts import Questions, with_stdin
+    from outrider.cli.run.prompts import PromptSet, with_stdin
     from outrider.cli.terminal import interrupts
 
-    questions = Questions(
+    questions = PromptSet(
         prompts=with_stdin(prompt, sys.stdin.buffer),
         system=system,
-        sampling=sampling_of(temperature, seed, sampling),
+        sampling=options.sampling_of(temperature, seed, sampling),
         stop=tuple(stop or ()),
         speculate=not no_draft,
         max_tokens=max_tokens,

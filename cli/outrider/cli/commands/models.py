@@ -32,7 +32,7 @@ def list_models(json: Json = False) -> None:
 
     from outrider.cli.models import kept as kept_models
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     found = interrupts.run(kept_models.own_shelf().models())
     if json:
@@ -73,7 +73,7 @@ def pull(
     from outrider.cli.models import kept as kept_models
     from outrider.cli.models.argument import model_uri
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     uris = [model_uri("MODEL", one) for one in model]
     lender = None if embeddings_from is None else model_uri(kept_models.LENDER, embeddings_from)
@@ -107,7 +107,7 @@ def remove(
     """
     from outrider.cli.models import kept as kept_models
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     removed = interrupts.run(kept_models.own_shelf().models(model))
     if json:

@@ -4,27 +4,18 @@ from pathlib import Path
 
 import typer
 
-from outrider.cli.commands.options import (
-    File,
-    Json,
-    Plot,
-    Quick,
-    SplitGpus,
-    SplitRanks,
-    SplitService,
-    SplitTable,
-)
+from outrider.cli.commands import options
 
 
 def profile(
-    file: File,
-    quick: Quick = False,
-    plot: Plot = None,
-    json: Json = False,
-    gpus: SplitGpus = None,
-    ranks: SplitRanks = None,
-    table: SplitTable = None,
-    write: SplitService = None,
+    file: options.File,
+    quick: options.Quick = False,
+    plot: options.Plot = None,
+    json: options.Json = False,
+    gpus: options.SplitGpus = None,
+    ranks: options.SplitRanks = None,
+    table: options.SplitTable = None,
+    write: options.SplitService = None,
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
 
@@ -51,13 +42,16 @@ def profile(
             raise typer.BadParameter(f"{name} needs --gpus or --ranks.")
     from outrider.cli.profile import measure as profiling
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
     from outrider.cli.terminal.plotting import ensure_possible
+    from outrider.cli.terminal.progress import reporter
+    from outrider.cli.terminal.text import print_json
+    from outrider.cli.workers.supervisor import StartOptions
     from outrider.operator.plan import PlanOptions
 
     if plot is not None:
         ensure_possible(plot)
-    measured = interrupts.run(profiling.profile(file, PlanOptions(), quick=quick))
+    start = StartOptions(PlanOptions(), reporter())
+    measured = interrupts.run(profiling.profile(file, start, quick=quick))
     if plot is not None:
         profiling.plot(measured, plot)
     if json:
@@ -80,12 +74,16 @@ def _split(
     from outrider.cli.profile import split_table
     from outrider.cli.profile.split_service import write_service
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.progress import reporter
+    from outrider.cli.terminal.text import print_json
+    from outrider.cli.workers.supervisor import StartOptions
+    from outrider.operator.plan import PlanOptions
 
+    start = StartOptions(PlanOptions(), reporter())
     devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
     if table is None:
         devices.check_here()
-    found = interrupts.run(splitting.split(file, devices, table))
+    found = interrupts.run(splitting.split(file, devices, start, table))
     if write is not None:
         write_service(file, found, write)
     if json:

@@ -1,18 +1,13 @@
 """`outrider simulate`: its options; the work is `outrider.cli.lab.simulate`'s."""
 
-from outrider.cli.commands.options import (
-    Json,
-    SimulationFile,
-    SimulationPlot,
-    SimulationSeed,
-)
+from outrider.cli.commands import options
 
 
 def simulate(
-    file: SimulationFile,
-    seed: SimulationSeed = None,
-    plot: SimulationPlot = None,
-    json: Json = False,
+    file: options.SimulationFile,
+    seed: options.SimulationSeed = None,
+    plot: options.SimulationPlot = None,
+    json: options.Json = False,
 ) -> None:
     """Simulate a service in virtual time, with the real schedulers, KV accounting and operator.
 
@@ -30,8 +25,8 @@ def simulate(
     from outrider.cli.lab import simulate as simulating
     from outrider.cli.lab import simulation_plot
     from outrider.cli.terminal import interrupts
-    from outrider.cli.terminal.json_output import print_json
     from outrider.cli.terminal.plotting import ensure_possible
+    from outrider.cli.terminal.text import print_json
 
     if plot is not None:
         ensure_possible(plot)

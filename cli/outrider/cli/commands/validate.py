@@ -8,8 +8,7 @@ import typer
 
 from outrider.cli.commands.options import Json
 from outrider.cli.failures import BadInput
-from outrider.cli.terminal.standard_input import STDIN, read_stdin
-from outrider.cli.terminal.text_file import read_text
+from outrider.cli.terminal.text import STDIN, read_stdin, read_text
 
 
 def validate(
@@ -34,7 +33,7 @@ def validate(
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
     from outrider.cli.service.validation import as_json, check
-    from outrider.cli.terminal.json_output import print_json
+    from outrider.cli.terminal.text import print_json
 
     found = check(text)
     wrong = any(one.errors for one in found)

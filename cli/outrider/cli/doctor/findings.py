@@ -17,7 +17,7 @@ from typing import Any
 from outrider.cli.failures import Failure
 from outrider.cli.machine import gpus, ports
 from outrider.cli.machine import info as machine_info
-from outrider.cli.terminal.progress import Reporter
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.output import result_of
 from outrider.cli.workers.process import WORKER, Command
 from outrider.contract import process
@@ -65,7 +65,7 @@ class Findings:
     """Ports of `PORTS` on which something listens."""
 
 
-async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Findings:
+async def look(cache: Path, progress: StageReporter, command: Command = WORKER) -> Findings:
     """Look at this machine; takes seconds, and minutes where kernels are compiled first."""
     missing, problem = missing_packages(WORKERS), ""
     processor: dict[str, Any] = {}

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from outrider.cli.failures import Failure
 from outrider.cli.terminal.plotting import PACKAGE, is_possible
 from outrider.cli.terminal.progress import reporter
+from outrider.cli.terminal.tables import figures
 from outrider.cli.workers.output import result_of
 from outrider.contract.extras import missing_extra
 
@@ -40,12 +39,7 @@ def show(found: Mapping[str, Any], folder: str) -> None:
         line = f"{found['tokens']:,} tokens in {found['chats']:,} chats: {found['answers']}"
         console.print(line, highlight=False, soft_wrap=True)
         return
-    table = Table(box=SIMPLE_HEAD, show_header=False, title_justify="left")
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, words in lines(found):
-        table.add_row(name, words)
-    console.print(table)
+    console.print(figures(lines(found)))
     console.print(f"outrider run -f {folder}/service.yaml", highlight=False, soft_wrap=True)
 
 

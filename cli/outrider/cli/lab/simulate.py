@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from outrider.cli.terminal.progress import reporter
+from outrider.cli.terminal.tables import figures, flat
 from outrider.cli.workers.output import result_of
 from outrider.contract.extras import missing_extra
 
@@ -30,12 +29,7 @@ async def simulate(file: Path, seed: int | None) -> dict[str, Any]:
 def show(found: Mapping[str, Any]) -> None:
     """Print the summary as a table, then what the operator did."""
     console = Console()
-    table = Table(box=SIMPLE_HEAD, show_header=False, title_justify="left")
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, words in lines(found["summary"]):
-        table.add_row(name, words)
-    console.print(table)
+    console.print(figures(lines(found["summary"])))
     for number, cell in enumerate(found["cells"]):
         for event in cell["events"]:
             console.print(
@@ -44,16 +38,9 @@ def show(found: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
-def lines(summary: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a line for each figure; nested ones are named by their path."""
-    found = []
-    for key, value in summary.items():
-        name = f"{prefix}{key}".replace("_", " ")
-        if isinstance(value, Mapping):
-            found += lines(value, f"{name}, ")
-        else:
-            found.append((name, "-" if value is None else f"{value:,.4g}"))
-    return found
+    return [(name, "-" if x is None else f"{x:,.4g}") for name, x in flat(summary)]
 
 
 def _clock(seconds: float) -> str:

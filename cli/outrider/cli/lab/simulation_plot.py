@@ -9,32 +9,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from outrider.cli.terminal.plotting import picture
+
 Point = Mapping[str, float]
 
 
 def plot(found: Mapping[str, Any], path: Path) -> None:
     """Write the picture of what the simulator printed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     every = [cell["series"] for cell in found["cells"]]
     points = [summed(moment) for moment in zip(*every, strict=False)]
-    figure, axes = pyplot.subplots(5, 1, figsize=(9, 10), sharex=True, layout="constrained")
-    _rates(axes[0], points, {"arrived": "requests that come", "answered": "requests that end"})
-    _rates(axes[1], points, {"tokens": "tokens"})
-    _levels(axes[2], points, {"running": "requests that run", "waiting": "requests that wait"})
-    _steps(axes[3], points, {"drafts": "drafts", "speculating": "cells with drafting on"})
-    seconds = [later["second"] for later in points[1:]]
-    axes[4].step(seconds, [gain(*pair) for pair in itertools.pairwise(points)], where="pre")
-    axes[4].set(ylabel="gain, %", xlabel="seconds")
-    for axis in axes:
-        axis.set_ylim(bottom=0)
-        axis.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with picture(path, 5, figsize=(9, 10), sharex=True) as axes:
+        _rates(axes[0], points, {"arrived": "requests that come", "answered": "requests that end"})
+        _rates(axes[1], points, {"tokens": "tokens"})
+        _levels(axes[2], points, {"running": "requests that run", "waiting": "requests that wait"})
+        _steps(axes[3], points, {"drafts": "drafts", "speculating": "cells with drafting on"})
+        seconds = [later["second"] for later in points[1:]]
+        axes[4].step(seconds, [gain(*pair) for pair in itertools.pairwise(points)], where="pre")
+        axes[4].set(ylabel="gain, %", xlabel="seconds")
 
 
 def summed(moment: Sequence[Point]) -> Point:

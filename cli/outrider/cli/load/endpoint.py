@@ -16,7 +16,7 @@ SILENT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class LoadEndpoint:
     """The endpoint that requests go to."""
 
     url: str
@@ -67,7 +67,7 @@ class Endpoint:
         return wanted
 
 
-def endpoint(url: str, key_variable: str | None, trusted: str | None) -> Endpoint:
+def endpoint(url: str, key_variable: str | None, trusted: str | None) -> LoadEndpoint:
     """Return the endpoint of the options; raises `BadInput`."""
     try:
         parsed = httpx.URL(url)
@@ -80,4 +80,4 @@ def endpoint(url: str, key_variable: str | None, trusted: str | None) -> Endpoin
             raise BadInput(f"--tls-ca {trusted} needs a --url of https, not {url}")
         if trusted != SYSTEM:
             roots(Path(trusted))
-    return Endpoint(url, key_from(key_variable), None if trusted == SYSTEM else trusted)
+    return LoadEndpoint(url, key_from(key_variable), None if trusted == SYSTEM else trusted)

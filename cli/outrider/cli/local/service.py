@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from outrider.cli.local.workers import NO_HTTP, Decide, LocalWorkers
+from outrider.cli.local.workers import NO_HTTP, LocalWorkers
 from outrider.cli.machine import processors
 from outrider.cli.machine.gpus import share_gpu
 from outrider.cli.machine.ports import WantedPorts
 from outrider.cli.placement.choose import Choice, Chooser
-from outrider.cli.service.arrangement import Arrangement, arrange, is_cut, named_threads
+from outrider.cli.service.arrangement import Arrangement, arrange, changed, is_cut, named_threads
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract.settings import Dtype
@@ -46,19 +46,15 @@ class LocalService:
 
     def workers(self, ports: WantedPorts = NO_HTTP) -> LocalWorkers:
         """Its workers, not started yet."""
-        return local_workers(self.plan, self.start, ports)
+        return LocalWorkers(self.plan, self.start, ports=ports)
 
     def other(self, arrangement: Arrangement, dtype: str) -> "LocalService":
         """The same service in another arrangement, its target on a numeric path by name: one that
         is chosen by the number of threads may be another, and would write another text."""
-        spec = self.described.spec
-        engine = spec.target.engine
+        engine = self.described.spec.target.engine
         if dtype in list(Dtype):
             engine = engine.model_copy(update={"dtype": Dtype(dtype)})
-        target = spec.target.model_copy(update={"engine": engine})
-        described = self.described.model_copy(
-            update={"spec": spec.model_copy(update={"target": target})}
-        )
+        described = changed(self.described, target={"engine": engine})
         return LocalService(described, arrangement, self.start)
 
     @property
@@ -117,7 +113,7 @@ async def placed(
         return found[0].plan
 
     if arrangement is None:
-        workers = local_workers(chooser.undecided, start, ports, decide)
+        workers = LocalWorkers(chooser.undecided, start, ports=ports, decide=decide)
     else:
         found.append(LocalService(service, arrangement, start, choice))
         workers = found[0].workers(ports)
@@ -127,16 +123,6 @@ async def placed(
         finally:
             if found[0].choice and (state := await workers.target_state()) is not None:
                 chooser.learn(state)
-
-
-def local_workers(
-    planned: Plan, start: StartOptions, ports: WantedPorts = NO_HTTP, decide: Decide | None = None
-) -> LocalWorkers:
-    """The workers of a plan as processes here."""
-    _, progress, command, folder = start
-    return LocalWorkers(
-        planned, progress, ports=ports, worker_command=command, folder=folder, decide=decide
-    )
 
 
 def by_rule(

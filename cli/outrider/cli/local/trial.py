@@ -8,16 +8,12 @@ import contextlib
 import statistics
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from outrider.cli.local.service import LocalService
 from outrider.cli.service.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
 from outrider.cli.service.arrangement import one_target
-from outrider.cli.terminal.progress import Reporter
-from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Message, Prompt, Sampling
-from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import SpeculativeService
 
 PROMPTS = (
@@ -44,16 +40,9 @@ class Timed:
 
 @contextlib.asynccontextmanager
 async def running(
-    service: SpeculativeService,
-    arrangement: Arrangement,
-    options: PlanOptions,
-    progress: Reporter,
-    *,
-    command: Command = WORKER,
-    folder: Path | None = None,
+    service: SpeculativeService, arrangement: Arrangement, start: StartOptions
 ) -> AsyncIterator[AsyncClient]:
     """The service on this machine, arranged so, linked and ready; raises `Failure`."""
-    start = StartOptions(options, progress, command, folder)
     hand = LocalService(one_target(service), arrangement, start).workers()
     async with hand:
         linked = asyncio.Event()

@@ -7,22 +7,19 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Self, TypeVar
 
 from outrider.cli.failures import BadInput, WorkerFailed
 from outrider.cli.machine import gpus
 from outrider.cli.machine.ports import HOST, WantedPorts
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import Reporter
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.compilation import beside, compile_kernels
 from outrider.cli.workers.control_loop import Steering
 from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import is_prepared, note_of, write_note
-from outrider.cli.workers.process import NOTHING, WORKER, Command
-from outrider.cli.workers.supervisor import Launch, Supervisor, cancel
-from outrider.client.errors import ClientError
+from outrider.cli.workers.process import NOTHING
+from outrider.cli.workers.supervisor import Launch, StartOptions, Supervisor, cancel
 from outrider.client.state import Engine, LinkState, State
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan
@@ -45,23 +42,21 @@ class LocalWorkers:
     def __init__(
         self,
         plan: Plan,
-        progress: Reporter,
+        start: StartOptions,
         *,
         ports: WantedPorts = NO_HTTP,
         grace: float = GRACE_SECONDS,
-        worker_command: Command = WORKER,
-        folder: Path | None = None,
         decide: Decide | None = None,
     ) -> None:
         """`ports` are the first target's; others take free ones, for HTTP only if it has one.
-        `grace`: seconds to finish requests; `folder` of settings and logs (None:
-        `~/.cache/outrider/runs`). `decide`: the plan's workers await an arrangement by it."""
+        `grace`: seconds to finish requests. `decide`: the plan's workers await an arrangement by
+        it."""
         self._decide = decide
         self._ports = ports
-        self._progress = progress
+        self._progress = start.progress
         self._grace = grace
-        self._command = worker_command
-        self.folder = RunFolder(folder)
+        self._command = start.command
+        self.folder = RunFolder(start.folder)
         self.supervisors: list[Supervisor] = []
         self._take(plan)
 
@@ -118,7 +113,7 @@ class LocalWorkers:
 
     async def target_state(self) -> State | None:
         """The state of the first target; None where it does not answer."""
-        return await worker_state(self.target)
+        return await self.target.state(STATE_SECONDS)
 
     async def tell_paths(self) -> None:
         """Say which numeric path each model takes, and what the others would cost.
@@ -126,7 +121,7 @@ class LocalWorkers:
         Nothing of a worker that is down: it has been told of, and starts again.
         """
         for supervisor in self.supervisors:
-            state = await worker_state(supervisor)
+            state = await supervisor.state(STATE_SECONDS)
             if state is not None and state.engine is not None and state.engine.path_seconds:
                 self._progress.note(numeric_path(supervisor.worker.name, state.engine))
 
@@ -230,15 +225,6 @@ class LocalWorkers:
         orderly = error is None or isinstance(error, asyncio.CancelledError | BadInput)
         if orderly and not any(s.restarts for s in self.supervisors):
             self.folder.remove()
-
-
-async def worker_state(supervisor: Supervisor) -> State | None:
-    """The state of a worker; None where it does not answer."""
-    try:
-        async with supervisor.client(STATE_SECONDS) as client:
-            return await client.state()
-    except ClientError:
-        return None
 
 
 def numeric_path(name: str, engine: Engine) -> str:

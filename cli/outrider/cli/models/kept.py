@@ -16,7 +16,7 @@ from rich.table import Table
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
 from outrider.cli.models.argument import borrows_embedding
-from outrider.cli.terminal.progress import Reporter, reporter
+from outrider.cli.terminal.progress import StageReporter, reporter
 from outrider.cli.workers.output import ask_worker, result_of
 from outrider.cli.workers.process import WORKER, Command
 from outrider.contract.extras import missing_extra
@@ -45,7 +45,7 @@ class Shelf:
         models: list[dict[str, Any]] = found["models"]
         return models
 
-    async def pull(self, uri: str, progress: Reporter, lender: str | None = None) -> None:
+    async def pull(self, uri: str, progress: StageReporter, lender: str | None = None) -> None:
         """Fetch and prepare a model, and the `lender` of its embedding; raises `Failure`."""
         model = ModelSettings(uri=uri, embeddings_from=lender)
         settings = WorkerSettings(role=Role.TARGET, name=uri, model=model, cache=str(self.cache))

@@ -24,10 +24,10 @@ from outrider.cli.profile.split_choice import (
     recommended,
     splits,
 )
+from outrider.cli.service.arrangement import changed
 from outrider.cli.service.file import read_service
-from outrider.cli.terminal.progress import reporter
+from outrider.cli.terminal.text import read_text
 from outrider.cli.workers.output import ask_worker
-from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract.settings import Device, Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
@@ -56,18 +56,11 @@ class Devices:
 
 
 async def split(
-    file: Path,
-    devices: Devices,
-    table: Path | None = None,
-    *,
-    options: PlanOptions | None = None,
-    command: Command = WORKER,
-    folder: Path | None = None,
+    file: Path, devices: Devices, start: StartOptions, table: Path | None = None
 ) -> dict[str, Any]:
     """Return the costs, every split and the one to take, as JSON has them; raises `Failure`."""
     service = read_service(file)
     _check(file, service)
-    start = StartOptions(options or PlanOptions(), reporter(), command, folder)
     facts = Facts.read(Chooser.of(service, start).file)
     costs = await _measured(service, devices, start) if table is None else read_table(table)
     try:
@@ -107,9 +100,7 @@ def read_table(file: Path) -> dict[str, Any]:
     Raises `BadInput`.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{file}: {error.strerror}") from None
+        found = json.loads(read_text(file))
     except ValueError as error:
         raise BadInput(f"{file}: not JSON: {error}") from None
     costs = found.get("costs", found) if isinstance(found, dict) else None
@@ -168,15 +159,16 @@ def at_degrees(service: SpeculativeService, target: int, draft: int) -> Speculat
     """Return the service with so many ranks of either model, each a process of its own."""
     spec = service.spec
     assert spec.draft is not None
-    apart = {"placement": Placement.SEPARATE}
-    changed = {
-        "target": _with_tensor(spec.target, target),
-        "draft": _with_tensor(spec.draft, draft).model_copy(update=apart),
-        "speculation": spec.speculation.model_copy(update={"mode": SpeculationMode.ADAPTIVE}),
-    }
-    return service.model_copy(update={"spec": spec.model_copy(update=changed)})
+    return changed(
+        service,
+        target={"parallelism": _tensor(spec.target.parallelism, target)},
+        draft={
+            "parallelism": _tensor(spec.draft.parallelism, draft),
+            "placement": Placement.SEPARATE,
+        },
+        speculation={"mode": SpeculationMode.ADAPTIVE},
+    )
 
 
-def _with_tensor(role: Any, degree: int) -> Any:
-    parallelism = role.parallelism.model_copy(update={"tensor": degree})
-    return role.model_copy(update={"parallelism": parallelism})
+def _tensor(parallelism: Any, degree: int) -> Any:
+    return parallelism.model_copy(update={"tensor": degree})

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from outrider.cli.profile.split_choice import name_of
+from outrider.cli.profile.step_costs import passes
+from outrider.cli.terminal.tables import columns
 from outrider.contract.settings import Role
 
 
@@ -18,7 +19,10 @@ def render(found: Mapping[str, Any]) -> Group:
     devices = f"{found['devices']} {'GPUs' if found['kind'] == 'gpus' else 'ranks'}"
     best = found["recommended"]
     return Group(
-        *(costs(role, found["costs"][role]) for role in (Role.TARGET, Role.DRAFT)),
+        *(
+            passes(f"{role}: milliseconds of a pass, by ranks", found["costs"][role], str)
+            for role in (Role.TARGET, Role.DRAFT)
+        ),
         splits(devices, found["splits"], best),
         Text(f"recommended: {name_of(best['target'], best['draft'])} of {devices}", style="bold"),
         Text(
@@ -29,21 +33,10 @@ def render(found: Mapping[str, Any]) -> Group:
     )
 
 
-def costs(role: Role, by_degree: Mapping[str, Any]) -> Table:
-    """Return the milliseconds of a pass: lines by rows, columns by degree."""
-    degrees = sorted(by_degree, key=int)
-    table = _table(f"{role}: milliseconds of a pass, by ranks", ["rows", *degrees])
-    seconds = {one: {int(n): s for n, s in by_degree[one]["rows"].items()} for one in degrees}
-    for n in sorted({n for column in seconds.values() for n in column}):
-        cells = (seconds[one].get(n) for one in degrees)
-        table.add_row(str(n), *("-" if s is None else f"{1e3 * s:.2f}" for s in cells))
-    return table
-
-
 def splits(devices: str, found: list[dict[str, Any]], best: Mapping[str, Any]) -> Table:
     """Return every split, the fastest first."""
-    columns = ["target + draft", "verify pass", "draft pass", "rows", "depth", "tokens/s"]
-    table = _table(f"{devices}: every split", columns)
+    names = ["target + draft", "verify pass", "draft pass", "rows", "depth", "tokens/s"]
+    table = columns(f"{devices}: every split", names)
     for one in found:
         table.add_row(*_cells(one), style="bold" if one == best else "")
     return table
@@ -52,13 +45,6 @@ def splits(devices: str, found: list[dict[str, Any]], best: Mapping[str, Any]) -
 def show(found: Mapping[str, Any]) -> None:
     """Print the tables on stdout."""
     Console().print(render(found))
-
-
-def _table(title: str, columns: list[str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, header_style="dim", title_justify="left", title=title)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
 
 
 def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:

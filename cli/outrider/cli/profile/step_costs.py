@@ -3,50 +3,67 @@
 What was measured is the worker's to say; `profile` decides which of it is shown.
 """
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from outrider.cli.terminal.plotting import picture
+from outrider.cli.terminal.tables import columns
+
+BAR_CELLS = 24
 
 
 def table(title: str, costs: Mapping[str, Any]) -> Table:
     """Return the milliseconds: lines by rows, columns by requests and context."""
-    shown = Table(box=SIMPLE_HEAD, header_style="dim", title=title, title_justify="left")
-    shown.add_column("rows", justify="right")
-    columns = list(_columns(costs))
-    for batch, context, _ in columns:
-        shown.add_column(_name(batch, context), justify="right")
+    found = list(_columns(costs))
+    shown = columns(title, ["rows", *(_name(batch, context) for batch, context, _ in found)])
     for at, rows in enumerate(costs["rows"]):
         shown.add_row(
             str(rows),
             *(
                 f"{1000 * seconds[at]:.2f} ms" if rows >= batch else "-"
-                for batch, _, seconds in columns
+                for batch, _, seconds in found
             ),
         )
     return shown
 
 
+def passes(
+    title: str, by: Mapping[str, Any], name: Callable[[str], str], *, bars: bool = False
+) -> Table:
+    """Return the milliseconds of a pass, and `bars`: lines by rows, columns by threads or ranks,
+    which `name` names."""
+    keys = sorted(by, key=int)
+    seconds = {key: {int(n): s for n, s in by[key]["rows"].items()} for key in keys}
+    longest = max((s for column in seconds.values() for s in column.values()), default=0.0)
+    shown = columns(
+        title, ["rows", *(head for key in keys for head in (name(key), "")[: 1 + bars])]
+    )
+    for n in sorted({n for column in seconds.values() for n in column}):
+        cells = (_cells(seconds[key].get(n), longest)[: 1 + bars] for key in keys)
+        shown.add_row(str(n), *itertools.chain.from_iterable(cells))
+    return shown
+
+
+def _cells(seconds: float | None, longest: float) -> tuple[str, str | ProgressBar]:
+    if seconds is None:
+        return "-", ""
+    return f"{1000 * seconds:.2f} ms", ProgressBar(longest, seconds, width=BAR_CELLS)
+
+
 def plot(title: str, costs: Mapping[str, Any], path: Path) -> None:
     """Write a picture: milliseconds of a pass by rows, a line for requests and context."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    for batch, context, seconds in _columns(costs):
-        points = [(n, 1000 * s) for n, s in zip(costs["rows"], seconds, strict=True) if n >= batch]
-        axis.plot(*zip(*points, strict=True), marker="o", label=_name(batch, context))
-    axis.set(title=title, xlabel="rows of one pass", ylabel="milliseconds")
-    axis.set_ylim(bottom=0)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with picture(path, figsize=(7, 4.2)) as axis:
+        for batch, context, seconds in _columns(costs):
+            found = zip(costs["rows"], seconds, strict=True)
+            points = [(n, 1000 * s) for n, s in found if n >= batch]
+            axis.plot(*zip(*points, strict=True), marker="o", label=_name(batch, context))
+        axis.set(title=title, xlabel="rows of one pass", ylabel="milliseconds")
+        axis.legend()
 
 
 def _columns(costs: Mapping[str, Any]) -> Iterator[tuple[int, int, list[float]]]:

@@ -12,7 +12,7 @@ from outrider.client import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PromptAnswer:
     """One prompt's answer, and the plain one if it was asked for."""
 
     prompt: str
@@ -24,7 +24,7 @@ class Answer:
 class Answers:
     """Answers to all prompts, and the arrangements that they are from."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[PromptAnswer]
     arrangement: str = ""
     """What the service runs in; empty where that is not known."""
     drafted: str = ""
@@ -37,7 +37,7 @@ class Answers:
 def alone(prompts: Sequence[str], arrangement: Arrangement, results: Sequence[Result]) -> Answers:
     """Return the answers of one arrangement."""
     pairs = zip(prompts, results, strict=True)
-    return Answers(tuple(Answer(*one) for one in pairs), arrangement.name)
+    return Answers(tuple(PromptAnswer(*one) for one in pairs), arrangement.name)
 
 
 def compared(
@@ -52,4 +52,4 @@ def compared(
         sides.reverse()
     (drafted, with_draft), (plain, without) = sides
     pairs = zip(prompts, with_draft, without, strict=True)
-    return Answers(tuple(Answer(*one) for one in pairs), arrangements[0].name, drafted, plain)
+    return Answers(tuple(PromptAnswer(*one) for one in pairs), arrangements[0].name, drafted, plain)

@@ -3,18 +3,16 @@
 Neither works while the other answers. Leaves what is seen to `comparison_screen`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.console import Console
 
 from outrider.cli.failures import BadInput
 from outrider.cli.local.service import LocalService
-from outrider.cli.placement.choose import Expected
 from outrider.cli.run import figures
 from outrider.cli.run.answers import Answers, compared
 from outrider.cli.run.comparison_screen import Comparison, reason, verdict
-from outrider.cli.run.prompts import Questions, ask
+from outrider.cli.run.prompts import PromptSet, ask
 from outrider.cli.service.arrangement import Arrangement
 from outrider.client import AsyncClient, Result
 from outrider.operator.spec import SpeculativeService
@@ -23,50 +21,41 @@ Running = tuple[LocalService, AsyncClient]
 """A service that runs, and a client of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counterpart:
-    """What a service is compared with."""
-
-    arrangement: Arrangement
-    others: Sequence[tuple[Expected, float]] = ()
-    """What is expected of the arrangements that are left, and that over plain decoding."""
-
-
 def require_draft(service: SpeculativeService) -> None:
     """Raise `BadInput` for a service that has no draft to compare with."""
     if service.spec.draft is None or service.spec.draft.replicas == 0:
         raise BadInput("--compare needs a draft.")
 
 
-def counterpart(local: LocalService) -> Counterpart:
+def counterpart(local: LocalService) -> Arrangement:
     """Return what a service is compared with; raises `BadInput` where there is nothing."""
     second = local.counterpart()
     if second is None:
         raise BadInput("--compare needs a draft that this machine has room for.")
-    others = local.choice.others(local.arrangement, second) if local.choice else ()
-    return Counterpart(second, others)
+    return second
 
 
 async def compare(
-    own: Running, second: Counterpart, questions: Questions, console: Console
+    own: Running, second: Arrangement, questions: PromptSet, console: Console
 ) -> Answers:
     """Start the second arrangement beside the first, and ask both each prompt."""
     local, client = own
-    other = local.other(second.arrangement, (await client.state()).dtype)
+    other = local.other(second, (await client.state()).dtype)
     hand = other.workers()
 
     async def work() -> Answers:
         await hand.tell_paths()
         async with hand.target.access.client(hand.addresses) as other_client:
             found = await _in_turns(own, (other, other_client), questions, console)
-        return replace(found, others=second.others)
+        others = local.choice.others(local.arrangement, second) if local.choice else ()
+        return replace(found, others=others)
 
     async with hand:
         return await hand.run(work)
 
 
 async def _in_turns(
-    first: Running, second: Running, questions: Questions, console: Console
+    first: Running, second: Running, questions: PromptSet, console: Console
 ) -> Answers:
     """Ask each prompt of the first, and then of the second with the same seed."""
     (local, client), (other, other_client) = first, second

@@ -43,7 +43,7 @@ def verdict(ratio: float | None, same_text: bool) -> str:
 
 
 @dataclass
-class Side:
+class ArrangementSpeed:
     """One arrangement's speed so far."""
 
     label: str
@@ -77,7 +77,7 @@ class Side:
 class Comparison:
     """What is on the screen."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[ArrangementSpeed, ArrangementSpeed]
     """With the draft and without it."""
     answers: list[tuple[str, str]] = field(default_factory=list)
     """Prompts and their texts so far."""
@@ -91,7 +91,12 @@ class Comparison:
         cls, drafted: str, plain: str, clock: Callable[[], float] = time.monotonic
     ) -> "Comparison":
         """Compare two arrangements, by their names."""
-        return cls((Side(f"with the draft ({drafted})", clock), Side(f"without ({plain})", clock)))
+        return cls(
+            (
+                ArrangementSpeed(f"with the draft ({drafted})", clock),
+                ArrangementSpeed(f"without ({plain})", clock),
+            )
+        )
 
     def screen(self, drafted: bool, shown: bool) -> Screen:
         """Return where the answers of one side go; only those that are `shown` are seen."""

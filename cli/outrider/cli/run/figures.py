@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from outrider.cli.run.answers import Answer, Answers
+from outrider.cli.run.answers import Answers, PromptAnswer
 from outrider.client import FinishReason, Result
 from outrider.contract.counters import seldom_right
 
@@ -68,7 +68,7 @@ def ratio(drafted: AnswerFigures, plain: AnswerFigures) -> float | None:
     return drafted.tokens_per_second / plain.tokens_per_second
 
 
-def times(answers: Sequence[Answer]) -> float | None:
+def times(answers: Sequence[PromptAnswer]) -> float | None:
     """Return the ratio of answers that have been compared."""
     plain = [a.plain for a in answers if a.plain is not None]
     return ratio(figures([a.drafted for a in answers]), figures(plain))
@@ -110,23 +110,23 @@ def as_json(found: Answers) -> dict[str, Any]:
     return {"answers": [_answer(one) for one in answers], **_together(answers), **where}
 
 
-def same_text(answers: Sequence[Answer]) -> bool:
+def same_text(answers: Sequence[PromptAnswer]) -> bool:
     """True if each plain answer has the tokens of the drafted one."""
     return all(a.plain is not None and a.plain.token_ids == a.drafted.token_ids for a in answers)
 
 
-def cut_short(answers: Sequence[Answer]) -> int:
+def cut_short(answers: Sequence[PromptAnswer]) -> int:
     """Count the answers that ended at their most tokens."""
     return sum(a.drafted.finish_reason is FinishReason.LENGTH for a in answers)
 
 
-def draft_is_useless(answers: Sequence[Answer]) -> bool:
+def draft_is_useless(answers: Sequence[PromptAnswer]) -> bool:
     """True if the draft's first tokens were too seldom accepted, and enough of them were judged."""
     usages = [a.drafted.usage for a in answers]
     return seldom_right(sum(u.first_guesses for u in usages), sum(u.first_hits for u in usages))
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: PromptAnswer) -> dict[str, Any]:
     shown = {"prompt": answer.prompt, **_result(answer.drafted)}
     if answer.plain is not None:
         shown |= {"plain": _result(answer.plain), **_compared([answer])}
@@ -146,13 +146,13 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def _together(answers: Sequence[Answer]) -> dict[str, Any]:
+def _together(answers: Sequence[PromptAnswer]) -> dict[str, Any]:
     shown = asdict(figures([a.drafted for a in answers]))
     plain = [a.plain for a in answers if a.plain is not None]
     return shown | {"plain": asdict(figures(plain)), **_compared(answers)} if plain else shown
 
 
-def _compared(answers: Sequence[Answer]) -> dict[str, Any]:
+def _compared(answers: Sequence[PromptAnswer]) -> dict[str, Any]:
     return {"ratio": times(answers), "same_text": same_text(answers)}
 
 

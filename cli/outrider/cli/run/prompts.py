@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from outrider.cli.failures import BadInput
-from outrider.cli.terminal.standard_input import STDIN, read_stdin
+from outrider.cli.terminal.text import STDIN, read_stdin
 from outrider.client import AsyncClient, Chunk, Message, Options, Prompt, Result, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class PromptSet:
     """Prompts and the options of their requests."""
 
     prompts: Sequence[str]
@@ -67,7 +67,7 @@ def with_stdin(prompts: Sequence[str], stdin: BinaryIO) -> list[str]:
 
 async def ask(
     client: AsyncClient,
-    questions: Questions,
+    questions: PromptSet,
     screen: Screen,
     seeds: Sequence[int] = (),
     *,

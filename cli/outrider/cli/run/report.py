@@ -6,9 +6,7 @@ Computes nothing; the figures are `figures`'. A comparison has a screen of its o
 import sys
 from collections.abc import Callable
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from outrider.cli.run.answers import Answers
 from outrider.cli.run.figures import (
@@ -18,6 +16,7 @@ from outrider.cli.run.figures import (
     figures,
 )
 from outrider.cli.run.prompts import Screen
+from outrider.cli.terminal import tables
 
 CUT = "  Cut before its end, by --max-tokens or the context: {} answers.\n"
 USELESS = (
@@ -53,20 +52,12 @@ def _write(text: str) -> None:
 def summary(console: Console, found: Answers) -> None:
     """Print the figures of all answers, unless a comparison showed them, and what was wrong."""
     if not found.plain:
-        console.print(_table(figures([a.drafted for a in found.answers])))
+        one = figures([a.drafted for a in found.answers])
+        console.print(tables.figures((label, show(one)) for label, show in _ROWS))
     if count := cut_short(found.answers):
         console.print(CUT.format(f"{count} of {len(found.answers)}"), highlight=False)
     if draft_is_useless(found.answers):
         console.print(USELESS, highlight=False)
-
-
-def _table(shown: AnswerFigures) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=True)
-    table.add_column("", style="dim")
-    table.add_column("", justify="right")
-    for label, show in _ROWS:
-        table.add_row(label, show(shown))
-    return table
 
 
 def _number(value: float | None, form: str) -> str:

@@ -12,18 +12,18 @@ from typing import Never
 
 from rich.console import Console
 
-from outrider.cli.access import OPEN, Access, access_to, refuse_open
+from outrider.cli.access import OPEN, TargetAccess, access_to, refuse_open
 from outrider.cli.local.service import placed
 from outrider.cli.local.workers import LocalWorkers
 from outrider.cli.machine.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.machine.run_dir import told_cache
 from outrider.cli.run import figures, report
-from outrider.cli.run.answers import Answer, Answers, alone
+from outrider.cli.run.answers import Answers, PromptAnswer, alone
 from outrider.cli.run.comparison import compare, counterpart, require_draft
-from outrider.cli.run.prompts import SILENT, Questions, ask
-from outrider.cli.terminal.json_output import print_json
+from outrider.cli.run.prompts import SILENT, PromptSet, ask
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.terminal.stopwatch import Stopwatch
+from outrider.cli.terminal.text import print_json
 from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract import process
@@ -39,7 +39,7 @@ class RunOptions:
     """As its YAML describes it."""
     plan: PlanOptions = field(default_factory=PlanOptions)
     """What is set above the YAML."""
-    questions: Questions | None = None
+    questions: PromptSet | None = None
     """None: serve until stopped."""
     as_json: bool = False
     """One JSON object instead of text and tables."""
@@ -74,7 +74,7 @@ async def run(options: RunOptions) -> None:
         show(await answers(start, options.questions, options), options.as_json)
 
 
-async def answers(start: StartOptions, questions: Questions, options: RunOptions) -> Answers:
+async def answers(start: StartOptions, questions: PromptSet, options: RunOptions) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
     if questions.compare:
         require_draft(options.service)
@@ -98,13 +98,13 @@ async def answers(start: StartOptions, questions: Questions, options: RunOptions
 
 
 async def answer(
-    address: str | Sequence[str], questions: Questions, as_json: bool, access: Access = OPEN
+    address: str | Sequence[str], questions: PromptSet, as_json: bool, access: TargetAccess = OPEN
 ) -> Answers:
     """Ask the targets at `address`; shows text while it comes, unless JSON is wanted."""
     screen = SILENT if as_json else report.screen(Console(), len(questions.prompts) > 1)
     async with access.client(address) as client:
         results = [one async for one in ask(client, questions, screen)]
-    return Answers(tuple(map(Answer, questions.prompts, results)))
+    return Answers(tuple(map(PromptAnswer, questions.prompts, results)))
 
 
 def show(found: Answers, as_json: bool, console: Console | None = None) -> None:

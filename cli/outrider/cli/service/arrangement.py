@@ -1,8 +1,8 @@
 """Ways to run a service on one machine: where the draft is, and the threads of both models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from outrider.cli.machine import processors
 from outrider.cli.machine.gpus import gpus_of, share_gpu
@@ -49,25 +49,26 @@ def threads_in_words(count: int) -> str:
 def arrange(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
     """The service with another placement of its draft, or without one, and other threads."""
     spec, placement = service.spec, arrangement.placement
-    target = spec.target.model_copy(
-        update={"engine": _engine(spec.target.engine, arrangement.threads)}
-    )
-    draft = spec.draft
-    if draft is not None and placement is not None:
+    parts: dict[str, Mapping[str, Any]] = {
+        "target": {"engine": _engine(spec.target.engine, arrangement.threads)},
+        "speculation": {"mode": _mode(spec.speculation.mode, placement)},
+    }
+    if spec.draft is not None and placement is not None:
         threads = 1 if placement is Placement.COLOCATED else arrangement.draft_threads
-        engine = _engine(draft.engine, threads)
-        draft = draft.model_copy(update={"placement": placement, "engine": engine})
-    speculation = spec.speculation.model_copy(
-        update={"mode": _mode(spec.speculation.mode, placement)}
-    )
-    changed = {"target": target, "draft": draft, "speculation": speculation}
-    return service.model_copy(update={"spec": spec.model_copy(update=changed)})
+        parts["draft"] = {"placement": placement, "engine": _engine(spec.draft.engine, threads)}
+    return changed(service, **parts)
 
 
 def one_target(service: SpeculativeService) -> SpeculativeService:
     """The service with a single target."""
-    target = service.spec.target.model_copy(update={"replicas": 1})
-    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
+    return changed(service, target={"replicas": 1})
+
+
+def changed(service: SpeculativeService, **parts: Mapping[str, Any]) -> SpeculativeService:
+    """The service with other fields of some parts of its spec, by the parts' names."""
+    spec = service.spec
+    copies = {name: getattr(spec, name).model_copy(update=new) for name, new in parts.items()}
+    return service.model_copy(update={"spec": spec.model_copy(update=copies)})
 
 
 def _engine(engine: Engine, threads: int) -> Engine:
@@ -120,6 +121,5 @@ def _fits(service: SpeculativeService, placement: Placement) -> bool:
     without_pods = {
         name: Draft.model_fields[name].get_default(call_default_factory=True) for name in OF_PODS
     }
-    moved = draft.model_copy(update=without_pods | {"placement": placement})
-    spec = service.spec.model_copy(update={"draft": moved})
-    return not any(broken_rules(service.model_copy(update={"spec": spec})))
+    moved = changed(service, draft=without_pods | {"placement": placement})
+    return not any(broken_rules(moved))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from outrider.cli.failures import BadInput
 from outrider.cli.service.rules import check_rules
-from outrider.cli.terminal.text_file import read_text
+from outrider.cli.terminal.text import read_text
 from outrider.operator.spec import (
     SpecError,
     SpeculativeService,

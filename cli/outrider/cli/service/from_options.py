@@ -3,7 +3,7 @@
 Leaves running it to `run`, which takes it as it takes one that was read from a file.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -16,80 +16,66 @@ from outrider.operator.naming import API_VERSION, KIND
 from outrider.operator.spec import EmbeddingsFrom, SpeculativeService
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """What `outrider serve` was asked for; None leaves the YAML's default."""
+def document(
+    target: str,
+    *,
+    draft: str | None = None,
+    borrow_embedding: bool = False,
+    context: int | None = None,
+    max_running: int | None = None,
+    dtype: Dtype | None = None,
+    threads: int | None = None,
+    placement: str | None = None,
+) -> dict[str, Any]:
+    """Return the YAML's fields for the URIs of a target and its draft; None leaves its default.
 
-    target: str
-    """URI of the model whose text is served."""
-    draft: str | None = None
-    """URI of its draft."""
-    borrow_embedding: bool = False
-    """The draft holds no embedding, even if its config does not say so."""
-    context: int | None = None
-    max_running: int | None = None
-    dtype: Dtype | None = None
-    """Of both models."""
-    threads: int | None = None
-    """Of the target."""
-    placement: str | None = None
-
-
-def document(options: ServeOptions) -> dict[str, Any]:
-    """Return the fields of the YAML; raises `BadInput` for an option that needs --draft."""
-    own = _given(
-        dtype=options.dtype and str(options.dtype),
-        threads=options.threads,
-        maxContext=options.context,
-        maxRunning=options.max_running,
-    )
-    known = model_name(options.target)
+    `dtype` is that of both models, `threads` are the target's. `borrow_embedding`: the draft holds
+    none, even if its config does not say so. Raises `BadInput` for an option that needs --draft.
+    """
+    both = _given(dtype=dtype and str(dtype))
+    own = _given(threads=threads, maxContext=context, maxRunning=max_running)
+    known = model_name(target)
     name = service_name(known)
-    model = {"uri": options.target} | _given(servedName=None if known == name else known)
-    spec = {"target": {"model": model} | _given(engine=own or None)}
-    if options.draft is not None:
-        spec["draft"] = _draft(options, options.draft)
-    elif options.placement is not None or options.borrow_embedding:
-        option = "--placement" if options.placement is not None else "--borrow-embedding"
+    model = {"uri": target} | _given(servedName=None if known == name else known)
+    spec = {"target": {"model": model} | _given(engine=both | own or None)}
+    if draft is not None:
+        borrows = borrow_embedding or borrows_embedding(draft)
+        lender = str(EmbeddingsFrom.TARGET) if borrows else None
+        lent = {"uri": draft} | _given(embeddingsFrom=lender)
+        spec["draft"] = {"model": lent} | _given(engine=both or None, placement=placement)
+    elif placement is not None or borrow_embedding:
+        option = "--placement" if placement is not None else "--borrow-embedding"
         raise BadInput(f"{option} needs --draft MODEL.")
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
 
-def service_of(options: ServeOptions) -> SpeculativeService:
+def service_of(document: Mapping[str, Any]) -> SpeculativeService:
     """Return the service; raises `BadInput` with every problem."""
-    return parse_service(_yaml(options), "outrider serve")
+    return parse_service(_yaml(document), "outrider serve")
 
 
-def yaml_of(options: ServeOptions, command: str) -> str:
-    """Return the YAML that the options stand for, below the command that it is from."""
+def yaml_of(document: Mapping[str, Any], command: str) -> str:
+    """Return the YAML below the command that it is from."""
     return (
         f"# {' '.join(command.split())}\n"
         "# Addresses, ports, API keys and TLS are options of `outrider run -f`, not part of it.\n"
-        f"{_of_this_machine(options)}"
-        f"{_yaml(options)}"
+        f"{_of_this_machine(document['spec'])}"
+        f"{_yaml(document)}"
     )
 
 
-def _of_this_machine(options: ServeOptions) -> str:
+def _of_this_machine(spec: Mapping[str, Any]) -> str:
     """Return a comment on what is otherwise in a cluster; empty: nothing is."""
     words = []
-    if options.threads is not None:
+    if "threads" in spec["target"].get("engine", {}):
         words.append("threads are those of this machine")
-    if any(uri.startswith(LOCAL) for uri in (options.target, options.draft or "")):
+    if any(role["model"]["uri"].startswith(LOCAL) for role in spec.values()):
         words.append("a file:// model is a path here, which pods lack; hf:// is fetched there")
     return f"# Before `kubectl apply -f`: {'; '.join(words)}.\n" if words else ""
 
 
-def _yaml(options: ServeOptions) -> str:
-    return yaml.safe_dump(document(options), sort_keys=False, allow_unicode=True)
-
-
-def _draft(options: ServeOptions, uri: str) -> dict[str, Any]:
-    borrows = options.borrow_embedding or borrows_embedding(uri)
-    lender = str(EmbeddingsFrom.TARGET) if borrows else None
-    model = {"uri": uri} | _given(embeddingsFrom=lender)
-    engine = options.dtype and {"dtype": str(options.dtype)}
-    return {"model": model} | _given(engine=engine, placement=options.placement)
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ What may be in it is `outrider.operator.spec`'s and `rules`'.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from outrider.cli.service.file import IGNORED, beyond_one_machine
@@ -40,10 +40,6 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
-
-    def as_json(self) -> dict[str, str]:
-        """Return plain values."""
-        return {"path": self.path, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ def _as_json(
 ) -> Iterator[dict[str, Any]]:
     for one in found:
         place = {"document": one.number, "line": one.line}
-        yield from (place | problem.as_json() for problem in part(one))
+        yield from (place | asdict(problem) for problem in part(one))
 
 
 def _needs(service: SpeculativeService) -> Iterator[str]:

@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -33,7 +33,7 @@ REPEATED_SECONDS = 30.0
 """After so long a stage that goes on is printed again, so that waiting can be told from a hang."""
 
 
-class Reporter(Protocol):
+class StageReporter(Protocol):
     """Where the hand says what it does."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
@@ -52,50 +52,22 @@ class Reporter(Protocol):
         """Remove what still moves, and remember how long each stage took: all went well."""
 
 
-def reporter(watch: Stopwatch | None = None) -> Reporter:
+def reporter(watch: Stopwatch | None = None) -> StageReporter:
     """The fitting reporter for this stderr; by a watch it says how long stages took last time."""
     return Bars(watch) if sys.stderr.isatty() else Lines(watch)
 
 
-class Stages:
-    """The stage of each name, and how long it took last time."""
-
-    def __init__(self, watch: Stopwatch | None = None) -> None:
-        """`watch`: None where nothing is remembered."""
-        self._stages: dict[str, str] = {}
-        self._watch = watch
-
-    def _begins(self, name: str, stage: str) -> str | None:
-        """Return how long a stage took last time, in words, if it begins; None if it goes on."""
-        if self._stages.get(name) == stage:
-            return None
-        self._stages[name] = stage
-        last = self._watch.begin(name, stage) if self._watch else 0.0
-        return f"{last:.0f} s last time" if last >= WORTH_TELLING else ""
-
-    def _ends(self, name: str) -> None:
-        """End the stage, so that a repeated one begins again."""
-        self._stages.pop(name, None)
-        if self._watch is not None:
-            self._watch.end(name)
-
-    def _remember(self) -> None:
-        if self._watch is not None:
-            self._watch.write()
+def last_time(seconds: float) -> str:
+    """Return how long a stage took last time, in words; empty: that is not worth telling."""
+    return f"{seconds:.0f} s last time" if seconds >= WORTH_TELLING else ""
 
 
-class Timer(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Do not make it."""
+Later = Callable[[float, Callable[[], None]], Any]
+"""Makes a call after so many seconds and returns what can `cancel` it; None where there is no event
+loop that could."""
 
 
-Later = Callable[[float, Callable[[], None]], Timer | None]
-"""Makes a call after so many seconds; None where there is no event loop that could."""
-
-
-def later(seconds: float, call: Callable[[], None]) -> Timer | None:
+def later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle | None:
     """Make a call in the event loop that runs."""
     try:
         return asyncio.get_running_loop().call_later(seconds, call)
@@ -103,7 +75,7 @@ def later(seconds: float, call: Callable[[], None]) -> Timer | None:
         return None
 
 
-class Lines(Stages):
+class Lines:
     """One line for each new stage, none for its parts; again and again where one takes long."""
 
     def __init__(
@@ -112,27 +84,27 @@ class Lines(Stages):
         clock: Callable[[], float] = time.monotonic,
         later: Later = later,
     ) -> None:
-        super().__init__(watch)
+        self._watch = watch or Stopwatch()
         self._clock = clock
         self._later = later
-        self._timers: dict[str, Timer | None] = {}
+        self._timers: dict[str, Any] = {}
         """By name: what prints its stage again."""
         self._shares: dict[str, str] = {}
         """By name: how much of its stage is done, in words; empty where that is not known."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
         """Print a stage when it begins, and again while it goes on."""
-        last = self._begins(name, stage)
+        last = self._watch.begin(name, stage)
         self._shares[name] = f", {done / total:.0%} done" if done and total else ""
         if last is not None:
             self._cancel(name)
-            _print(f"{name}: {stage}", last)
+            _print(f"{name}: {stage}", last_time(last))
             self._repeat(name, stage, self._clock())
 
     def finish(self, name: str) -> None:
         """Forget the stage, so that a repeated one is printed again."""
         self._cancel(name)
-        self._ends(name)
+        self._watch.end(name)
 
     def note(self, text: str) -> None:
         """Print one line and when."""
@@ -146,7 +118,7 @@ class Lines(Stages):
     def started(self) -> None:
         """Print no stage again, and remember how long each took."""
         self.clear()
-        self._remember()
+        self._watch.write()
 
     def _repeat(self, name: str, stage: str, began: float) -> None:
         def again() -> None:
@@ -174,7 +146,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else "under a minute"
 
 
-class Share(ProgressColumn):
+class ShareColumn(ProgressColumn):
     """How much of a stage is done and how long the rest takes, once both are known."""
 
     def render(self, task: Task) -> Text:
@@ -188,11 +160,11 @@ class Share(ProgressColumn):
         return Text(words, "dim")
 
 
-class Bars(Stages):
+class Bars:
     """A spinner and a bar for each name at work; they vanish when it is done."""
 
     def __init__(self, watch: Stopwatch | None = None) -> None:
-        super().__init__(watch)
+        self._watch = watch or Stopwatch()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
@@ -202,14 +174,14 @@ class Bars(Stages):
         if name not in self._tasks:
             self._tasks[name] = progress.add_task(name, total=None, stage="", last="")
         task = self._tasks[name]
-        last = self._begins(name, stage)
+        last = self._watch.begin(name, stage)
         if last is not None:  # its seconds are those of the stage
-            progress.reset(task, stage=stage, last=last)
+            progress.reset(task, stage=stage, last=last_time(last))
         progress.update(task, completed=done, total=total or None)
 
     def finish(self, name: str) -> None:
         """Remove the bar of `name`."""
-        self._ends(name)
+        self._watch.end(name)
         if self._progress is not None and name in self._tasks:
             self._progress.remove_task(self._tasks.pop(name))
         if not self._tasks:
@@ -227,13 +199,13 @@ class Bars(Stages):
             self._progress.stop()
         self._progress = None
         for name in [*self._tasks]:
-            self._ends(name)
+            self._watch.end(name)
         self._tasks.clear()
 
     def started(self) -> None:
         """Take all bars down, and remember how long each stage took."""
         self.clear()
-        self._remember()
+        self._watch.write()
 
     def _shown(self) -> Progress:
         if self._progress is None:
@@ -243,7 +215,7 @@ class Bars(Stages):
                 TextColumn("{task.fields[stage]}", style="dim"),
                 BarColumn(bar_width=24),
                 Elapsed(),
-                Share(),
+                ShareColumn(),
                 TextColumn("{task.fields[last]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,

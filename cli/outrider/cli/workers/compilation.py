@@ -19,7 +19,7 @@ from outrider.cli.failures import Failure
 from outrider.cli.machine import processors
 from outrider.cli.machine.info import machine
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import Reporter
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import sources
 from outrider.cli.workers.process import COMPILED, Command
@@ -41,7 +41,7 @@ ISA = "OUTRIDER_ISA"
 
 
 async def compile_kernels(
-    workers: Iterable[WorkerSettings], command: Command, folder: RunFolder, progress: Reporter
+    workers: Iterable[WorkerSettings], command: Command, folder: RunFolder, progress: StageReporter
 ) -> None:
     """Compile what these workers run, unless that was done before or there is one processor."""
     shares = shares_of(list(workers))
@@ -127,7 +127,7 @@ def _compiled() -> Path:
     return Path(given) if given else user_cache() / "compiled"
 
 
-async def _count(progress: Reporter) -> None:
+async def _count(progress: StageReporter) -> None:
     """Show how much has been compiled since now, for as long as it goes on."""
     began = time.time()
     while True:

@@ -6,10 +6,10 @@ only wakes it, and everything is read from the supervisors then. Decisions are `
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from outrider.cli.terminal.progress import Reporter
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.supervisor import Supervisor
 from outrider.client.errors import ClientError
 from outrider.client.state import Link, LinkState, State
@@ -42,7 +42,7 @@ class Steering:
         self,
         supervisors: Sequence[Supervisor],
         settings: ControlSettings,
-        progress: Reporter,
+        progress: StageReporter,
         grace: float,
     ) -> None:
         """`grace`: seconds that a draft has to end."""
@@ -90,7 +90,7 @@ class Steering:
     async def _ask(self) -> States:
         """The state of each worker that serves and answers."""
         asked = [s for s in self._supervisors if s.serving]
-        answers = await asyncio.gather(*(_state(s) for s in asked))
+        answers = await asyncio.gather(*(s.state(ASK_TIMEOUT) for s in asked))
         pairs = zip(asked, answers, strict=True)
         return {s.worker.name: state for s, state in pairs if state is not None}
 
@@ -167,19 +167,11 @@ class Steering:
         async with target.client(seconds) as client:
             while time.monotonic() < deadline:
                 links = (await client.state()).links
-                if len(_settled(links)) >= len(target.worker.links):
+                settled = sum(link.state in (LinkState.UP, LinkState.REFUSED) for link in links)
+                if settled >= len(target.worker.links):
                     break
                 await asyncio.sleep(POLL_SECONDS)
         return links
-
-
-async def _state(worker: Supervisor) -> State | None:
-    """Return a worker's state; None where it does not answer: the loop then knows nothing of it."""
-    async with worker.client(ASK_TIMEOUT) as client:
-        try:
-            return await client.state()
-        except ClientError:
-            return None
 
 
 def _sample(state: State, name: str, at: float) -> Sample:
@@ -199,7 +191,3 @@ def _sample(state: State, name: str, at: float) -> Sample:
         links_up=sum(link.state is LinkState.UP for link in state.links),
         links=len(state.links),
     )
-
-
-def _settled(links: Iterable[Link]) -> list[Link]:
-    return [link for link in links if link.state in (LinkState.UP, LinkState.REFUSED)]

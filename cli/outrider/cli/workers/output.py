@@ -3,19 +3,18 @@
 The command line imports none of that code. A process ends with this one, however that dies.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from typing import IO, Any
 
 from outrider.cli.failures import BadInput, Failure, WorkerFailed
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import Reporter, duration
-from outrider.cli.workers.process import Command, environment
+from outrider.cli.terminal.progress import StageReporter, duration
+from outrider.cli.workers.process import Command, spawn
 from outrider.contract.settings import WorkerSettings
 
 LINE_LIMIT = 1 << 28
@@ -23,7 +22,7 @@ LINE_LIMIT = 1 << 28
 
 
 async def result_of(
-    what: str, command: Sequence[str], install: str, progress: Reporter, name: str
+    what: str, command: Sequence[str], install: str, progress: StageReporter, name: str
 ) -> dict[str, Any]:
     """Show the stages and notes that `command` prints, under `name`; return its last object.
 
@@ -54,7 +53,7 @@ async def ask_worker(
     settings: WorkerSettings,
     command: Command,
     folder: RunFolder,
-    progress: Reporter | None = None,
+    progress: StageReporter | None = None,
 ) -> dict[str, Any]:
     """Do `verb`, such as `prepare`, with the models of a worker; return the last object printed.
 
@@ -79,7 +78,7 @@ async def ask_worker(
     return found
 
 
-def _shown(record: dict[str, Any], progress: Reporter | None, name: str) -> dict[str, Any]:
+def _shown(record: dict[str, Any], progress: StageReporter | None, name: str) -> dict[str, Any]:
     """Show a record if it is a stage or a note; return any other."""
     if "stage" in record:
         left = record.get("seconds_left")
@@ -112,18 +111,7 @@ async def started(
     command: Sequence[str], stderr: IO[bytes] | None = None
 ) -> AsyncIterator[Process]:
     """Start a command that ends with this process, and at the end of the block."""
-    reading, writing = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, "--parent-fd", str(reading),
-            stdin=DEVNULL, stdout=PIPE, stderr=stderr, limit=LINE_LIMIT,
-            pass_fds=(reading,), start_new_session=True, env=environment(),
-        )  # fmt: skip
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
+    process, writing = await spawn(command, stdout=PIPE, stderr=stderr, limit=LINE_LIMIT)
     try:
         yield process
     finally:

@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from outrider.cli.machine.run_dir import told_cache
 from outrider.contract.settings import WorkerSettings
@@ -32,6 +32,25 @@ def environment(own: Mapping[str, str] = NOTHING) -> dict[str, str]:
     code is kept where all else is."""
     given = {} if COMPILED in os.environ else {COMPILED: str(told_cache() / "compiled")}
     return {**os.environ, "PYTHONUNBUFFERED": "1", **given, **own}
+
+
+async def spawn(
+    command: Sequence[str], own: Mapping[str, str] = NOTHING, **streams: Any
+) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a command in a process group of its own, which ends with this process; return the end
+    of a pipe, too, by which it knows."""
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, "--parent-fd", str(reading), stdin=DEVNULL, pass_fds=(reading,),
+            start_new_session=True, env=environment(own), **streams,
+        )  # fmt: skip
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    return process, writing
 
 
 class WorkerProcess:
@@ -54,20 +73,9 @@ class WorkerProcess:
 
         `own`: variables of its environment that others have not.
         """
-        reading, writing = os.pipe()
-        try:
-            with log.open("ab") as output:
-                process = await asyncio.create_subprocess_exec(
-                    *command, "serve", "--settings", str(file), "--parent-fd", str(reading),
-                    stdin=DEVNULL, stdout=output, stderr=output, pass_fds=(reading,),
-                    start_new_session=True, env=environment(own),
-                )  # fmt: skip
-        except BaseException:
-            os.close(writing)
-            raise
-        finally:
-            os.close(reading)
-        return cls(process, writing)
+        asked = (*command, "serve", "--settings", str(file))
+        with log.open("ab") as output:
+            return cls(*await spawn(asked, own, stdout=output, stderr=output))
 
     @property
     def pid(self) -> int:

@@ -10,26 +10,57 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import grpc
 from grpc.aio import Channel
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.cli.access import OPEN, access_to, current_access
+from outrider.cli.access import OPEN, TargetAccess, access_to, current_access
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.machine.ports import GRPC_OPTION, HTTP_OPTION, Port, WantedPorts
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import Reporter
-from outrider.cli.workers import health
-from outrider.cli.workers.backoff import Backoff
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.process import NOTHING, WORKER, Command, WorkerProcess
 from outrider.client import AsyncClient
+from outrider.client.errors import ClientError
+from outrider.client.state import State
 from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.operator.plan import PlanOptions, WorkerPlan
 
 PORT_ATTEMPTS = 10
 ON_LOOPBACK = WantedPorts()
+HEALTH_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.use_local_subchannel_pool", 1),  # no back-off inherited from the worker's last life
+)
+AGAIN_SECONDS = 0.05
+"""Seconds between two questions for a worker's health."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Doubles from `first` to `ceiling` seconds; begins anew after a healthy life."""
+
+    first: float = 0.2
+    """Seconds after the first crash."""
+    ceiling: float = 10.0
+    """Longest wait, in seconds."""
+    healthy: float = 30.0
+    """A life of at least so many seconds of health clears what came before."""
+    _next: float = 0.0
+
+    def after(self, lived: float) -> float:
+        """Return the seconds to wait after a life with `lived` seconds of health."""
+        delay = self.first if lived >= self.healthy else max(self._next, self.first)
+        self._next = min(2 * delay, self.ceiling)
+        return delay
 
 
 class Launch(NamedTuple):
@@ -46,7 +77,7 @@ class StartOptions(NamedTuple):
     """What a command starts workers with, and where it says so."""
 
     options: PlanOptions
-    progress: Reporter
+    progress: StageReporter
     command: Command = WORKER
     folder: Path | None = None
     """Of settings and logs; None: `~/.cache/outrider/runs`."""
@@ -60,7 +91,7 @@ class Supervisor:
         worker: WorkerPlan,
         launch: Launch,
         ports: WantedPorts,
-        progress: Reporter,
+        progress: StageReporter,
         changed: Callable[[], None],
     ) -> None:
         """`changed` is called when health changes."""
@@ -103,6 +134,14 @@ class Supervisor:
             return OPEN.client(self._control.address, timeout)
         self.access = current_access(self.access, self.worker.settings)
         return self.access.client(self.address, timeout)
+
+    async def state(self, seconds: float) -> State | None:
+        """The worker's state; None where it does not answer in so many seconds."""
+        async with self.client(seconds) as client:
+            try:
+                return await client.state()
+            except ClientError:
+                return None
 
     def control_channel(self) -> Channel:
         """A channel to its Control alone, as `client` has one."""
@@ -204,7 +243,7 @@ class Supervisor:
             command, settings, file, folder.log(name), {**environment, **self._page}
         )
         ended = asyncio.ensure_future(self._process.ended())
-        ready = asyncio.ensure_future(health.serving(self.address, self.access))
+        ready = asyncio.ensure_future(serving(self.address, self.access))
         try:
             await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
@@ -231,6 +270,18 @@ class Supervisor:
     def _set_serving(self, serving: bool) -> None:
         self.serving = serving
         self._changed()
+
+
+async def serving(address: str, access: TargetAccess) -> None:
+    """Return once the worker at `address` (host:port) says that it serves (grpc.health.v1)."""
+    async with access.channel(address, HEALTH_OPTIONS) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while True:
+            with contextlib.suppress(grpc.RpcError):  # not listening yet, or too busy loading
+                answer = await stub.Check(health_pb2.HealthCheckRequest(service=""), timeout=2.0)
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:
