@@ -5,7 +5,7 @@ takes a fifth of the time. Imports no torch: workers are processes.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -44,10 +44,20 @@ class Commands(TyperGroup):
     """Commands whose errors of options are plain words: what would draw a frame around them takes
     half as long to import as all else that such an error needs."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run one command; exit with its status if `standalone_mode`, as typer does."""
         try:
-            status = super().main(*args, standalone_mode=False, **options)
+            status = super().main(
+                args, prog_name, complete_var, False, windows_expand_args, **extra
+            )
         except UsageError as error:
             if not standalone_mode:
                 raise
