@@ -186,7 +186,7 @@ def serve(options: argparse.Namespace) -> None:
 
 def colocated(threads: int) -> "WorkerSettings":
     """Return settings of the demo's target with its serial draft always on."""
-    from outrider.cli.service_file import read_service
+    from outrider.cli.service.file import read_service
     from outrider.contract.settings import Role
     from outrider.operator.plan import PlanOptions, plan
     from outrider.operator.spec import Placement, SpeculationMode

@@ -39,9 +39,9 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from outrider.cli import processors
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
+from outrider.cli.machine import processors
+from outrider.cli.service.file import read_service
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Proposer

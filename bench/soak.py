@@ -23,11 +23,11 @@ from typing import Any
 
 from bench.record.pictures import put_title
 from bench.record.report import RESULTS, headless_pyplot, prompts, write_run
-from outrider.cli.load.endpoint import Endpoint
+from outrider.cli.load.endpoint import LoadEndpoint
 from outrider.cli.load.exchange import Exchange
-from outrider.cli.load.run import Load, jobs
+from outrider.cli.load.run import LoadRun, jobs
 from outrider.cli.load.summary import compare, report, summary
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 MAX_GROWTH_PERCENT = 5.0
@@ -49,7 +49,7 @@ class Growth:
     """The process ended during the soak."""
 
 
-class Impatient(Load):
+class Impatient(LoadRun):
     """A load that gives up some requests at a random point of their stream, or before it."""
 
     patience = 0.0
@@ -191,7 +191,7 @@ async def soak(
 @contextlib.asynccontextmanager
 async def loading(service: Service, seed: int, seconds: float) -> AsyncIterator[Impatient]:
     """A load of so many seconds; every second prompt is sampled."""
-    place = Endpoint(service.url)
+    place = LoadEndpoint(service.url)
     async with place.client() as client:
         shared = {"model": await place.model(client, None), "max_tokens": MOST_TOKENS}
         asked = [one.fields() | {"temperature": 0.8 * (at % 2)} for at, one in enumerate(prompts())]

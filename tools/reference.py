@@ -1,8 +1,8 @@
 """Reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md, metrics.md and simulation.md, the chart's README,
-and parts of docs/operator.md; the words are those of the options and fields themselves, and a test
-compares. Leaves other pages to people.
+docs/reference/cli.md, service.md, settings.md, metrics.md, simulation.md and distillation.md, the
+chart's README, and parts of docs/operator.md; the words are those of the options and fields
+themselves, and a test compares. Leaves other pages to people.
 """
 
 import ast
@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from outrider.cli.app import app
 from outrider.contract import metrics, settings
+from outrider.distil.recipe import Recipe
 from outrider.simulator.description import Simulation
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "simulation.md": simulation_page(),
+        "distillation.md": distillation_page(),
         "../operator.md": operator_page(OPERATOR.read_text(encoding="utf-8")),
         "../../charts/outrider/README.md": chart_page(),
     }
@@ -194,6 +196,18 @@ The YAML that `outrider simulate FILE` reads. An unknown key or a value that is 
 refused, naming the path and what is allowed. Files named in it are relative to it. Fields below
 `speculation` are those of a [service](service.md). [What is simulated and what
 not](../concepts/simulator.md)."""
+
+
+def distillation_page() -> str:
+    """Every field of a distillation's recipe."""
+    rows = fields(Recipe, "", Recipe.model_json_schema())
+    return "\n\n".join([NOTE, "# Distillation", DISTILLATION, table(FIELD_HEAD, list(rows))]) + "\n"
+
+
+DISTILLATION = """\
+The YAML that `outrider distil RECIPE` reads. An unknown key or a value that is not allowed is
+refused, naming the path and what is allowed. Files and folders named in it are relative to it.
+[How a draft is made](../how-to/distil-a-draft.md)."""
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from tools.tables import NOTE, REQUIRED, shown, table
 
-from outrider.cli.service_file import IGNORED
+from outrider.cli.service.file import IGNORED
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
 from outrider.operator.crd.schema import rules_of, structural
 from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeService

@@ -29,7 +29,7 @@ from bench.record.report import RESULTS, write_run
 from bench.sides.services import SERVICE
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.summary import compare
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 
 EXAMPLES = """examples:
   python -m bench.faults                             two targets, three drafts, ten minutes

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench.record.report import prompts
-from outrider.cli.load.endpoint import Endpoint
+from outrider.cli.load.endpoint import LoadEndpoint
 from outrider.cli.load.exchange import Exchange, Job, Status
-from outrider.cli.load.run import Load
+from outrider.cli.load.run import LoadRun
 from tests.process.workers import Worker
 
 PROMPTS, ANSWER = 16, 64
@@ -41,11 +41,11 @@ async def ask(
 
     `started`: where the clock of their times begins, by `time.perf_counter`.
     """
-    place = Endpoint(url=f"{target.url}/v1")
+    place = LoadEndpoint(url=f"{target.url}/v1")
     async with place.client(TIMEOUT) as client:
         model = await place.model(client, None)
         named = ((number, body | {"model": model}) for number, body in wanted)
-        load = Load(client, named, requests, seconds, started)
+        load = LoadRun(client, named, requests, seconds, started)
         await load.closed_loop(users)
         return load.ended
 

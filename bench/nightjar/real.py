@@ -22,11 +22,12 @@ from bench.nightjar.loads import Side, goodput, static
 from bench.record.pictures import put_title
 from bench.record.report import Spread, headless_pyplot, median_and_range, prompts, write_run
 from bench.sides.services import MODES, SERVICE, with_engine, with_speculation
-from outrider.cli.arrangement import Arrangement
-from outrider.cli.progress import reporter
-from outrider.cli.service_file import read_service
+from outrider.cli.local.trial import running
+from outrider.cli.service.arrangement import Arrangement
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
-from outrider.cli.trial import running
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Counters, Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculativeService
@@ -140,9 +141,8 @@ async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[As
         asked = []
         for side in sides:
             print(f"starting {side.name}", file=sys.stderr)
-            beginning = running(
-                of_side(service, side), arrangement(side), PlanOptions(), reporter()
-            )
+            start = StartOptions(PlanOptions(), reporter())
+            beginning = running(of_side(service, side), arrangement(side), start)
             asked.append(Asked(side, await stack.enter_async_context(beginning)))
         for at_once in options.at_once:
             for one in asked:

@@ -23,7 +23,7 @@ from bench.record.pictures import put_title
 from bench.record.report import RESULTS, headless_pyplot, prompts, write_run
 from bench.sides.services import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.speculation.arrangements import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculativeService
 
 

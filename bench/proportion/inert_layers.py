@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from bench.sides.services import SERVICE
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
 from outrider.operator.spec import SpeculativeService

@@ -1,18 +1,19 @@
-"""Shared parts of the benchmarks: median and range of repetitions, and the prompts.
+"""Shared parts of the benchmarks: medians and ranges, prompts, and the JSON of results.
 
 Leaves measuring to each benchmark; imports no torch, so that a benchmark can set threads first.
 """
 
+import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from outrider.cli.load.prompts import BundledPrompt as Prompt
 from outrider.cli.load.prompts import bundled as prompts
-from outrider.cli.machine_info import machine, write_report
+from outrider.cli.machine.info import heading, machine
 
 __all__ = [
     "RESULTS",
@@ -46,6 +47,28 @@ class Spread:
 def median_and_range(values: Sequence[float]) -> Spread:
     """Median, least and largest; raises `StatisticsError` where there is no value."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+def write_report(
+    path: Path,
+    *,
+    command: str,
+    results: Any,
+    ratios: Mapping[str, float],
+    load_average: Sequence[float],
+) -> None:
+    """Write the JSON that README and docs quote.
+
+    `results` are the figures (dataclasses are spelt out); `ratios` a flat map of what is claimed;
+    `command` and `load_average` are those of `heading`.
+    """
+    report = {
+        **heading(command, load_average),
+        "results": results,
+        "ratios": {name: round(value, 4) for name, value in ratios.items()},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2, default=asdict, allow_nan=False) + "\n")
 
 
 def write_run(

@@ -21,9 +21,9 @@ import httpx
 from bench.record.report import Prompt
 from bench.sides.peer import DoesNotRun
 from bench.sides.services import Answer, Service
-from outrider.cli import processors
-from outrider.cli.machine_info import cpu
-from outrider.cli.ports import free_port
+from outrider.cli.machine import processors
+from outrider.cli.machine.info import cpu
+from outrider.cli.machine.ports import free_port
 from outrider.client import Message, Sampling
 from outrider.contract.files import user_cache
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from bench.sides.services import SERVICE
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.worker.model.source import Source
 
 NAMES = {

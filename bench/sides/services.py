@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bench.record.report import Prompt
-from outrider.cli.local import StartOptions
-from outrider.cli.local_service import placed
-from outrider.cli.progress import reporter
+from outrider.cli.local.service import placed
+from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
-from outrider.cli.trial import Arrangement, running
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
@@ -145,11 +145,12 @@ async def started(
     Drafting is never turned off: sides measure speculation, not the decision to do without. Where
     the placement is Auto, the arrangement is what it comes to here.
     """
+    start = StartOptions(PlanOptions(), reporter())
     if arrangement.placement is Placement.AUTO:
-        async with placed(service, StartOptions(PlanOptions(), reporter())) as (local, _):
+        async with placed(service, start) as (local, _):
             arrangement = local.arrangement
     kept_on = with_speculation(service, mode=SpeculationMode.STATIC)
-    beginning = running(kept_on, arrangement, PlanOptions(), reporter())
+    beginning = running(kept_on, arrangement, start)
     client = await stack.enter_async_context(beginning)
     links = (await client.state()).links
     drafts = [await stack.enter_async_context(AsyncClient(link.address)) for link in links]

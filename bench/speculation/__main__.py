@@ -25,8 +25,8 @@ from bench.sides.services import MODES, SERVICE, Service, Side, fastest, started
 from bench.speculation.arrangements import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from bench.speculation.figures import all_ratios, sum_up
 from bench.speculation.pinned import EXAMPLES, Pinned, checkout, pinned_service
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement
+from outrider.cli.local.trial import Arrangement
+from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculativeService
 
 PINNED = "ee90665"

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.progress import reporter
-from outrider.cli.service_file import read_service
-from outrider.cli.trial import Arrangement, running
+from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal.progress import reporter
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Message, Sampling
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode
@@ -41,7 +42,8 @@ async def serve(options: argparse.Namespace) -> None:
     spec = service.spec.model_copy(update={"speculation": speculation})
     kept_on = service.model_copy(update={"spec": spec})
     arrangement = Arrangement(options.placement, options.threads)
-    async with running(kept_on, arrangement, PlanOptions(), reporter()) as client:
+    start = StartOptions(PlanOptions(), reporter())
+    async with running(kept_on, arrangement, start) as client:
         state = await client.state()
         say(dtype=state.dtype, threads=state.threads, step_seconds=state.step_seconds)
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -31,7 +31,7 @@ from bench.swiftspec.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swiftspec.figures import Figures, Verdict, by_side, differing, ratios, verdicts
 from bench.swiftspec.plots import plot_delays
 from bench.swiftspec.sides import Side, all_started, delayed, link_near
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculationMode, SpeculativeService
 from outrider.operator.spec.speculation import Proposer
 

@@ -17,8 +17,8 @@ from bench.record.report import Prompt
 from bench.sides.peer import Peer
 from bench.sides.peer import started as peer_started
 from bench.swiftspec.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
-from outrider.cli import processors
-from outrider.cli.arrangement import Arrangement, arrange
+from outrider.cli.machine import processors
+from outrider.cli.service.arrangement import Arrangement, arrange
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.contract.state import TimelineSpan
 from outrider.operator.plan import Plan, PlanOptions, plan

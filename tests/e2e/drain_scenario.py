@@ -12,7 +12,8 @@ from tests.e2e.recording import Recording
 from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install, until_pods
 
 LOADS = {
-    "long": "--rate 0.1 --max-tokens 300 --ignore-eos --prompts prompts.jsonl --check-text",
+    "long": "--rate 0.1 --max-tokens 300 --body '{\"ignore_eos\": true}' --prompts prompts.jsonl "
+    "--check-text",
     "short": "--rate 0.5 --max-tokens 4 --check-text",
 }
 """By the name of the file that tells of it: what three targets on two processors answer while new
@@ -28,7 +29,7 @@ ROLLED_OUT = f"kubectl rollout status deployment/{SERVICE}-target --timeout=25m"
 NOBODY_FAILED = """python -c '
 import json
 for name in ("long", "short"):
-    run = json.load(open(name + ".json"))["results"]
+    run = json.load(open(name + ".json"))
     assert run["completed"], run["problems"]
     lost, texts, took = run["failed"] + run["rejected"], run["texts"], run["latency"]
     print(name + ":", run["completed"], "completed,", lost, "failed,", round(run["duration"]), "s;",
@@ -93,7 +94,7 @@ def load(on: Recording) -> Iterator[None]:
     serve = f"outrider bench serve --url http://{ADDRESS}:8000/v1 --seconds 1500"
     with contextlib.ExitStack() as stack:
         running = [
-            on.background(f"{serve} \\\n  {options} --out {name}.json")
+            on.background(f"{serve} \\\n  {options} --json > {name}.json")
             for name, options in LOADS.items()
         ]
         for one in running:

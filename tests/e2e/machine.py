@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from bench.record.provenance import on
-from outrider.cli.machine_info import machine
+from outrider.cli.machine.info import machine
 
 PROGRAMS = {
     "containerd": "containerd",

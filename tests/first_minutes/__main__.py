@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.record.provenance import on
-from outrider.cli.machine_info import machine
+from outrider.cli.machine.info import machine
 from tests import readme
 from tests.e2e.recording import CommandFailed, Recording
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from numba.core.dispatcher import Dispatcher
 
-from outrider.cli.compilation import shares_of
+from outrider.cli.workers.compilation import shares_of
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.engine.transport import ThreadTransport
 from outrider.worker.launch import compilation

@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
-from outrider.cli import app, interrupts
-from outrider.cli.prompts import Questions
-from outrider.cli.run import RunOptions, run
-from outrider.cli.service_file import read_service
+from outrider.cli import app
+from outrider.cli.run.prompts import PromptSet
+from outrider.cli.run.run import RunOptions, run
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal import interrupts
 from outrider.operator.plan import PlanOptions
 
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
@@ -18,7 +19,7 @@ def main(file: str, cache: str, prompt: str = "", manner: str = "") -> None:
     The manner has the words `compare` and `no-draft`, or one, or none.
     """
     words = manner.split()
-    questions = Questions(prompts=[prompt], compare="compare" in words) if prompt else None
+    questions = PromptSet(prompts=[prompt], compare="compare" in words) if prompt else None
 
     def options() -> RunOptions:
         return RunOptions(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import processors
-from outrider.cli.compilation import compile_kernels, marker, shares_of
-from outrider.cli.process import COMPILED, Command
-from outrider.cli.progress import Lines
-from outrider.cli.run_dir import RunFolder
+from outrider.cli.machine import processors
+from outrider.cli.machine.run_dir import RunFolder
+from outrider.cli.terminal.progress import Lines
+from outrider.cli.workers.compilation import compile_kernels, marker, shares_of
+from outrider.cli.workers.process import COMPILED, Command
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 PAIR = WorkerSettings(

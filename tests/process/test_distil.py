@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.distil import DISTILLATION
+from outrider.cli.lab.distil import DISTILLATION
 from outrider.contract.version import missing_extra
 from outrider.distil.distillation import Distillation
 from outrider.distil.errors import DistilError
 from outrider.distil.progress import Progress
-from outrider.distil.recipe import Recipe
+from outrider.distil.recipe import read_recipe
 from outrider.kernels.jit import compiled
 from outrider.worker.errors import WorkerError
 from tests.tiny_models import write_tiny
@@ -79,18 +79,25 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def recipe(uri: str, out: Path, **given: Any) -> str:
-    """One that tests on four prompts alone, which is quick."""
+def recipe(uri: str, out: Path, **given: Any) -> Path:
+    """The file of one that tests on four prompts alone, which is quick."""
     tested = out.parent / "tested.txt"
     tested.write_text("Why?\nHow?\nWho?\nTell me about tides.\n")
     every = {"test_prompts": str(tested)} | SMALL | given | {"target": uri, "out": str(out)}
-    return json.dumps(every)
+    return written(every, out)
+
+
+def written(fields: dict[str, Any], out: Path) -> Path:
+    """The file of a recipe."""
+    file = out.parent / f"{out.name}.yaml"
+    file.write_text(json.dumps(fields))
+    return file
 
 
 def start(uri: str, out: Path, **given: Any) -> "subprocess.Popen[str]":
     """Begin a distillation."""
     return subprocess.Popen(
-        [*DISTILLATION, recipe(uri, out, **given)],
+        [*DISTILLATION, str(recipe(uri, out, **given))],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(out.parent),
@@ -165,9 +172,7 @@ def refused(uri: str, out: Path, **given: Any) -> str:
 def refused_here(uri: str, out: Path, **given: Any) -> str:
     """The same of one that is refused before it takes its folder, without the process."""
     with pytest.raises((DistilError, WorkerError)) as raised:
-        Distillation.begin(
-            Recipe.from_json(recipe(uri, out, **given)), out.parent / "cache", Progress()
-        )
+        Distillation.begin(read_recipe(recipe(uri, out, **given)), out.parent / "cache", Progress())
     assert not out.joinpath("work").exists()
     return str(raised.value)
 
@@ -198,7 +203,7 @@ def test_a_full_disk_leaves_a_folder_that_goes_on(uri: str, tmp_path: Path) -> N
     out = tmp_path / "draft"
     asked = SMALL | {"target": uri, "out": str(out), "only_answers": True}
     full = subprocess.run(
-        [*DISTILLATION, json.dumps(asked)],
+        [*DISTILLATION, str(written(asked, out))],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
@@ -279,7 +284,7 @@ def test_a_machine_without_torch_is_told_what_to_install(uri: str, tmp_path: Pat
     (tmp_path / "absent" / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")")
     paths = [str(tmp_path / "absent"), os.environ.get("PYTHONPATH", "")]
     run = subprocess.run(
-        [*CLI, "distil", "--target", uri, "--out", str(tmp_path / "draft")],
+        [*CLI, "distil", str(recipe(uri, tmp_path / "draft"))],
         capture_output=True,
         text=True,
         env=environment(tmp_path) | {"PYTHONPATH": os.pathsep.join(paths)},

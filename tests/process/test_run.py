@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from outrider.cli import profile
 from outrider.cli.failures import BadInput, WorkerFailed
-from outrider.cli.local import LocalWorkers
-from outrider.cli.ports import WantedPorts, free_port
-from outrider.cli.run import RunOptions, run
+from outrider.cli.local.workers import LocalWorkers
+from outrider.cli.machine.ports import WantedPorts, free_port
+from outrider.cli.profile import measure as profile
+from outrider.cli.run.run import RunOptions, run
+from outrider.cli.terminal.progress import Lines, StageReporter
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, State
 from outrider.contract.process import ENV_PAGE
 from outrider.contract.settings import WorkerSettings
@@ -132,9 +134,14 @@ def serving(tmp_path: Path) -> Iterator[Run]:
     run.process.communicate()
 
 
+def faked(folder: Path, progress: StageReporter) -> StartOptions:
+    """With workers that are fakes, and all that they write in a folder."""
+    return StartOptions(PlanOptions(cache=str(folder)), progress, WORKER, folder / "runs")
+
+
 def hand(folder: Path, name: str, notes: Notes, **options: object) -> LocalWorkers:
     planned = plan(load(SERVICE % name), PlanOptions(cache=str(folder)))
-    return LocalWorkers(planned, notes, worker_command=WORKER, folder=folder / "runs", **options)  # type: ignore[arg-type]
+    return LocalWorkers(planned, faked(folder, notes), **options)  # type: ignore[arg-type]
 
 
 async def policy_with_draft(made: LocalWorkers, above: int) -> State:
@@ -268,7 +275,7 @@ def test_a_draft_that_does_not_pay_is_let_go_and_tried_again(tmp_path: Path) -> 
             await asyncio.wait_for(made.run(watch), 4 * SECONDS)
 
     planned = plan(load(SERVICE % "loses" + QUICK), PlanOptions(cache=str(tmp_path)))
-    made = LocalWorkers(planned, notes, worker_command=WORKER, folder=tmp_path / "runs")
+    made = LocalWorkers(planned, faked(tmp_path, notes))
     asyncio.run(body())
 
 
@@ -413,10 +420,7 @@ def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_pat
 def profiled(tmp_path: Path, quick: bool, name: str = "fine") -> dict[str, Any]:
     file = tmp_path / "service.yaml"
     file.write_text(SERVICE % name)
-    options = PlanOptions(cache=str(tmp_path))
-    folder = tmp_path / "runs"
-    measuring = profile.profile(file, options, quick=quick, command=WORKER, folder=folder)
-    return asyncio.run(measuring)
+    return asyncio.run(profile.profile(file, faked(tmp_path, Lines()), quick=quick))
 
 
 def auto(folder: Path, name: str, *prompt: str) -> tuple[dict[str, Any], str]:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.local import LocalWorkers
-from outrider.cli.prompts import Questions
-from outrider.cli.run import RunOptions, run
+from outrider.cli.local.workers import LocalWorkers
+from outrider.cli.run.prompts import PromptSet
+from outrider.cli.run.run import RunOptions, run
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import Client, Stream, Unavailable
 from outrider.contract.settings import Role
 from outrider.operator.plan import PlanOptions, plan
@@ -115,7 +116,8 @@ def test_one_of_two_targets_is_killed_and_no_request_without_a_token_is_lost(
     tmp_path: Path,
 ) -> None:
     planned = plan(load(SERVICE), PlanOptions(cache=str(tmp_path)))
-    made = LocalWorkers(planned, Quiet(), worker_command=WORKER, folder=tmp_path / "runs")
+    start = StartOptions(PlanOptions(), Quiet(), WORKER, tmp_path / "runs")
+    made = LocalWorkers(planned, start)
 
     async def body() -> None:
         async with made:
@@ -127,7 +129,8 @@ def test_one_of_two_targets_is_killed_and_no_request_without_a_token_is_lost(
 def test_a_target_pairs_with_the_draft_of_its_own_pod_alone(tmp_path: Path) -> None:
     text = SERVICE.replace('"file:///draft"}', '"file:///draft"}, placement: SamePod')
     planned = plan(load(text), PlanOptions(cache=str(tmp_path)))
-    made = LocalWorkers(planned, Quiet(), worker_command=WORKER, folder=tmp_path / "runs")
+    start = StartOptions(PlanOptions(), Quiet(), WORKER, tmp_path / "runs")
+    made = LocalWorkers(planned, start)
     told = []
 
     async def ask() -> None:
@@ -151,7 +154,7 @@ def test_a_prompt_is_answered_by_a_service_of_two_targets(
     options = RunOptions(
         service=load(SERVICE),
         plan=PlanOptions(cache=str(tmp_path)),
-        questions=Questions(prompts=["turn", "turn"], raw=True),
+        questions=PromptSet(prompts=["turn", "turn"], raw=True),
         as_json=True,
         worker_command=WORKER,
         run_folder=tmp_path / "runs",

@@ -1,27 +1,52 @@
 """Credentials of calls to a target: one of its API keys, and what its certificate is checked with.
 
-Leaves to the target whom it lets in, and to `certificate` what a certificate shows.
+Leaves to the target whom it lets in.
 """
 
+import contextlib
 import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from grpc import aio
 
-from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
-from outrider.cli.ports import HOST, HOST_OPTION, WantedPorts
+from outrider.cli.machine.ports import HOST, HOST_OPTION, WantedPorts
+from outrider.cli.terminal.text import read_text
 from outrider.client import AsyncClient, Client
 from outrider.client.channel import Options, Tls, credentials, name_option, open_channel, place
 from outrider.contract.files import api_keys
 
+HANDSHAKE_ROUNDS = 3
+"""Flights of a handshake of TLS 1.2, which takes more of them than 1.3."""
+KINDS = ("DNS", "IP Address")
+"""Of names that a server can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The server's own certificate of a file."""
+
+    pem: bytes
+    """That one only, without those of its issuers."""
+    names: tuple[str, ...]
+    """DNS names and IP addresses that it holds for, as it lists them; else its common name."""
+
+    @classmethod
+    def read(cls, file: str, key: str) -> "Certificate":
+        """From PEM files; raises `ssl.SSLError` or `OSError` for what no client could accept."""
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(file, key, password=_refuse)
+        shown = _shown(server, file)
+        pem = ssl.DER_cert_to_PEM_cert(shown.getpeercert(binary_form=True) or b"")
+        return cls(pem.encode(), _names(shown.getpeercert() or {}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class TargetAccess:
     """Credentials for one target, or for several that want the same."""
 
     api_key: str | None = None
@@ -52,11 +77,13 @@ class Access:
         return channel
 
 
-OPEN = Access()
+SYSTEM = "system"
+"""Value of --tls-ca for the system's roots."""
+OPEN = TargetAccess()
 """To targets that want nothing, and to drafts."""
 
 
-class Guard(Protocol):
+class GuardFiles(Protocol):
     """Files that a target is told of: settings or options."""
 
     @property
@@ -67,7 +94,7 @@ class Guard(Protocol):
     def tls_key(self) -> str | None: ...
 
 
-def access_to(guard: Guard) -> Access:
+def access_to(guard: GuardFiles) -> TargetAccess:
     """Return the access to a target that serves with these files, as they are now; raises
     `BadInput`.
 
@@ -77,11 +104,11 @@ def access_to(guard: Guard) -> Access:
     key = None if guard.api_keys_file is None else _first_key(guard.api_keys_file)
     certificate = _certificate(guard.tls_cert, guard.tls_key)
     if certificate is None:
-        return Access(api_key=key)
-    return Access(api_key=key, tls=certificate.pem, tls_name=certificate.names[0])
+        return TargetAccess(api_key=key)
+    return TargetAccess(api_key=key, tls=certificate.pem, tls_name=certificate.names[0])
 
 
-def refuse_open(ports: WantedPorts, guard: Guard) -> None:
+def refuse_open(ports: WantedPorts, guard: GuardFiles) -> None:
     """Raise `BadInput` for an address that strangers reach, without keys and a certificate."""
     if ports.on_loopback:
         return
@@ -93,7 +120,7 @@ def refuse_open(ports: WantedPorts, guard: Guard) -> None:
         )
 
 
-def current_access(access: Access, guard: Guard) -> Access:
+def current_access(access: TargetAccess, guard: GuardFiles) -> TargetAccess:
     """Return the access that the files give now: targets read them again. As it was, where they
     cannot be read."""
     try:
@@ -117,12 +144,14 @@ def key_from(variable: str | None) -> str | None:
     return key
 
 
-def access_from(variable: str | None, tls: bool, trusted: Path | None, name: str | None) -> Access:
-    """Return the access that --api-key-env and the options of TLS describe; raises `BadInput`."""
-    if name is not None and not (tls or trusted):
-        raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
-    checked = tls if trusted is None else roots(trusted)
-    return Access(api_key=key_from(variable), tls=checked, tls_name=name)
+def access_from(variable: str | None, trusted: str | None, name: str | None) -> TargetAccess:
+    """Return the access that --api-key-env, --tls-ca and --tls-name describe; raises `BadInput`."""
+    if name is not None and trusted is None:
+        raise BadInput(f"--tls-name {name} needs --tls-ca FILE or --tls-ca {SYSTEM}.")
+    checked: Tls = trusted == SYSTEM
+    if trusted is not None and trusted != SYSTEM:
+        checked = roots(Path(trusted))
+    return TargetAccess(api_key=key_from(variable), tls=checked, tls_name=name)
 
 
 def roots(file: Path) -> bytes:
@@ -179,11 +208,9 @@ def _no_pair(file: str, key: str, why: str) -> BadInput:
 
 def _text(option: str, file: str, allowed: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{option} {file}: {error.strerror}; allowed: {allowed}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{option} {file}: not UTF-8 text; allowed: {allowed}") from None
+        return read_text(Path(file))
+    except BadInput as error:
+        raise BadInput(f"{option} {error}; allowed: {allowed}") from None
 
 
 def _words(error: Exception) -> str:
@@ -195,3 +222,32 @@ def _words(error: Exception) -> str:
 
 def _can_be_sent(key: str) -> bool:
     return key.isascii() and key.isprintable()
+
+
+def _shown(server: ssl.SSLContext, file: str) -> ssl.SSLObject:
+    """The client's end of a handshake, in memory, with a server that shows this certificate.
+
+    `ssl` shows the names of a certificate only to a client that has checked it.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # no issuer is needed to trust it
+    client.load_verify_locations(file)
+    down, up = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    for _ in range(HANDSHAKE_ROUNDS):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[0]
+
+
+def _names(shown: Any) -> tuple[str, ...]:
+    listed = tuple(name for kind, name in shown.get("subjectAltName", ()) if kind in KINDS)
+    subject = (pair for part in shown.get("subject", ()) for pair in part)
+    return listed or tuple(name for kind, name in subject if kind == "commonName")
+
+
+def _refuse() -> str:
+    """Instead of a question at the terminal; servers have no terminal."""
+    raise ssl.SSLError(0, "the private key is encrypted")

@@ -23,7 +23,7 @@ from outrider.cli.commands.serve import serve
 from outrider.cli.commands.simulate import simulate
 from outrider.cli.commands.top import top
 from outrider.cli.commands.validate import validate
-from outrider.cli.failures import INTERRUPTED, Failure, Interrupted, stop
+from outrider.cli.failures import INTERRUPTED, BadInput, Failure, Interrupted, stop
 from outrider.contract.version import version as own_version
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -31,6 +31,13 @@ UsageError: Any = typer.BadParameter.__base__
 """Of all options and arguments; it has no public name."""
 PYDANTIC_PREFIX = "Value error, "
 """What pydantic, with which typer reads options, puts before a refusal."""
+
+HINTS = {
+    "Socket closed": "; a target with TLS needs --tls-ca FILE, or --tls-ca system",
+    "Connection refused": "; `outrider serve MODEL` starts one, which then says `Serving`",
+    "http1.x server": "; that port speaks HTTP: --address takes the one after `gRPC at`",
+}
+"""By what gRPC says, among other things, of a target that cannot be reached: what to do."""
 
 
 class Commands(TyperGroup):
@@ -119,11 +126,27 @@ def exit_with_words(command: Callable[[], object]) -> None:
         words = error.strerror or str(error) or type(error).__name__
         _fail(Failure(f"{where}{words}"))
     except Exception as error:
-        from outrider.cli.client_failures import failure_of  # imports gRPC
-
-        if (failure := failure_of(error)) is None:
+        if (failure := _of_a_call(error)) is None:
             raise
         _fail(failure)
+
+
+def _of_a_call(error: Exception) -> Failure | None:
+    """Return the failure that an error of a call to a target is; None: it is no such error."""
+    from outrider.client.errors import ClientError, InvalidRequest, Unauthenticated, Unavailable
+
+    words = str(error)
+    match error:
+        case Unavailable():
+            hint = next((hint for said, hint in HINTS.items() if said in words), "")
+            return Failure(f"cannot reach the target, or lost it: {words}{hint}")
+        case Unauthenticated():
+            return BadInput(f"{words}; --api-key-env VARIABLE says where it is")
+        case InvalidRequest():
+            return BadInput(words)
+        case ClientError():
+            return Failure(words)
+    return None
 
 
 def _is_unforeseen(error: OSError) -> bool:

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.access import OPEN, Access
+from outrider.cli.access import OPEN, TargetAccess
 from outrider.cli.failures import Failure
 from outrider.client import AsyncClient, ClientError, Counters, LinkState, State
 from outrider.contract.settings import Role
@@ -152,10 +152,10 @@ def as_fields(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) 
     return {"time": now.astimezone().isoformat(timespec="milliseconds"), "workers": workers}
 
 
-class Workers:
+class WatchedWorkers:
     """The targets at some addresses and the drafts that they name. Use as `async with`."""
 
-    def __init__(self, addresses: Sequence[str], access: Access, timeout: float) -> None:
+    def __init__(self, addresses: Sequence[str], access: TargetAccess, timeout: float) -> None:
         """`timeout`: seconds for one answer; drafts are asked without the targets' `access`."""
         self._given, self._access, self._timeout = addresses, access, timeout
         self._clients: dict[str, AsyncClient] = {}
@@ -182,7 +182,7 @@ class Workers:
             return Look(address, role, time.monotonic(), None, str(error))
         return Look(address, state.role, time.monotonic(), state)
 
-    async def __aenter__(self) -> "Workers":
+    async def __aenter__(self) -> "WatchedWorkers":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -190,13 +190,13 @@ class Workers:
 
 
 async def watch(
-    addresses: Sequence[str], access: Access, interval: float, *, once: bool, as_json: bool
+    addresses: Sequence[str], access: TargetAccess, interval: float, *, once: bool, as_json: bool
 ) -> None:
     """Show frames until interrupted, or one; raises `Failure` if at first nothing answers."""
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
     before: dict[str, Look] = {}
     async with contextlib.AsyncExitStack() as stack:
-        workers = await stack.enter_async_context(Workers(addresses, access, interval + 1.0))
+        workers = await stack.enter_async_context(WatchedWorkers(addresses, access, interval + 1.0))
         live = None
         while True:
             looks = await workers.look()

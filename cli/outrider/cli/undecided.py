@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from outrider.cli.supervisor import Supervisor, cancel
+from outrider.cli.workers.supervisor import Supervisor, cancel
 from outrider.client.errors import from_rpc
 from outrider.operator.plan import WorkerPlan
 from outrider.protos.v1 import control_pb2 as pb

@@ -37,7 +37,7 @@ def check_answers(shop: Workshop, asked: Asked) -> None:
         folder,
         answers_origin(shop, asked),
         "answers of another recipe",
-        f"take another --out, or remove {recipe.work} and the draft beside it to begin anew",
+        f"take another `out`, or remove {recipe.work} and the draft beside it to begin anew",
     )
     missing = max(recipe.tokens - written_tokens(shard_files(folder)), 0)
     check_others(recipe, answers_origin(shop, asked))

@@ -56,4 +56,4 @@ OPEN_SETS = {
         _chatterbot,
     ),
 }
-"""By the name that `--prompts` takes."""
+"""By the name that `prompts` takes."""

@@ -25,23 +25,23 @@ PROMPTS = "prompts.json"
 def check_others(recipe: Recipe, now: dict[str, Any]) -> None:
     """Raise `BadRecipe` if a folder has no answers of this target; `now`: what ours follow from."""
     if recipe.only_answers and recipe.answers_from:
-        raise BadRecipe("answers_from and only_answers: not both; nothing is trained on them")
+        raise BadRecipe("answersFrom and onlyAnswers: not both; nothing is trained on them")
     wanted, seen = {name: now[name] for name in SAME}, {recipe.out.resolve()}
     asked = {_chats(now): str(recipe.out)}
     for folder in recipe.answers_from:
         if folder.resolve() in seen:
-            raise BadRecipe(f"answers_from {folder}: it is named twice, or is --out")
+            raise BadRecipe(f"answersFrom {folder}: it is named twice, or is `out`")
         seen.add(folder.resolve())
         origin = read_json(answers_of(folder) / ORIGIN)
         if origin is None or not shard_files(answers_of(folder)):
-            raise BadRecipe(f"answers_from {folder}: no answers of an outrider distil are there")
+            raise BadRecipe(f"answersFrom {folder}: no answers of an outrider distil are there")
         differences = changed({name: origin.get(name) for name in SAME}, wanted)
         if differences:
-            raise BadRecipe(f"answers_from {folder}: answers of another target: {differences}")
+            raise BadRecipe(f"answersFrom {folder}: answers of another target: {differences}")
         if _chats(origin) in asked:
             raise BadRecipe(
-                f"answers_from {folder}: the same chats as {asked[_chats(origin)]}, for seed and "
-                "prompts are the same; write them with another --seed"
+                f"answersFrom {folder}: the same chats as {asked[_chats(origin)]}, for seed and "
+                "prompts are the same; write them with another `seed`"
             )
         asked[_chats(origin)] = str(folder)
 

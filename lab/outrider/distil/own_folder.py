@@ -22,12 +22,12 @@ def check_folder(recipe: Recipe) -> None:
     """Raise `BadRecipe` if the draft would be written over its target or over others' files."""
     target, out = Source.parse(recipe.target).resolve().resolve(), recipe.out.resolve()
     if out in (target, target.parent):
-        raise BadRecipe(f"{recipe.out} is the target's own folder; take another --out")
+        raise BadRecipe(f"{recipe.out} is the target's own folder; take another `out`")
     found = [name for name in WRITTEN if (out / name).exists()]
     if found and not (recipe.answers / ORIGIN).exists():
         raise BadRecipe(
             f"{recipe.out} has {', '.join(found)}, and no work of a distillation that would go on: "
-            "take another --out"
+            "take another `out`"
         )
 
 

@@ -1,27 +1,19 @@
-"""What is asked of a distillation: `outrider distil`'s options, as the process takes them."""
+"""What is asked of a distillation: the YAML that `outrider distil` reads."""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from outrider.contract.settings import Device, Dtype
+from pydantic import ConfigDict, Field
+
+from outrider.contract.settings import MAX_THREADS, Device, Dtype
 from outrider.distil.errors import BadRecipe
+from outrider.operator.spec.document import read_document
+from outrider.operator.spec.part import Count, SpecPart
+from outrider.operator.spec.reading import validate
 
 TEMPLATES = "templates"
 """Name of the bundled prompts."""
-KINDS: dict[str, Callable[[Any], Any]] = {
-    "out": Path,
-    "test_prompts": Path,
-    "prompts": tuple,
-    "layers": tuple,
-    "begin_with": Path,
-    "answers_from": lambda given: tuple(map(Path, given)),
-    "dtype": Dtype,
-    "device": Device,
-}
-"""Types of fields that JSON does not have."""
+LOCAL = "file://"
 
 
 def answers_of(folder: Path) -> Path:
@@ -29,44 +21,50 @@ def answers_of(folder: Path) -> Path:
     return folder / "work" / "answers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(SpecPart):
     """One distillation."""
 
-    target: str
-    """Model URI."""
+    model_config = ConfigDict(populate_by_name=True)
+
+    target: Annotated[str, Field(pattern=r"^(file|hf|package)://")]
+    """The target: file://, hf:// or package://."""
     out: Path
-    """Folder of the draft, and of the work on it."""
-    prompts: tuple[str, ...] = (TEMPLATES,)
-    """Files, and names of sets."""
+    """The draft's folder; one that was begun goes on."""
+    prompts: Annotated[tuple[str, ...], Field(min_length=1)] = (TEMPLATES,)
+    """What is asked, in turns: files (.txt, a prompt a line, or .jsonl), and sets: `templates`
+    (bundled), `chatterbot` (a package)."""
     test_prompts: Path | None = None
-    """File of prompts to test on; None: the first of `prompts` are held out."""
-    tokens: int = 2_000_000
-    """That the target writes."""
+    """Prompts to test the draft on; left out, the first 64 of the others."""
+    tokens: Annotated[Count, Field(ge=1, le=10**12)] = 2_000_000
+    """Tokens that the target writes."""
     answers_from: tuple[Path, ...] = ()
     """Folders of other distillations of this target whose answers are trained on, too."""
-    layers: tuple[int, ...] | None = None
-    """Of the target, with which the draft begins; None: the first two and the last."""
+    layers: tuple[Count, ...] | None = None
+    """Layers of the target that the draft begins with; left out, 0, 1 and the last."""
     begin_with: Path | None = None
-    """Folder of a draft to train further, in place of layers of the target."""
-    outputs: int = 12_000
+    """A draft of this target to train further, in place of layers."""
+    outputs: Annotated[Count, Field(ge=2, le=10**6)] = 12_000
     """Token ids that the draft can output."""
-    epochs: float = 3.0
-    """Times that training goes over the answers."""
-    learning_rate: float = 1e-3
-    rounds: int = 0
-    """Of training on what the draft itself wrote."""
-    seed: int = 0
+    epochs: Annotated[float, Field(ge=0.001, le=1000)] = 3.0
+    """Times that training sees each answer."""
+    learning_rate: Annotated[float, Field(ge=1e-9, le=1)] = 1e-3
+    """Learning rate."""
+    rounds: Annotated[Count, Field(ge=0, le=100)] = 0
+    """Rounds on what the draft itself writes, judged by the target."""
+    seed: Annotated[Count, Field(ge=0, le=2**31 - 1)] = 0
+    """Same seed and machine, same draft."""
     dtype: Dtype = Dtype.AUTO
-    """Numeric path of the target."""
+    """Numeric path of the target; auto is int8 on CPUs, bf16 on GPUs."""
     device: Device = Device.AUTO
-    threads: int = 1
-    slots: int = 96
+    """Where target and training run."""
+    threads: Annotated[Count, Field(ge=1, le=MAX_THREADS)] = 1
+    """Threads on a CPU."""
+    slots: Annotated[Count, Field(ge=1, le=256)] = 96
     """Chats that are written at a time."""
     only_answers: bool = False
-    """Stop once they are written."""
+    """Stop once the answers are written."""
     licence: str = "that of the target"
-    """In words, for the card."""
+    """Licence that the card names."""
 
     @property
     def work(self) -> Path:
@@ -86,15 +84,29 @@ class Recipe:
         """Return the checkpoint of a round's training; 0: of that on the target's answers."""
         return self.work / f"training-{number}.pt"
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what the command line wrote; raises `BadRecipe` for an unknown field."""
-        given = json.loads(text)
-        unknown = given.keys() - {field.name for field in fields(cls)}
-        if unknown:
-            raise BadRecipe(f"unknown: {', '.join(sorted(unknown))}")
-        read: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        for key, kind in KINDS.items():
-            if key in read:
-                read[key] = kind(read[key])
-        return cls(**read)
+    def at(self, folder: Path) -> Self:
+        """Return the recipe with its relative paths taken from a folder; what is no file there is
+        the name of a set of prompts."""
+        path = self.target.removeprefix(LOCAL)
+        paths: dict[str, Any] = {
+            "out": folder / self.out,
+            "test_prompts": self.test_prompts and folder / self.test_prompts,
+            "begin_with": self.begin_with and folder / self.begin_with,
+            "answers_from": tuple(folder / one for one in self.answers_from),
+            "prompts": tuple(
+                str(folder / one) if (folder / one).exists() else one for one in self.prompts
+            ),
+        }
+        if path != self.target:
+            paths["target"] = f"{LOCAL}{folder / path}"
+        return self.model_copy(update=paths)
+
+
+def read_recipe(file: Path) -> Recipe:
+    """Return what a file asks for; raises `OSError`, and `BadRecipe` with a line a problem."""
+    try:
+        recipe = validate(Recipe, read_document(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        lines = str(error).splitlines()
+        raise BadRecipe("\n".join(f"{file}: {line}" for line in lines)) from None
+    return recipe.at(file.absolute().parent)

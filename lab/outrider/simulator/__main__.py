@@ -33,7 +33,7 @@ def main() -> int:
         simulation = read_simulation(options.file)
         if options.seed is not None:
             simulation = simulation.model_copy(update={"seed": options.seed})
-        cells = run_cells(simulation, options.file.absolute().parent, tell, options.processes)
+        cells = run_cells(simulation, options.file.absolute().parent, tell)
     except SpecError as error:
         print_json(error=str(error))
         return 2
@@ -46,7 +46,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--processes", type=int)
     parser.add_argument("--parent-fd", type=int)
     return parser.parse_args()
 

@@ -6,7 +6,7 @@ So thresholds, break-even by GPUs and policies come from the very code that serv
 import dataclasses
 from typing import Any
 
-from outrider.cli.rules import check_rules
+from outrider.cli.service.rules import check_rules
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.operator import plan

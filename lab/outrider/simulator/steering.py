@@ -1,6 +1,7 @@
 """The operator over a cell: scrapes, the real policy, and its decisions done to simulated workers.
 
-As `outrider run` does it to processes (`cli.control_loop`). Leaves deciding to `operator.control`.
+As `outrider run` does it to processes (`cli.workers.control_loop`). Leaves deciding to
+`operator.control`.
 """
 
 import dataclasses

@@ -23,7 +23,7 @@ from bench.nightjar.real import Figures, compared, of_side, status
 from bench.nightjar.run import Outcome, covered, until_answered
 from bench.record.report import median_and_range
 from bench.sides.services import SERVICE
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.operator.spec.speculation import Proposer, SpeculationMode
 from outrider.simulator.service import policy_of
 from outrider.worker.speculation.planner import NO_CANDIDATES

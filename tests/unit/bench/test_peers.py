@@ -8,7 +8,7 @@ import pytest
 from bench.peers import END, OURS, Measured, Said, all_ratios, figures
 from bench.sides import peer_draft
 from bench.sides.services import SERVICE
-from outrider.cli.service_file import read_service
+from outrider.cli.service.file import read_service
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.gguf_file import GgufModel
 from outrider.worker.model.source import Source

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.access import Access, access_from, access_to, current_access, key_from, roots
+from outrider.cli.access import (
+    Certificate,
+    TargetAccess,
+    access_from,
+    access_to,
+    current_access,
+    key_from,
+    roots,
+)
 from outrider.cli.app import app, exit_with_words
-from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
-from outrider.cli.run import RunOptions, run
+from outrider.cli.run.run import RunOptions, run
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load
 from tests.certificate_files import (
@@ -37,7 +44,7 @@ def options(
 
 
 def test_a_target_without_files_wants_nothing() -> None:
-    assert access_to(options()) == Access()
+    assert access_to(options()) == TargetAccess()
 
 
 def test_the_first_key_is_brought_as_the_file_is_now(tmp_path: Path) -> None:
@@ -57,7 +64,7 @@ def test_a_client_made_later_brings_the_key_of_then(tmp_path: Path) -> None:
     assert later == dataclasses.replace(access, api_key="two")
     file.unlink()
     assert current_access(later, guard) == later
-    assert current_access(Access(), options()) == Access()
+    assert current_access(TargetAccess(), options()) == TargetAccess()
 
 
 def test_a_client_made_later_trusts_the_certificate_of_then(tmp_path: Path) -> None:
@@ -172,11 +179,11 @@ def test_each_command_wants_the_key_that_it_is_told_of(
 
 
 @pytest.mark.parametrize(
-    ("tls", "file", "expected"),
-    [(False, None, False), (True, None, True), (False, LOOPBACK_CERT, LOOPBACK_CERT.read_bytes())],
+    ("roots", "expected"),
+    [(None, False), ("system", True), (str(LOOPBACK_CERT), LOOPBACK_CERT.read_bytes())],
 )
-def test_a_file_of_roots_means_tls(tls: bool, file: Path | None, expected: bool | bytes) -> None:
-    assert access_from(None, tls, file, None) == Access(tls=expected)
+def test_roots_mean_tls(roots: str | None, expected: bool | bytes) -> None:
+    assert access_from(None, roots, None) == TargetAccess(tls=expected)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
@@ -193,7 +200,7 @@ def test_a_name_needs_tls(command: list[str], capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as end:
         exit_with_words(lambda: app([*command, "--tls-name", "a"]))
     assert end.value.code == 2
-    assert "--tls-name a needs --tls or --tls-ca FILE." in capsys.readouterr().err
+    assert "--tls-name a needs --tls-ca FILE or --tls-ca system." in capsys.readouterr().err
 
 
 def test_roots_may_have_comments_in_any_language(tmp_path: Path) -> None:

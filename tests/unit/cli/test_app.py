@@ -15,6 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from outrider.cli.app import app, exit_with_words
+from outrider.cli.commands.options import sampling_of
+from outrider.client import Sampling
 from outrider.client.errors import ERRORS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pool.yaml"
@@ -100,8 +102,6 @@ def test_what_needs_a_cluster_is_refused(
     [
         ("serve", "hf://a/b"),
         ("run", "-f", str(EXAMPLE)),
-        ("profile", "-f", str(EXAMPLE)),
-        ("distil", "--target", "hf://a/b", "--out", "nowhere"),
     ],
 )
 def test_a_choice_that_there_is_not_is_refused_in_our_words_alone(
@@ -142,12 +142,6 @@ RUN, GENERATE = ("run", "-f", "x.yaml", "--prompt"), ("generate",)
         (RUN, "--temperature", "nan", "0<=x<=100"),
         (GENERATE, "--temperature", "inf", "0<=x<=100"),
         (GENERATE, "--temperature", "-0.5", "0<=x<=100"),
-        (RUN, "--top-p", "0.0", "0<x<=1"),
-        (GENERATE, "--top-p", "nan", "0<x<=1"),
-        (GENERATE, "--top-p", "1.5", "0<x<=1"),
-        (GENERATE, "--min-p", "nan", "0<=x<=1"),
-        (RUN, "--top-k", "-1", "0<=x<=4294967295"),
-        (GENERATE, "--top-k", "4294967296", "0<=x<=4294967295"),
         (GENERATE, "--max-tokens", "0", "1<=x<=1048576"),
         (RUN, "--max-tokens", "1048577", "1<=x<=1048576"),
         (GENERATE, "--seed", "-1", "0<=x<=18446744073709551615"),
@@ -165,6 +159,27 @@ def test_a_value_out_of_range_is_named_with_its_option_and_the_range(
     assert status == 2
     said = " ".join(words.replace("│", " ").split())
     assert re.search(rf"'{option}': {re.escape(value)} .*{re.escape(limits)}", said)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("top_x=1", "--sampling top_x: unknown; allowed: top_p, top_k, min_p, "),
+        ("top_p=0.9,top_k=0.5", "--sampling top_k: '0.5' is not a number."),
+        ("top_p", "--sampling top_p: '' is not a number."),
+    ],
+)
+def test_a_sampling_param_that_cannot_be_read_is_named(
+    capsys: pytest.CaptureFixture[str], given: str, words: str
+) -> None:
+    status, said = outcome(capsys, "generate", "x", "--sampling", given)
+    assert status == 2
+    assert words in " ".join(said.split())
+
+
+def test_sampling_params_are_taken_by_name() -> None:
+    found = sampling_of(0.8, None, "top_p=0.9, top_k=40,min_p=0.05")
+    assert found == Sampling(temperature=0.8, top_p=0.9, top_k=40, min_p=0.05)
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:
@@ -263,7 +278,7 @@ def test_a_ctrl_c_while_modules_are_imported_is_one_line(
 @pytest.mark.parametrize(
     ("status", "words", "line"),
     [
-        (grpc.StatusCode.UNAVAILABLE, "Socket closed", "needs --tls or --tls-ca FILE"),
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed", "needs --tls-ca FILE, or --tls-ca system"),
         (
             grpc.StatusCode.UNAVAILABLE,
             "no route",
@@ -307,11 +322,14 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback() -> None:
         exit_with_words(fall)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:50051", "127.0.0.1", "a:b", "a:1,b"])
+@pytest.mark.parametrize("command", [("generate", "x"), ("top",)])
+@pytest.mark.parametrize(
+    "address", ["", "http://127.0.0.1:50051", "127.0.0.1", "a:", ":1", "a:b", "a:1,b", "a:65536"]
+)
 def test_an_address_that_is_none_is_refused_before_anybody_is_asked(
-    capsys: pytest.CaptureFixture[str], address: str
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], address: str
 ) -> None:
-    status, words = outcome(capsys, "generate", "x", "--address", address)
+    status, words = outcome(capsys, *command, "--address", address)
     assert status == 2
     said = " ".join(words.replace("│", " ").split())
     assert "is not allowed; allowed: host:port." in said

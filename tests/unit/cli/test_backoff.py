@@ -1,6 +1,6 @@
 """How long a crashed worker waits for its next life."""
 
-from outrider.cli.backoff import Backoff
+from outrider.cli.workers.supervisor import Backoff
 
 
 def test_it_doubles_up_to_its_ceiling() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import bytecode
+from outrider.cli import __main__ as bytecode
 
-SHOWS = "from outrider.cli import bytecode; bytecode.keep(); import wave, os, sys; "
+SHOWS = "from outrider.cli.__main__ import keep_bytecode; keep_bytecode(); import wave, os, sys; "
 SHOWS += "print(sys.pycache_prefix, os.environ.get('PYTHONDONTWRITEBYTECODE'))"
 
 
@@ -57,7 +57,7 @@ def test_what_was_compiled_when_it_was_installed_is_used(portion: Path, tmp_path
     installed = tmp_path / "installed"
     shutil.copytree(portion, installed)
     assert run(installed, tmp_path, "-c", SHOWS) == "None None\n"  # not forbidden: beside sources
-    assert list(installed.rglob("bytecode.*.pyc"))
+    assert list(installed.rglob("__main__.*.pyc"))
     assert run(installed, tmp_path, "-c", SHOWS, PYTHONDONTWRITEBYTECODE="1") == "None 1\n"
 
 

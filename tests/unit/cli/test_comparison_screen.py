@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from outrider.cli.comparison_screen import Comparison, reason, verdict
+from outrider.cli.run.comparison_screen import Comparison, reason, verdict
 from outrider.client import Chunk
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.cli.answers import Answer, Answers, compared
-from outrider.cli.arrangement import Arrangement
-from outrider.cli.figures import as_json, figures, lines, same_text
 from outrider.cli.placement.choose import Expected
+from outrider.cli.run.answers import Answers, PromptAnswer, compared
+from outrider.cli.run.figures import as_json, figures, lines, same_text
+from outrider.cli.service.arrangement import Arrangement
 from outrider.client import FinishReason, Result, Timing, Usage
 from outrider.operator.spec import Placement
 
@@ -51,7 +51,7 @@ def result(
 
 
 def test_one_answer_is_one_object_with_every_promised_key() -> None:
-    shown = as_json(Answers([Answer("why?", result())]))
+    shown = as_json(Answers([PromptAnswer("why?", result())]))
     assert shown.keys() >= REQUIRED
     assert shown["tokens"] == 9
     assert shown["tokens_per_second"] == pytest.approx(8.0)
@@ -64,7 +64,9 @@ def test_one_answer_is_one_object_with_every_promised_key() -> None:
 
 
 def test_a_comparison_has_the_same_keys_under_plain() -> None:
-    shown = as_json(Answers([Answer("why?", result(), result(decode=2.0, passes=8, guesses=0))]))
+    shown = as_json(
+        Answers([PromptAnswer("why?", result(), result(decode=2.0, passes=8, guesses=0))])
+    )
     assert shown["plain"].keys() >= REQUIRED
     assert shown["plain"]["hit_rate"] is None
     assert shown["ratio"] == pytest.approx(2.0)
@@ -72,7 +74,9 @@ def test_a_comparison_has_the_same_keys_under_plain() -> None:
 
 
 def test_several_answers_stand_beside_their_totals() -> None:
-    shown = as_json(Answers([Answer("a", result()), Answer("b", result(tokens=5, decode=3.0))]))
+    shown = as_json(
+        Answers([PromptAnswer("a", result()), PromptAnswer("b", result(tokens=5, decode=3.0))])
+    )
     assert [answer["prompt"] for answer in shown["answers"]] == ["a", "b"]
     assert shown["tokens"] == 14
     assert shown["tokens_per_second"] == pytest.approx((8 + 4) / 4.0)
@@ -81,7 +85,7 @@ def test_several_answers_stand_beside_their_totals() -> None:
 
 def test_figures_that_do_not_exist_are_null_in_json() -> None:
     nothing = result(tokens=1, decode=0.0, passes=0, guesses=0)
-    shown = json.loads(json.dumps(as_json(Answers([Answer("a", nothing)])), allow_nan=False))
+    shown = json.loads(json.dumps(as_json(Answers([PromptAnswer("a", nothing)])), allow_nan=False))
     assert shown["tokens_per_second"] is shown["hit_rate"] is shown["gain"] is None
 
 
@@ -119,5 +123,7 @@ def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() ->
 
 
 def test_texts_are_the_same_only_if_every_token_is() -> None:
-    assert same_text([Answer("a", result(), result())])
-    assert not same_text([Answer("a", result(), result()), Answer("b", result(), result(8))])
+    assert same_text([PromptAnswer("a", result(), result())])
+    assert not same_text(
+        [PromptAnswer("a", result(), result()), PromptAnswer("b", result(), result(8))]
+    )

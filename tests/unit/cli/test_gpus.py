@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.gpus import VISIBLE, present, share, visible
-from outrider.cli.process import environment
+from outrider.cli.machine.gpus import VISIBLE, present, share, visible
+from outrider.cli.workers.process import environment
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 

@@ -9,7 +9,7 @@ import pytest
 
 WORK = """
 import asyncio
-from outrider.cli import interrupts
+from outrider.cli.terminal import interrupts
 
 async def work():
     try:

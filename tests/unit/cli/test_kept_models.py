@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from outrider.cli.failures import BadInput
-from outrider.cli.kept_models import Shelf, pulled, show
+from outrider.cli.models.kept import Shelf, pulled, show
 
 TARGET, DRAFT, OTHER = "hf://org/target", "hf://org/draft", "hf://org/other"
 WORKER = f"""

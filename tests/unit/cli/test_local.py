@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.cli.local import numeric_path
+from outrider.cli.local.workers import numeric_path
 from outrider.contract.state import EngineState
 
 

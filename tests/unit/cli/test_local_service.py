@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.arrangement import Arrangement
-from outrider.cli.local_service import LocalService, by_rule
+from outrider.cli.local.service import LocalService, by_rule
+from outrider.cli.service.arrangement import Arrangement
 from outrider.operator.spec import Placement, load
 from tests.unit.cli.placement.test_choose import (
     ALONE,

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from outrider.cli.failures import BadInput
-from outrider.cli.local import further_ports
-from outrider.cli.ports import HOST, Port, WantedPorts, checked_host, refuse_taken
+from outrider.cli.local.workers import further_ports
+from outrider.cli.machine.ports import HOST, Port, WantedPorts, checked_host, refuse_taken
 from outrider.contract.settings import Role
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.prepared_models import is_prepared, note_of, write_note
+from outrider.cli.workers.prepared_models import is_prepared, note_of, write_note
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 
 COMMAND = ("worker",)

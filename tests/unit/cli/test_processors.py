@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from outrider.cli.processors import share, usable
+from outrider.cli.machine.processors import share, usable
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import progress
-from outrider.cli.progress import Bars, Lines, Reporter
-from outrider.cli.stopwatch import Stopwatch
+from outrider.cli.terminal import progress
+from outrider.cli.terminal.progress import Bars, Lines, StageReporter
+from outrider.cli.terminal.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize("reporter", [Lines(), Bars()])
 def test_a_note_is_one_line_with_the_time_however_narrow_the_screen(
-    reporter: Reporter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    reporter: StageReporter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     text = "a-service-of-some-name-draft-0 was killed by signal 9; starting it again in 0.2 s"

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from outrider.cli.failures import BadInput
-from outrider.cli.prompts import with_stdin
+from outrider.cli.run.prompts import with_stdin
 
 
 def test_a_dash_is_standard_input_without_its_last_newline() -> None:

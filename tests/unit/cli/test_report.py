@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from outrider.cli import profile, report
-from outrider.cli.answers import Answer, Answers
+from outrider.cli.profile import measure as profile
+from outrider.cli.run import report
+from outrider.cli.run.answers import Answers, PromptAnswer
 from outrider.client import Chunk, FinishReason
 from tests.unit.cli.test_figures import result
 
@@ -29,7 +30,7 @@ def shown(*printed: object) -> str:
     return console.file.getvalue()
 
 
-def summary(*answers: Answer) -> str:
+def summary(*answers: PromptAnswer) -> str:
     console = Console(file=io.StringIO(), width=100)
     found = Answers(answers, "Colocated, 2 threads")
     report.summary(console, found)
@@ -38,14 +39,14 @@ def summary(*answers: Answer) -> str:
 
 
 def test_a_summary_names_each_figure() -> None:
-    text = summary(Answer("why?", result()))
+    text = summary(PromptAnswer("why?", result()))
     for words in ("8.0", "2.00", "50%", "1.60x", "75%", "250 ms"):
         assert words in text
 
 
 def test_answers_that_were_cut_are_counted() -> None:
-    whole = Answer("why?", result())
-    cut = Answer("how?", replace(result(), finish_reason=FinishReason.LENGTH))
+    whole = PromptAnswer("why?", result())
+    cut = PromptAnswer("how?", replace(result(), finish_reason=FinishReason.LENGTH))
     assert "--max-tokens or the context: 1 of 2 answers" in summary(whole, cut)
     assert "Cut" not in summary(whole)
 
@@ -53,7 +54,7 @@ def test_answers_that_were_cut_are_counted() -> None:
 @pytest.mark.parametrize(("hits", "useless"), [(0, True), (3, True), (4, False), (32, False)])
 def test_a_draft_that_is_of_no_use_is_said(hits: int, useless: bool) -> None:
     one = result()
-    answer = Answer(
+    answer = PromptAnswer(
         "why?", replace(one, usage=replace(one.usage, first_guesses=64, first_hits=hits))
     )
     assert ("of no use" in summary(answer, answer)) is useless

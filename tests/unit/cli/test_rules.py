@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
+from outrider.cli.service.rules import LIBRARY, UNCHECKED, broken_rules, check_rules
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.spec import SpecError, SpecPart, load_document
 from outrider.operator.spec.part import Rule
@@ -109,7 +109,7 @@ def test_where_cel_is_missing_that_is_said_and_fields_are_checked_nevertheless(
 
 def test_cel_is_loaded_only_where_a_description_is_checked() -> None:
     code = (
-        "import sys, outrider.cli.app, outrider.cli.service_file, outrider.cli.commands.run\n"
+        "import sys, outrider.cli.app, outrider.cli.service.file, outrider.cli.commands.run\n"
         "assert not any(name.startswith('cel_expr') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

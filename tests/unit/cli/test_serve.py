@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.model_argument import model_name, model_uri, service_name
-from outrider.cli.processors import count
-from outrider.cli.serve_options import ServeOptions, document, service_of, yaml_of
-from outrider.cli.service_file import read_service
-from outrider.contract.settings import Device, Dtype
+from outrider.cli.machine.processors import count
+from outrider.cli.models.argument import model_name, model_uri, service_name
+from outrider.cli.service.file import read_service
+from outrider.cli.service.from_options import document, service_of, yaml_of
+from outrider.contract.settings import Dtype
 from outrider.operator.plan import PlanOptions, plan
 
 
@@ -84,34 +84,31 @@ def test_a_service_has_its_model_s_name_as_far_as_kubernetes_takes_it(
     uri: str, name: str, service: str
 ) -> None:
     assert (model_name(uri), service_name(name)) == (name, service)
-    assert service_of(ServeOptions(target=uri)).served_name == name
+    assert service_of(document(target=uri)).served_name == name
 
 
 def test_every_option_is_in_the_yaml(models: Path) -> None:
     text = printed(
-        *("target", "--draft", "draft", "--served-name", "Mine", "--context", "512"),
-        *("--max-running", "3", "--dtype", "int8", "--threads", "2", "--device", "cpu"),
-        *("--kv-memory", "64Mi", "--placement", "Separate"),
+        *("target", "--draft", "draft", "--context", "512", "--placement", "Separate"),
+        *("--max-running", "3", "--dtype", "int8", "--threads", "2"),
     )
     assert yaml.safe_load(text) == {
         "apiVersion": "outrider.dev/v1alpha1",
         "kind": "SpeculativeService",
-        "metadata": {"name": "mine"},
+        "metadata": {"name": "target"},
         "spec": {
             "target": {
-                "model": {"uri": f"file://{models}/target", "servedName": "Mine"},
+                "model": {"uri": f"file://{models}/target"},
                 "engine": {
-                    "device": "CPU",
                     "dtype": "int8",
                     "threads": 2,
                     "maxContext": 512,
                     "maxRunning": 3,
-                    "kvMemory": "64Mi",
                 },
             },
             "draft": {
                 "model": {"uri": f"file://{models}/draft", "embeddingsFrom": "Target"},
-                "engine": {"device": "CPU", "dtype": "int8"},
+                "engine": {"dtype": "int8"},
                 "placement": "Separate",
             },
         },
@@ -119,11 +116,10 @@ def test_every_option_is_in_the_yaml(models: Path) -> None:
 
 
 def test_the_yaml_runs_as_the_options_do(models: Path) -> None:
-    served = ServeOptions(
+    served = document(
         target=f"file://{models}/target",
         draft="hf://org/draft",
         dtype=Dtype.INT8,
-        device=Device.CPU,
         context=512,
     )
     file = models / "service.yaml"
@@ -170,8 +166,8 @@ def test_without_a_draft_the_target_has_all_processors(models: Path) -> None:
 
 def test_a_draft_borrows_an_embedding_if_its_config_or_an_option_says_so(models: Path) -> None:
     def lender(draft: str, borrow: bool) -> Any:
-        served = ServeOptions(target="hf://a/b", draft=draft, borrow_embedding=borrow)
-        return document(served)["spec"]["draft"]["model"].get("embeddingsFrom")
+        served = document(target="hf://a/b", draft=draft, borrow_embedding=borrow)
+        return served["spec"]["draft"]["model"].get("embeddingsFrom")
 
     assert lender(f"file://{models}/draft", False) == "Target"
     assert lender(f"file://{models}/target", False) is None
@@ -180,26 +176,26 @@ def test_a_draft_borrows_an_embedding_if_its_config_or_an_option_says_so(models:
 
 
 @pytest.mark.parametrize(
-    ("served", "words"),
+    ("options", "words"),
     [
-        (ServeOptions(target="hf://a/b", placement="Auto"), r"^--placement needs --draft MODEL\.$"),
+        ({"placement": "Auto"}, r"^--placement needs --draft MODEL\.$"),
         (
-            ServeOptions(target="hf://a/b", borrow_embedding=True),
+            {"borrow_embedding": True},
             r"^--borrow-embedding needs --draft",
         ),
         (
-            ServeOptions(target="hf://a/b", draft="hf://a/c", placement="Near"),
+            {"draft": "hf://a/c", "placement": "Near"},
             r"^outrider serve: spec\.draft\.placement: 'Near' is not allowed; allowed: Auto, Sep",
         ),
         (
-            ServeOptions(target="hf://a/b", kv_memory="4"),
-            r"^outrider serve: spec\.target\.engine\.kvMemory: '4' is not allowed; allowed: a num",
+            {"threads": 0},
+            r"^outrider serve: spec\.target\.engine\.threads: 0 is not allowed; allowed: an int",
         ),
     ],
 )
-def test_options_that_do_not_fit_are_refused(served: ServeOptions, words: str) -> None:
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        service_of(served)
+        service_of(document("hf://a/b", **options))
 
 
 @pytest.mark.parametrize("arguments", [["--context", "1"], ["--max-running", "0"], ["--port", "x"]])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import simulate
 from outrider.cli.failures import Failure
-from outrider.cli.simulate import lines
-from outrider.cli.simulation_plot import gain, plot, summed
+from outrider.cli.lab import simulate
+from outrider.cli.lab.simulate import lines
+from outrider.cli.lab.simulation_plot import gain, plot, summed
 
 POINT = {
     "second": 10.0, "arrived": 4, "answered": 2, "tokens": 100, "running": 2, "waiting": 0,
@@ -59,7 +59,7 @@ def test_only_what_cannot_be_imported_is_to_be_installed(
 ) -> None:
     monkeypatch.setattr(simulate, "SIMULATOR", (sys.executable, "-c", script))
     with pytest.raises(Failure) as caught:
-        asyncio.run(simulate.simulate(Path("x.yaml"), None, None))
+        asyncio.run(simulate.simulate(Path("x.yaml"), None))
     assert str(caught.value) == message
 
 

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.service_file import read_service
-from outrider.cli.split import Devices, jobs, split
-from outrider.cli.split_service import write_service
-from outrider.cli.split_table import render
+from outrider.cli.profile.split import Devices, jobs, split
+from outrider.cli.profile.split_service import write_service
+from outrider.cli.profile.split_table import render
+from outrider.cli.service.file import read_service
+from outrider.cli.terminal.progress import Lines
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract.settings import Device, Role
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load
@@ -37,12 +39,11 @@ if sys.argv[1] == "measure":
 """A worker whose passes are shorter the more ranks it has."""
 
 
-def ask(folder: Path, table: Any = TABLE, devices: int = 3, **given: Any) -> dict[str, Any]:
+def ask(folder: Path, table: Any = TABLE, devices: int = 3) -> dict[str, Any]:
     file = folder / "table.json"
     file.write_text(json.dumps(table))
-    options = PlanOptions(cache=str(folder / "cache"))
-    chosen = Devices(devices, on_gpu=True)
-    return asyncio.run(split(EXAMPLE, chosen, file, options=options, **given))
+    start = StartOptions(PlanOptions(cache=str(folder / "cache")), Lines())
+    return asyncio.run(split(EXAMPLE, Devices(devices, on_gpu=True), start, file))
 
 
 def test_the_table_that_it_chose_from_is_printed_and_can_be_given_again(tmp_path: Path) -> None:
@@ -59,9 +60,9 @@ def test_the_table_that_it_chose_from_is_printed_and_can_be_given_again(tmp_path
 def test_both_models_are_measured_at_every_degree(tmp_path: Path) -> None:
     fake = tmp_path / "fake.py"
     fake.write_text(FAKE)
-    options = PlanOptions(cache=str(tmp_path / "cache"))
-    three, command = Devices(3, on_gpu=False), (sys.executable, str(fake))
-    found = asyncio.run(split(EXAMPLE, three, options=options, command=command, folder=tmp_path))
+    options, command = PlanOptions(cache=str(tmp_path / "cache")), (sys.executable, str(fake))
+    start = StartOptions(options, Lines(), command, tmp_path)
+    found = asyncio.run(split(EXAMPLE, Devices(3, on_gpu=False), start))
     first = {
         role: {degree: facts["rows"]["1"] for degree, facts in by_degree.items()}
         for role, by_degree in found["costs"].items()

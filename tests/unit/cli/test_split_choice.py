@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.cli.placement.formula import Curve
-from outrider.cli.split_choice import (
+from outrider.cli.profile.split_choice import (
     MOST_DEPTH,
     SplitCosts,
     cheap_rows,

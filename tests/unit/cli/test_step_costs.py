@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from outrider.cli.step_costs import plot, table
+from outrider.cli.profile.step_costs import plot, table
 
 COSTS = {
     "rows": [1, 2, 4],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outrider.cli.stopwatch import FILE, MOST, Stopwatch
+from outrider.cli.terminal.stopwatch import FILE, MOST, Stopwatch
 
 
 class Clock:

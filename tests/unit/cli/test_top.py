@@ -7,8 +7,6 @@ from datetime import datetime
 import pytest
 from rich.console import Console
 
-from outrider.cli.commands.top import addresses
-from outrider.cli.failures import BadInput
 from outrider.cli.top import Look, as_fields, difference, drafting, frame, rates
 from outrider.client import Counters, Link, LinkState, PolicySettings, StageGroupView, State
 from outrider.contract.settings import Role
@@ -102,13 +100,3 @@ def test_the_json_has_the_same_figures() -> None:
     assert shown["workers"][0]["now"]["tokens_per_second"] == 100
     assert shown["workers"][0]["state"]["running"] == 3
     assert shown["workers"][1]["error"] == "refused"
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "h:0", "h:65536", "h:1,", "h:x"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"--address: .* it is host:port"):
-        addresses(text)
-
-
-def test_several_addresses_have_commas_between() -> None:
-    assert addresses("a:1, [::1]:2,a:1") == ("a:1", "[::1]:2")

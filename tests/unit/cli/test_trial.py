@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.arrangement import Arrangement, arrange, one_target
 from outrider.cli.failures import WorkerFailed
-from outrider.cli.trial import does_not_run
+from outrider.cli.local.trial import does_not_run
+from outrider.cli.service.arrangement import Arrangement, arrange, one_target
 from outrider.operator.spec import Placement, SpeculationMode, load
 
 TEXT = """

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.service_file import parse_service
-from outrider.cli.validation import Problem, check
+from outrider.cli.service.file import parse_service
+from outrider.cli.service.validation import Problem, check
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
 GOOD = HEAD + "spec: {target: {model: {uri: 'hf://a/b'}}}\n"

@@ -1,6 +1,5 @@
 """Answers of other runs: which are taken, which are left out, which are refused."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,15 @@ def test_the_same_chats_are_not_taken_twice(tmp_path: Path) -> None:
     )
     with pytest.raises(BadRecipe, match=r"again: the same chats as .*ours, for seed and prompts"):
         check_others(recipe(tmp_path / "ours", again), OURS)
-    with pytest.raises(BadRecipe, match=r"other: the same chats as .*one, .* another --seed"):
+    with pytest.raises(BadRecipe, match=r"other: the same chats as .*one, .* another `seed`"):
         check_others(recipe(tmp_path / "ours", one, other), OURS)
     check_others(recipe(tmp_path / "ours", one, answers_in(tmp_path / "third", seed=3)), OURS)
 
 
 def test_answers_are_not_read_where_nothing_is_trained(tmp_path: Path) -> None:
     other = answers_in(tmp_path / "other", seed=2)
-    asked = dataclasses.replace(recipe(tmp_path / "ours", other), only_answers=True)
-    with pytest.raises(BadRecipe, match="answers_from and only_answers: not both"):
+    asked = recipe(tmp_path / "ours", other).model_copy(update={"only_answers": True})
+    with pytest.raises(BadRecipe, match="answersFrom and onlyAnswers: not both"):
         check_others(asked, OURS)
 
 
@@ -78,7 +77,7 @@ def test_answers_of_another_target_are_refused(tmp_path: Path, name: str, value:
 
 
 def test_a_folder_without_answers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadRecipe, match=r"answers_from .*nothing: no answers of an outrider disti"):
+    with pytest.raises(BadRecipe, match=r"answersFrom .*nothing: no answers of an outrider disti"):
         check_others(recipe(tmp_path / "ours", tmp_path / "nothing"), OURS)
     write_json(answers_of(tmp_path / "begun") / "recipe.json", OURS)
     with pytest.raises(BadRecipe, match=r"begun: no answers"):
@@ -88,7 +87,7 @@ def test_a_folder_without_answers_is_refused(tmp_path: Path) -> None:
 def test_a_folder_is_named_once_and_is_not_ours(tmp_path: Path) -> None:
     ours, other = answers_in(tmp_path / "ours"), answers_in(tmp_path / "other", seed=2)
     for folders in ((ours,), (other, tmp_path / "ours" / ".." / "other")):
-        with pytest.raises(BadRecipe, match="named twice, or is --out"):
+        with pytest.raises(BadRecipe, match="named twice, or is `out`"):
             check_others(recipe(ours, *folders), OURS)
 
 

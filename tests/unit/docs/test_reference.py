@@ -7,7 +7,7 @@ import pytest
 from tools import reference
 from tools.reference import PAGES
 
-from outrider.cli.service_file import IGNORED
+from outrider.cli.service.file import IGNORED
 
 DOCS = PAGES.parent
 ROOT = DOCS.parent

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.cli.rules import check_rules
+from outrider.cli.service.rules import check_rules
 from outrider.operator.cluster.kinds import ObjectKind
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY

@@ -7,7 +7,7 @@ Answers go to stdout, all else to stderr, so that a chat can be piped. Leaves wh
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from outrider.cli.chat.commands import Step, Talk, take
 from outrider.cli.chat.conversation import Conversation
@@ -19,24 +19,13 @@ from outrider.client import (
     Model,
     Options,
     Result,
-    Sampling,
     Unauthenticated,
 )
 
 HELP = "/help shows the commands, Ctrl-D ends the chat."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How every question is asked."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int | None = None
-    """None: as many as the context has room for."""
-    stop: tuple[str, ...] = ()
-
-
-def chat(client: Client, manner: Manner, talk: Talk, lines: Iterable[str]) -> None:
+def chat(client: Client, options: Options, talk: Talk, lines: Iterable[str]) -> None:
     """Answer `lines` until they end or one ends the chat; raises `ClientError` if nobody answers
     at first, and `BadInput` for a model that holds no conversations."""
     model = client.models()[0]
@@ -55,14 +44,14 @@ def chat(client: Client, manner: Manner, talk: Talk, lines: Iterable[str]) -> No
                 say(step.words)
             if step.ends:
                 return
-            talk = answered(client, manner, model, step)
+            talk = answered(client, options, model, step)
         except Unauthenticated:
             raise
         except (BadInput, ClientError) as error:
             say(str(error))
 
 
-def answered(client: Client, manner: Manner, model: Model, step: Step) -> Talk:
+def answered(client: Client, options: Options, model: Model, step: Step) -> Talk:
     """Return the talk after a step, its question answered if it has one; raises `ClientError`, and
     `BadInput` where the conversation fills the context."""
     talk = step.talk
@@ -75,14 +64,11 @@ def answered(client: Client, manner: Manner, model: Model, step: Step) -> Talk:
             f"the conversation fills the context of {model.context_length} tokens; "
             "/reset begins anew"
         )
-    options = Options(
-        sampling=manner.sampling,
-        stop=manner.stop,
-        max_tokens=min(manner.max_tokens or room, room),
-    )
+    asking = Options(**options)
+    asking["max_tokens"] = min(options.get("max_tokens") or room, room)
     if not talk.speculate:
-        options["speculate"] = False
-    return replace(talk, conversation=asked.answered(stream(client, asked, options)))
+        asking["speculate"] = False
+    return replace(talk, conversation=asked.answered(stream(client, asked, asking)))
 
 
 def stream(client: Client, conversation: Conversation, options: Options) -> str:

@@ -3,20 +3,22 @@
 import os
 import shlex
 import sys
-from json import dumps
+from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
+from outrider.cli.commands.options import Json, KeyVariable, TlsRoots, number
 from outrider.cli.failures import BadInput, Failure
-from outrider.cli.options import Json, KeyVariable, TlsRoots, TopP, number
 from outrider.contract import process
 
 REQUESTS, LAST_SEED, MOST = 100, 2**31 - 1, 10**6
 PROMPTS = """Own prompts: JSON lines of {"prompt": …} or {"messages": […]}; max_tokens may stand \
 beside. [default: bundled ones]"""
+BODY = """Further fields of each request, as {"temperature": 0.8, "ignore_eos": true}. [default: \
+{"temperature": 0}]"""
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -50,16 +52,11 @@ def serve(
     ] = None,
     prompts: Annotated[Path | None, Option(metavar="FILE", help=PROMPTS)] = None,
     max_tokens: Annotated[int, number("N", 1, MOST, "Most tokens of an answer.")] = 256,
-    ignore_eos: Annotated[bool, Option("--ignore-eos", help="Ask for full length.")] = False,
-    temperature: Annotated[float, number("X", 0, 100, "0 is greedy.")] = 0.0,
-    top_p: TopP = None,
+    body: Annotated[str | None, Option(metavar="JSON", help=BODY)] = None,
     seed: Annotated[int, number("N", 0, LAST_SEED, "Of arrivals, prompts and sampling.")] = 0,
     check_text: Annotated[
         bool, Option("--check-text", help="Status 1 if two answers to one prompt differ.")
     ] = False,
-    out: Annotated[
-        Path | None, Option(metavar="FILE.json", help="Write command, machine, date and figures.")
-    ] = None,
     json: Json = False,
 ) -> None:
     """Load any OpenAI-compatible endpoint with streamed chats, and report throughput and latencies.
@@ -71,34 +68,31 @@ def serve(
     ```
     outrider bench serve --concurrency 8 --requests 200
     outrider bench serve --url http://10.0.0.7:8000/v1 --model my-model --api-key-env KEY --rate 2
-    outrider bench serve --rate 4 --prompts chats.jsonl --temperature 0.8 --check-text
+    outrider bench serve --rate 4 --prompts chats.jsonl --check-text
     ```
     """
     import asyncio
 
-    from outrider.cli import interrupts
     from outrider.cli.load.endpoint import endpoint
     from outrider.cli.load.prompts import bundled, read
-    from outrider.cli.load.run import Load, jobs
+    from outrider.cli.load.run import LoadRun, jobs
     from outrider.cli.load.summary import compare, report, summary
-    from outrider.cli.machine_info import write_report
+    from outrider.cli.machine.info import heading
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.text import print_json
 
     if (rate is None) == (concurrency is None):
         raise BadInput("give --rate R for requests a second, or --concurrency N for N at a time")
-    if out and not (out.absolute().parent.is_dir() and os.access(out.absolute().parent, os.W_OK)):
-        raise BadInput(f"--out {out}: cannot be written; allowed: a file in a writable folder")
     place = endpoint(url, api_key_env, tls_ca)
     chosen = [one.fields() for one in bundled()] if prompts is None else read(prompts)
-    optional = {"top_p": top_p, "ignore_eos": ignore_eos or None}
-    asked: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    asked |= {key: value for key, value in optional.items() if value is not None}
+    asked = {"max_tokens": max_tokens, "temperature": 0.0} | fields(body)
     load_average, command = os.getloadavg(), shlex.join(["outrider", *sys.argv[1:]])
 
     async def run() -> None:
         async with place.client() as client:
             asked["model"] = await place.model(client, model)
             most = REQUESTS if requests is None and seconds is None else requests
-            load = Load(client, jobs(chosen, asked, seed), most, seconds)
+            load = LoadRun(client, jobs(chosen, asked, seed), most, seconds)
             showing = asyncio.create_task(load.progress())
             try:
                 await (load.open_loop(rate, seed) if rate else load.closed_loop(concurrency or 1))
@@ -106,17 +100,15 @@ def serve(
                 showing.cancel()
                 finish(load)
 
-    def finish(load: Load) -> None:
+    def finish(load: LoadRun) -> None:
         settings = {"url": url, "rate": rate, "concurrency": concurrency, "seed": seed, **asked}
         found = {"settings": settings, **summary(load.ended)}
         if check_text:
             found["texts"] = compare(load.ended)
         if json:
-            print(dumps(found, ensure_ascii=False, allow_nan=False), flush=True)
+            print_json(heading(command, load_average) | found)
         else:
             report(found)
-        if out is not None:
-            write_report(out, command=command, results=found, ratios={}, load_average=load_average)
         if check_text and (wrong := len(found["texts"]["differences"])):
             raise Failure(f"--check-text: {wrong} answers differ")
         if not found["completed"] and (found["failed"] or found["rejected"]):
@@ -124,3 +116,14 @@ def serve(
             raise Failure(f"no request completed: {why}")
 
     interrupts.run(run())
+
+
+def fields(body: str | None) -> dict[str, Any]:
+    """Return the fields of --body; raises `BadInput`."""
+    try:
+        given = loads(body or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise BadInput(f"--body {body}: allowed: a JSON object")
+    return given

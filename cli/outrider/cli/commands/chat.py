@@ -1,40 +1,21 @@
 """`outrider chat`: its options; the talk is `outrider.cli.chat`'s, imported when it is wanted."""
 
-from outrider.cli.commands.sampling import sampling
-from outrider.cli.options import (
-    Address,
-    KeyVariable,
-    MinP,
-    NoDraft,
-    Seed,
-    Stop,
-    System,
-    Temperature,
-    Tls,
-    TlsName,
-    TlsRoots,
-    TopK,
-    TopP,
-    TurnTokens,
-)
+from outrider.cli.commands import options
 from outrider.contract import process
 
 
 def chat(
-    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
-    system: System = None,
-    max_tokens: TurnTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    no_draft: NoDraft = False,
-    api_key_env: KeyVariable = None,
-    tls: Tls = False,
-    tls_ca: TlsRoots = None,
-    tls_name: TlsName = None,
+    address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
+    system: options.System = None,
+    max_tokens: options.TurnTokens = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    sampling: options.SamplingParams = None,
+    stop: options.Stop = None,
+    no_draft: options.NoDraft = False,
+    api_key_env: options.KeyVariable = None,
+    tls_ca: options.TlsRoots = None,
+    tls_name: options.TlsName = None,
 ) -> None:
     """Talk with a service that runs already, turn by turn; `/help` shows its commands.
 
@@ -45,7 +26,7 @@ def chat(
     ```
     outrider chat
     outrider chat --system "You are a pirate." --temperature 0.8
-    outrider chat --address llm.example.com:50051 --tls --api-key-env KEY
+    outrider chat --address llm.example.com:50051 --tls-ca system --api-key-env KEY
     printf 'My name is Ada.\\nWhat is my name?\\n' | outrider chat
     ```
     """
@@ -53,13 +34,14 @@ def chat(
     from outrider.cli.chat import session
     from outrider.cli.chat.commands import Talk
     from outrider.cli.chat.conversation import Conversation
+    from outrider.client import Options
 
-    manner = session.Manner(
-        sampling=sampling(temperature, top_p, top_k, min_p, seed),
+    asking = Options(
+        sampling=options.sampling_of(temperature, seed, sampling),
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )
     talk = Talk(Conversation(system), speculate=not no_draft)
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    access = access_from(api_key_env, tls_ca, tls_name)
     with access.blocking_client(address) as client:
-        session.chat(client, manner, talk, session.typed())
+        session.chat(client, asking, talk, session.typed())

@@ -2,7 +2,7 @@
 
 import typer
 
-from outrider.cli.options import Json
+from outrider.cli.commands.options import Json
 
 
 def doctor(json: Json = False) -> None:
@@ -21,20 +21,19 @@ def doctor(json: Json = False) -> None:
     """
     from rich.console import Console
 
-    from outrider.cli import interrupts
-    from outrider.cli.doctor import show
-    from outrider.cli.doctor.checks import Grade, judged
+    from outrider.cli.doctor.checks import Grade, as_json, judged, show
     from outrider.cli.doctor.findings import look
     from outrider.cli.failures import Failure
-    from outrider.cli.json_output import print_json
-    from outrider.cli.progress import reporter
-    from outrider.cli.run_dir import told_cache
+    from outrider.cli.machine.run_dir import told_cache
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.progress import reporter
+    from outrider.cli.terminal.text import print_json
 
     found = interrupts.run(look(told_cache(), reporter()))
     checks = judged(found)
     if json:
-        print_json(show.as_json(checks, found))
+        print_json(as_json(checks, found))
     else:
-        show.show(checks, Console())
+        show(checks, Console())
     if any(one.grade is Grade.STOPS for one in checks):
         raise typer.Exit(Failure.status)

@@ -5,25 +5,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.commands.sampling import sampling
-from outrider.cli.options import (
-    Address,
-    Json,
-    KeyVariable,
-    MaxTokens,
-    MinP,
-    NoDraft,
-    Raw,
-    Seed,
-    Stop,
-    System,
-    Temperature,
-    Tls,
-    TlsName,
-    TlsRoots,
-    TopK,
-    TopP,
-)
+from outrider.cli.commands import options
 from outrider.contract import process
 
 
@@ -32,22 +14,19 @@ def generate(
         list[str],
         typer.Argument(metavar="PROMPT...", help="One answer for each; - is standard input."),
     ],
-    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
-    system: System = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    no_draft: NoDraft = False,
-    raw: Raw = False,
-    json: Json = False,
-    api_key_env: KeyVariable = None,
-    tls: Tls = False,
-    tls_ca: TlsRoots = None,
-    tls_name: TlsName = None,
+    address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
+    system: options.System = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    sampling: options.SamplingParams = None,
+    stop: options.Stop = None,
+    no_draft: options.NoDraft = False,
+    raw: options.Raw = False,
+    json: options.Json = False,
+    api_key_env: options.KeyVariable = None,
+    tls_ca: options.TlsRoots = None,
+    tls_name: options.TlsName = None,
 ) -> None:
     """Ask a service that runs already; text streams to stdout, figures go to stderr.
 
@@ -58,25 +37,25 @@ def generate(
     outrider generate - < question.txt
     outrider generate --system "Answer in one sentence." --no-draft "What is a tree?"
     outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
-    outrider generate --address llm.example.com:50051 --tls --api-key-env KEY "Hello!"
+    outrider generate --address llm.example.com:50051 --tls-ca system --api-key-env KEY "Hello!"
     ```
     """
     from rich.console import Console
 
-    from outrider.cli import interrupts
-    from outrider.cli import run as running
     from outrider.cli.access import access_from
-    from outrider.cli.prompts import Questions, with_stdin
+    from outrider.cli.run import run as running
+    from outrider.cli.run.prompts import PromptSet, with_stdin
+    from outrider.cli.terminal import interrupts
 
-    questions = Questions(
+    questions = PromptSet(
         prompts=with_stdin(prompt, sys.stdin.buffer),
         system=system,
-        sampling=sampling(temperature, top_p, top_k, min_p, seed),
+        sampling=options.sampling_of(temperature, seed, sampling),
         stop=tuple(stop or ()),
         speculate=not no_draft,
         max_tokens=max_tokens,
         raw=raw,
     )
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
+    access = access_from(api_key_env, tls_ca, tls_name)
     answers = interrupts.run(running.answer(address, questions, json, access))
     running.show(answers, json, Console(stderr=True))

@@ -1,10 +1,10 @@
-"""`outrider models`: its commands and options; the work is `outrider.cli.kept_models`'s."""
+"""`outrider models`: its commands and options; the work is `outrider.cli.models.kept`'s."""
 
 from typing import Annotated
 
 import typer
 
-from outrider.cli.options import Json
+from outrider.cli.commands.options import Json
 
 models = typer.Typer(
     no_args_is_help=True,
@@ -30,8 +30,9 @@ def list_models(json: Json = False) -> None:
     """
     from rich.console import Console
 
-    from outrider.cli import interrupts, kept_models
-    from outrider.cli.json_output import print_json
+    from outrider.cli.models import kept as kept_models
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.text import print_json
 
     found = interrupts.run(kept_models.own_shelf().models())
     if json:
@@ -69,9 +70,10 @@ def pull(
     """
     from rich.console import Console
 
-    from outrider.cli import interrupts, kept_models
-    from outrider.cli.json_output import print_json
-    from outrider.cli.model_argument import model_uri
+    from outrider.cli.models import kept as kept_models
+    from outrider.cli.models.argument import model_uri
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.text import print_json
 
     uris = [model_uri("MODEL", one) for one in model]
     lender = None if embeddings_from is None else model_uri(kept_models.LENDER, embeddings_from)
@@ -103,8 +105,9 @@ def remove(
     outrider models remove SmolLM2-135M-Instruct.Q4_1 3f2a9c
     ```
     """
-    from outrider.cli import interrupts, kept_models
-    from outrider.cli.json_output import print_json
+    from outrider.cli.models import kept as kept_models
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.text import print_json
 
     removed = interrupts.run(kept_models.own_shelf().models(model))
     if json:

@@ -1,32 +1,21 @@
-"""`outrider profile`: its options; measuring is `outrider.cli.profile`'s and `split`'s."""
+"""`outrider profile`: its options; measuring is `outrider.cli.profile.measure`'s and `split`'s."""
 
 from pathlib import Path
 
 import typer
 
-from outrider.cli.options import (
-    DtypeOption,
-    File,
-    Json,
-    Plot,
-    Quick,
-    SplitGpus,
-    SplitRanks,
-    SplitService,
-    SplitTable,
-)
+from outrider.cli.commands import options
 
 
 def profile(
-    file: File,
-    dtype: DtypeOption = None,
-    quick: Quick = False,
-    plot: Plot = None,
-    json: Json = False,
-    gpus: SplitGpus = None,
-    ranks: SplitRanks = None,
-    table: SplitTable = None,
-    write: SplitService = None,
+    file: options.File,
+    quick: options.Quick = False,
+    plot: options.Plot = None,
+    json: options.Json = False,
+    gpus: options.SplitGpus = None,
+    ranks: options.SplitRanks = None,
+    table: options.SplitTable = None,
+    write: options.SplitService = None,
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
 
@@ -51,15 +40,18 @@ def profile(
     for name, given in (("--table", table), ("--write", write)):
         if given is not None:
             raise typer.BadParameter(f"{name} needs --gpus or --ranks.")
-    from outrider.cli import interrupts
-    from outrider.cli import profile as profiling
-    from outrider.cli.json_output import print_json
-    from outrider.cli.plotting import ensure_possible
+    from outrider.cli.profile import measure as profiling
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.plotting import ensure_possible
+    from outrider.cli.terminal.progress import reporter
+    from outrider.cli.terminal.text import print_json
+    from outrider.cli.workers.supervisor import StartOptions
     from outrider.operator.plan import PlanOptions
 
     if plot is not None:
         ensure_possible(plot)
-    measured = interrupts.run(profiling.profile(file, PlanOptions(dtype=dtype), quick=quick))
+    start = StartOptions(PlanOptions(), reporter())
+    measured = interrupts.run(profiling.profile(file, start, quick=quick))
     if plot is not None:
         profiling.plot(measured, plot)
     if json:
@@ -78,15 +70,20 @@ def _split(
 ) -> None:
     if gpus is not None and ranks is not None:
         raise typer.BadParameter("--gpus and --ranks do not go together.")
-    from outrider.cli import interrupts, split_table
-    from outrider.cli import split as splitting
-    from outrider.cli.json_output import print_json
-    from outrider.cli.split_service import write_service
+    from outrider.cli.profile import split as splitting
+    from outrider.cli.profile import split_table
+    from outrider.cli.profile.split_service import write_service
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.progress import reporter
+    from outrider.cli.terminal.text import print_json
+    from outrider.cli.workers.supervisor import StartOptions
+    from outrider.operator.plan import PlanOptions
 
+    start = StartOptions(PlanOptions(), reporter())
     devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
     if table is None:
         devices.check_here()
-    found = interrupts.run(splitting.split(file, devices, table))
+    found = interrupts.run(splitting.split(file, devices, start, table))
     if write is not None:
         write_service(file, found, write)
     if json:

@@ -1,65 +1,34 @@
-"""`outrider run`: its options; the work is `outrider.cli.run`'s, imported when it is needed."""
+"""`outrider run`: its options; the work is `outrider.cli.run.run`'s, imported when it is needed."""
 
 import sys
 
-from outrider.cli.commands.sampling import sampling
+from outrider.cli.commands import options
 from outrider.cli.failures import BadInput
-from outrider.cli.options import (
-    AllowHost,
-    ApiKeys,
-    Compare,
-    DtypeOption,
-    File,
-    GrpcPort,
-    Host,
-    HttpPort,
-    Json,
-    MaxTokens,
-    MinP,
-    NoPage,
-    Prompts,
-    Raw,
-    RunNoDraft,
-    Seed,
-    Stop,
-    System,
-    Temperature,
-    Threads,
-    TlsCert,
-    TlsKey,
-    TopK,
-    TopP,
-    absolute,
-)
-from outrider.cli.ports import checked_host
-from outrider.cli.text_file import read_text
+from outrider.cli.machine.ports import checked_host
+from outrider.cli.terminal.text import read_text
 
 
 def run(
-    file: File,
-    prompt: Prompts = None,
-    system: System = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    dtype: DtypeOption = None,
-    threads: Threads = None,
-    raw: Raw = False,
-    compare: Compare = False,
-    json: Json = False,
-    host: Host = None,
-    port: HttpPort = None,
-    grpc_port: GrpcPort = None,
-    no_draft: RunNoDraft = False,
-    no_page: NoPage = False,
-    allow_host: AllowHost = None,
-    api_keys: ApiKeys = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    file: options.File,
+    prompt: options.Prompts = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    sampling: options.SamplingParams = None,
+    dtype: options.DtypeOption = None,
+    threads: options.Threads = None,
+    raw: options.Raw = False,
+    compare: options.Compare = False,
+    json: options.Json = False,
+    host: options.Host = None,
+    port: options.HttpPort = None,
+    grpc_port: options.GrpcPort = None,
+    no_draft: options.RunNoDraft = False,
+    no_page: options.NoPage = False,
+    allow_host: options.AllowHost = None,
+    api_keys: options.ApiKeys = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
 
@@ -76,23 +45,21 @@ def run(
     """
     _refuse_together(bool(prompt), compare=compare, json=json, port=port, host=host)
     text, address = read_text(file), checked_host(host)
-    from outrider.cli.service_file import located_service
+    from outrider.cli.service.file import located_service
 
     service = located_service(text, file)
     # What is refused above is so at once: what follows takes a second to import.
-    from outrider.cli import interrupts
-    from outrider.cli.prompts import Questions, with_stdin
-    from outrider.cli.run import RunOptions
-    from outrider.cli.run import run as run_service
+    from outrider.cli.run.prompts import PromptSet, with_stdin
+    from outrider.cli.run.run import RunOptions
+    from outrider.cli.run.run import run as run_service
+    from outrider.cli.terminal import interrupts
     from outrider.operator.plan import PlanOptions
 
     questions = None
     if prompt:
-        questions = Questions(
+        questions = PromptSet(
             prompts=with_stdin(prompt, sys.stdin.buffer),
-            system=system,
-            sampling=sampling(temperature, top_p, top_k, min_p, seed),
-            stop=tuple(stop or ()),
+            sampling=options.sampling_of(temperature, seed, sampling),
             max_tokens=max_tokens,
             raw=raw,
             compare=compare,
@@ -101,9 +68,9 @@ def run(
         dtype=dtype,
         threads=threads,
         allowed_hosts=tuple(allow_host or ()),
-        api_keys_file=absolute(api_keys),
-        tls_cert=absolute(tls_cert),
-        tls_key=absolute(tls_key),
+        api_keys_file=options.absolute(api_keys),
+        tls_cert=options.absolute(tls_cert),
+        tls_key=options.absolute(tls_key),
     )
     interrupts.run(
         run_service(

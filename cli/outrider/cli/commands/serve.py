@@ -6,29 +6,8 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.options import (
-    AllowHost,
-    ApiKeys,
-    BorrowEmbedding,
-    Context,
-    DeviceOption,
-    GrpcPort,
-    Host,
-    HttpPort,
-    KvMemory,
-    MaxRunning,
-    NoPage,
-    PlacementOption,
-    PrintYaml,
-    ServedDraft,
-    ServedName,
-    ServeDtype,
-    ServeThreads,
-    TlsCert,
-    TlsKey,
-    absolute,
-)
-from outrider.cli.ports import checked_host
+from outrider.cli.commands import options
+from outrider.cli.machine.ports import checked_host
 
 
 def serve(
@@ -40,25 +19,22 @@ def serve(
             "Face, or a URI as in the YAML.",
         ),
     ],
-    draft: ServedDraft = None,
-    borrow_embedding: BorrowEmbedding = False,
-    served_name: ServedName = None,
-    context: Context = None,
-    max_running: MaxRunning = None,
-    dtype: ServeDtype = None,
-    threads: ServeThreads = None,
-    device: DeviceOption = None,
-    kv_memory: KvMemory = None,
-    placement: PlacementOption = None,
-    host: Host = None,
-    port: HttpPort = None,
-    grpc_port: GrpcPort = None,
-    no_page: NoPage = False,
-    allow_host: AllowHost = None,
-    api_keys: ApiKeys = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    print_yaml: PrintYaml = False,
+    draft: options.ServedDraft = None,
+    borrow_embedding: options.BorrowEmbedding = False,
+    context: options.Context = None,
+    max_running: options.MaxRunning = None,
+    dtype: options.ServeDtype = None,
+    threads: options.ServeThreads = None,
+    placement: options.PlacementOption = None,
+    host: options.Host = None,
+    port: options.HttpPort = None,
+    grpc_port: options.GrpcPort = None,
+    no_page: options.NoPage = False,
+    allow_host: options.AllowHost = None,
+    api_keys: options.ApiKeys = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    print_yaml: options.PrintYaml = False,
 ) -> None:
     """Serve a model, with a draft or without, until Ctrl-C: `outrider run` without a YAML file.
 
@@ -75,43 +51,40 @@ def serve(
     outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --print-yaml > service.yaml
     ```
     """
-    from outrider.cli.model_argument import model_uri
+    from outrider.cli.models.argument import model_uri
 
     address = checked_host(host)
     target = model_uri("MODEL", model)
     drafting = None if draft is None else model_uri("--draft", draft)
     # What is refused above is so at once: what follows takes a second to import.
-    from outrider.cli import interrupts
-    from outrider.cli.processors import count
-    from outrider.cli.serve_options import ServeOptions, service_of, yaml_of
+    from outrider.cli.machine.processors import count
+    from outrider.cli.service.from_options import document, service_of, yaml_of
+    from outrider.cli.terminal import interrupts
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor
-    options = ServeOptions(
-        target=target,
+    described = document(
+        target,
         draft=drafting,
         borrow_embedding=borrow_embedding,
-        name=served_name,
         context=context,
         max_running=max_running,
         dtype=dtype,
         threads=threads,
-        device=device,
-        kv_memory=kv_memory,
         placement=placement,
     )
-    service = service_of(options)
+    service = service_of(described)
     if print_yaml:
-        sys.stdout.write(yaml_of(options, shlex.join(["outrider", *sys.argv[1:]])))
+        sys.stdout.write(yaml_of(described, shlex.join(["outrider", *sys.argv[1:]])))
         return
-    from outrider.cli.run import RunOptions, run
+    from outrider.cli.run.run import RunOptions, run
     from outrider.operator.plan import PlanOptions
 
     plan = PlanOptions(
         allowed_hosts=tuple(allow_host or ()),
-        api_keys_file=absolute(api_keys),
-        tls_cert=absolute(tls_cert),
-        tls_key=absolute(tls_key),
+        api_keys_file=options.absolute(api_keys),
+        tls_cert=options.absolute(tls_cert),
+        tls_key=options.absolute(tls_key),
     )
     running = RunOptions(
         service=service,

@@ -1,20 +1,13 @@
-"""`outrider simulate`: its options; the work is `outrider.cli.simulate`'s."""
+"""`outrider simulate`: its options; the work is `outrider.cli.lab.simulate`'s."""
 
-from outrider.cli.options import (
-    Json,
-    Processes,
-    SimulationFile,
-    SimulationPlot,
-    SimulationSeed,
-)
+from outrider.cli.commands import options
 
 
 def simulate(
-    file: SimulationFile,
-    seed: SimulationSeed = None,
-    processes: Processes = None,
-    plot: SimulationPlot = None,
-    json: Json = False,
+    file: options.SimulationFile,
+    seed: options.SimulationSeed = None,
+    plot: options.SimulationPlot = None,
+    json: options.Json = False,
 ) -> None:
     """Simulate a service in virtual time, with the real schedulers, KV accounting and operator.
 
@@ -29,14 +22,15 @@ def simulate(
     outrider simulate examples/simulate/llama-70b.yaml --seed 2 --json > figures.json
     ```
     """
-    from outrider.cli import interrupts, simulation_plot
-    from outrider.cli import simulate as simulating
-    from outrider.cli.json_output import print_json
-    from outrider.cli.plotting import ensure_possible
+    from outrider.cli.lab import simulate as simulating
+    from outrider.cli.lab import simulation_plot
+    from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.plotting import ensure_possible
+    from outrider.cli.terminal.text import print_json
 
     if plot is not None:
         ensure_possible(plot)
-    found = interrupts.run(simulating.simulate(file, seed, processes))
+    found = interrupts.run(simulating.simulate(file, seed))
     if plot is not None:
         simulation_plot.plot(found, plot)
     if json:

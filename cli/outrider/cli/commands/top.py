@@ -7,21 +7,12 @@ from typing import Annotated
 
 from typer import Option
 
-from outrider.cli.failures import BadInput
-from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
+from outrider.cli.commands.options import Address, KeyVariable, TlsName, TlsRoots, number
 from outrider.contract import process
-
-LAST_PORT = 65535
 
 
 def top(
-    address: Annotated[
-        str,
-        Option(
-            metavar="HOST:PORT",
-            help="A target's gRPC address, or several with commas between; drafts are found.",
-        ),
-    ] = f"127.0.0.1:{process.GRPC_PORT}",
+    address: Address = f"127.0.0.1:{process.GRPC_PORT}",
     interval: Annotated[
         float, number("SECONDS", 0, 3600, "Time between two frames.", above=True)
     ] = 1.0,
@@ -32,13 +23,12 @@ def top(
         bool, Option("--json", help="Print one JSON object for each interval on stdout.")
     ] = False,
     api_key_env: KeyVariable = None,
-    tls: Tls = False,
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
     """Watch a running service, a row for each worker: speed, what drafting brings, KV.
 
-    Key and TLS are those of the targets; the drafts that they name are asked without.
+    Key and TLS are those of the targets; the drafts that they name are found, and asked without.
     Rates are those of the last interval. A worker that is gone is shown as down
     until it is back. It asks `Control`, which in a cluster is the operator's alone: metrics say the
     same there.
@@ -53,19 +43,10 @@ def top(
     outrider top --json | jq .workers[0].now.tokens_per_second
     ```
     """
-    from outrider.cli import interrupts
     from outrider.cli.access import access_from
+    from outrider.cli.terminal import interrupts
     from outrider.cli.top import watch
 
-    access = access_from(api_key_env, tls, tls_ca, tls_name)
-    interrupts.run(watch(addresses(address), access, interval, once=once, as_json=json))
-
-
-def addresses(text: str) -> tuple[str, ...]:
-    """Parse addresses between commas; raises `BadInput`."""
-    given = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
-    for one in given:
-        host, _, port = one.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= LAST_PORT):
-            raise BadInput(f"--address: {one!r} is not allowed; it is host:port.")
-    return given
+    given = tuple(dict.fromkeys(one.strip() for one in address.split(",")))
+    access = access_from(api_key_env, tls_ca, tls_name)
+    interrupts.run(watch(given, access, interval, once=once, as_json=json))

@@ -1,4 +1,4 @@
-"""`outrider validate`: its options; checking is `outrider.cli.validation`'s."""
+"""`outrider validate`: its options; checking is `outrider.cli.service.validation`'s."""
 
 import sys
 from pathlib import Path
@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
+from outrider.cli.commands.options import Json
 from outrider.cli.failures import BadInput
-from outrider.cli.options import Json
-from outrider.cli.standard_input import STDIN, read_stdin
-from outrider.cli.text_file import read_text
+from outrider.cli.terminal.text import STDIN, read_stdin, read_text
 
 
 def validate(
@@ -33,8 +32,8 @@ def validate(
     ```
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
-    from outrider.cli.json_output import print_json
-    from outrider.cli.validation import as_json, check
+    from outrider.cli.service.validation import as_json, check
+    from outrider.cli.terminal.text import print_json
 
     found = check(text)
     wrong = any(one.errors for one in found)

@@ -1,14 +1,18 @@
-"""Judgement of what was found on a machine: what is well, what is worth knowing, what stops a run.
-
-Pure.
-"""
+"""Judgement of what was found on a machine: what is well, what is worth knowing, what stops a run;
+and the report of it."""
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from outrider.cli.doctor.findings import INSTALL, PORTS, Findings
-from outrider.cli.kept_models import size
+from outrider.cli.models.kept import size
 from outrider.contract.version import missing_extra
 
 TORCH = "worker-torch"
@@ -25,6 +29,9 @@ class Grade(enum.StrEnum):
     OK = "ok"
     WARNING = "warning"
     STOPS = "stops a run"
+
+
+STYLES = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.STOPS: "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +131,33 @@ def _ports(found: Findings) -> Iterator[Check]:
 
 def _count(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def show(checks: Sequence[Check], console: Console) -> None:
+    """Print a line for each check, and what they come to."""
+    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=True)
+    table.add_column(style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in checks:
+        table.add_row(one.name, Text(one.grade, style=STYLES[one.grade]), Text(one.words))
+    console.print(table)
+    console.print(verdict(checks), highlight=False)
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """Return what the checks come to."""
+    stopping = [one.name for one in checks if one.grade is Grade.STOPS]
+    if stopping:
+        return f"No service runs here before this is mended: {', '.join(stopping)}."
+    command = " ".join(("outrider serve MODEL", *(one.options for one in checks if one.options)))
+    return f"A service runs here: `{command}`."
+
+
+def as_json(checks: Sequence[Check], found: Findings) -> dict[str, Any]:
+    """Return checks and findings as plain values."""
+    return {
+        "runs": all(one.grade is not Grade.STOPS for one in checks),
+        "checks": [{"name": c.name, "grade": str(c.grade), "words": c.words} for c in checks],
+        "found": asdict(found),
+    }

@@ -14,11 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from outrider.cli import gpus, machine_info, ports
 from outrider.cli.failures import Failure
-from outrider.cli.module_process import records
-from outrider.cli.process import WORKER, Command
-from outrider.cli.progress import Reporter
+from outrider.cli.machine import gpus, ports
+from outrider.cli.machine import info as machine_info
+from outrider.cli.terminal.progress import StageReporter
+from outrider.cli.workers.output import result_of
+from outrider.cli.workers.process import WORKER, Command
 from outrider.contract import process
 from outrider.contract.version import missing_extra, version
 
@@ -63,13 +64,16 @@ class Findings:
     """Ports of `PORTS` on which something listens."""
 
 
-async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Findings:
+async def look(cache: Path, progress: StageReporter, command: Command = WORKER) -> Findings:
     """Look at this machine; takes seconds, and minutes where kernels are compiled first."""
     missing, problem = missing_packages(WORKERS), ""
     processor: dict[str, Any] = {}
     if not missing:
         try:
-            processor = await _processor(command, progress)
+            asked = (*command, "doctor")
+            processor = await result_of(
+                "the check of the processor", asked, INSTALL, progress, "doctor"
+            )
         except Failure as error:
             problem = str(error)
     facts = machine_info.machine()
@@ -84,22 +88,6 @@ async def look(cache: Path, progress: Reporter, command: Command = WORKER) -> Fi
         disk=disk_of(cache),
         taken=tuple(port for port in PORTS if ports.is_taken(port)),
     )
-
-
-async def _processor(command: Command, progress: Reporter) -> dict[str, Any]:
-    """Ask a worker; raises `Failure`."""
-    found: dict[str, Any] = {}
-    try:
-        async for record in records("the check of the processor", (*command, "doctor"), INSTALL):
-            if "stage" in record:
-                progress.stage("doctor", record["stage"], record["done"], record["total"])
-            else:
-                found = record
-    finally:
-        progress.clear()
-    if not found:
-        raise Failure("the check of the processor ended without a result")
-    return found
 
 
 def missing_packages(extra: str) -> tuple[str, ...]:

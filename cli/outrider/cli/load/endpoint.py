@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from outrider.cli.access import key_from, roots
+from outrider.cli.access import SYSTEM, key_from, roots
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.exchange import words
 
@@ -16,13 +16,13 @@ SILENT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class LoadEndpoint:
     """The endpoint that requests go to."""
 
     url: str
     """Base of the API, which usually ends in /v1."""
     key: str | None = None
-    trusted: Path | None = None
+    trusted: str | None = None
     """PEM file of the roots to trust; None: those that httpx trusts."""
 
     def client(self, silence: float = SILENT_SECONDS) -> httpx.AsyncClient:
@@ -67,7 +67,7 @@ class Endpoint:
         return wanted
 
 
-def endpoint(url: str, key_variable: str | None, trusted: Path | None) -> Endpoint:
+def endpoint(url: str, key_variable: str | None, trusted: str | None) -> LoadEndpoint:
     """Return the endpoint of the options; raises `BadInput`."""
     try:
         parsed = httpx.URL(url)
@@ -78,5 +78,6 @@ def endpoint(url: str, key_variable: str | None, trusted: Path | None) -> Endpoi
     if trusted is not None:
         if parsed.scheme != "https":
             raise BadInput(f"--tls-ca {trusted} needs a --url of https, not {url}")
-        roots(trusted)
-    return Endpoint(url, key_from(key_variable), trusted)
+        if trusted != SYSTEM:
+            roots(Path(trusted))
+    return LoadEndpoint(url, key_from(key_variable), None if trusted == SYSTEM else trusted)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli.failures import BadInput
+from outrider.cli.terminal.text import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,9 @@ def bundled() -> list[BundledPrompt]:
 def read(path: Path) -> list[dict[str, Any]]:
     """Return what requests for a file's prompts hold; raises `BadInput` that names the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise BadInput(f"--prompts {path}: {reason}") from None
+        lines = read_text(path).splitlines()
+    except BadInput as error:
+        raise BadInput(f"--prompts {error}") from None
     found = [_fields(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
         raise BadInput(f"--prompts {path}: holds no prompt; allowed: at least one")

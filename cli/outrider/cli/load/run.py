@@ -31,7 +31,7 @@ def jobs(prompts: Sequence[dict[str, Any]], others: dict[str, Any], seed: int) -
 
 
 @dataclass(slots=True)
-class Load:
+class LoadRun:
     """A run: what is on its way and what is over."""
 
     client: httpx.AsyncClient

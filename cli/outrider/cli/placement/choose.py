@@ -1,21 +1,21 @@
 """Choice of the arrangement of a service on this machine, by what was measured or remembered.
 
-Leaves rates to `formula`, measuring to `measure`, and running a service to `local_service`.
+Leaves rates to `formula`, measuring to `measure`, and running a service to `local.service`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outrider.cli import processors
-from outrider.cli.arrangement import Arrangement, arrange, arrangements, is_cut, one_target
 from outrider.cli.failures import Failure
-from outrider.cli.local import StartOptions
+from outrider.cli.machine import processors
+from outrider.cli.machine.run_dir import told_cache
 from outrider.cli.placement import formula
 from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.measure import measure
-from outrider.cli.run_dir import told_cache
+from outrider.cli.service.arrangement import Arrangement, arrange, arrangements, is_cut, one_target
 from outrider.cli.undecided import Undecided
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.state import State
 from outrider.operator.plan import Plan, plan

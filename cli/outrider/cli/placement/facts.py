@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from outrider.cli import gpus
-from outrider.cli.machine_info import machine
+from outrider.cli.machine import gpus
+from outrider.cli.machine.info import machine
 from outrider.cli.placement.formula import Curve
-from outrider.cli.prepared_models import files_of, sources
+from outrider.cli.workers.prepared_models import files_of, sources
 from outrider.contract.counters import Counters
 from outrider.contract.files import write_whole
 from outrider.contract.settings import WorkerSettings

@@ -11,11 +11,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from outrider.cli.arrangement import threads_in_words
 from outrider.cli.failures import Failure, WorkerFailed
 from outrider.cli.placement.facts import Facts, PassSeconds
 from outrider.cli.placement.formula import CATCH_UP_ROWS, GROWTH_ROWS
-from outrider.cli.progress import Reporter
+from outrider.cli.service.arrangement import threads_in_words
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
 from outrider.contract.settings import WorkerSettings
@@ -45,7 +45,7 @@ async def measure(
     draft: Undecided | None,
     threads: Sequence[int],
     separate: tuple[WorkerSettings, WorkerSettings] | None,
-    progress: Reporter,
+    progress: StageReporter,
 ) -> tuple[Facts, str]:
     """Measure with each number of threads, then as two processes with the settings `separate`;
     return what was found, and how long that took in words.
@@ -87,7 +87,7 @@ async def measure(
     return Facts(alone, beside, answers.guesses, answers.hits), spent
 
 
-async def _of(asking: Coroutine[Any, Any, Answer], progress: Reporter) -> Answer | None:
+async def _of(asking: Coroutine[Any, Any, Answer], progress: StageReporter) -> Answer | None:
     """Return what a draft's own process answers; None, with a note, where it ends."""
     try:
         return await asking

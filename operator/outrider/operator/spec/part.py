@@ -1,7 +1,7 @@
 """Base of all parts of a description, the rules between their fields, and the types of values that
 they share.
 
-Knows no field, and evaluates no rule: the API server does, and `outrider.cli.rules`.
+Knows no field, and evaluates no rule: the API server does, and `outrider.cli.service.rules`.
 """
 
 import re

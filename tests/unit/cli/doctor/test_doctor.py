@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.doctor.checks import Check, Grade, judged
+from outrider.cli.doctor.checks import Check, Grade, as_json, judged, verdict
 from outrider.cli.doctor.findings import Disk, Findings, disk_of, gpu_names, look, missing_packages
-from outrider.cli.doctor.show import as_json, verdict
-from outrider.cli.progress import Lines
+from outrider.cli.terminal.progress import Lines
 
 PROCESSOR = {
     "instruction_set": "avx512",

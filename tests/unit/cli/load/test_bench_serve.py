@@ -73,14 +73,15 @@ def test_a_slow_stream_shows_in_its_latencies(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_request_says_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--concurrency", "1", "--requests", "1", "--max-tokens", "5", "--ignore-eos")
+    options = ("--concurrency", "1", "--requests", "1", "--max-tokens", "5")
+    body = '{"temperature": 0.5, "top_p": 0.9, "ignore_eos": true}'
     with LoopbackEndpoint() as endpoint:
-        measured(capsys, endpoint.url, *options, "--temperature", "0.5", "--top-p", "0.9")
-    [body] = endpoint.bodies
-    assert body["model"] == "tiny"
-    assert (body["max_tokens"], body["temperature"], body["ignore_eos"]) == (5, 0.5, True)
-    assert (body["top_p"], body["stream_options"]) == (0.9, {"include_usage": True})
-    assert body["messages"][-1]["role"] == "user"
+        measured(capsys, endpoint.url, *options, "--body", body)
+    [asked] = endpoint.bodies
+    assert asked["model"] == "tiny"
+    assert (asked["max_tokens"], asked["temperature"], asked["ignore_eos"]) == (5, 0.5, True)
+    assert (asked["top_p"], asked["stream_options"]) == (0.9, {"include_usage": True})
+    assert asked["messages"][-1]["role"] == "user"
 
 
 def test_the_same_seed_asks_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +142,7 @@ def test_without_usage_chunks_are_counted(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--check-text", "--concurrency", "1", "--requests", "70", "--temperature", "0.8")
+    options = ("--check-text", "--concurrency", "1", "--requests", "70")
     with LoopbackEndpoint(ways=lambda at: Way.WRONG if at == 64 else Way.WELL) as endpoint:
         status, out, err = serve(capsys, endpoint.url, *options)
     assert (status, err.split(": ")[:2]) == (1, ["outrider", "--check-text"])
@@ -164,14 +165,11 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one for one in figures if one not in out] == []
 
 
-def test_a_report_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out = tmp_path / "run.json"
+def test_figures_have_their_command_and_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with LoopbackEndpoint() as endpoint:
-        run = measured(capsys, endpoint.url, "--rate", "100", "--requests", "3", "--out", str(out))
-    report = json.loads(out.read_text())
-    assert report["results"] == run
-    assert report["command"].split()[0] == "outrider"
-    assert report.keys() >= {"machine", "date", "load_average"}
+        run = measured(capsys, endpoint.url, "--rate", "100", "--requests", "3")
+    assert run["command"].split()[0] == "outrider"
+    assert run.keys() >= {"machine", "date", "load_average"}
 
 
 def test_a_run_lasts_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +252,7 @@ def test_an_endpoint_that_does_not_answer_is_named(capsys: pytest.CaptureFixture
     [
         ((), "give --rate R for requests a second, or --concurrency N"),
         (("--rate", "1", "--concurrency", "1"), "give --rate R for requests a second, or"),
-        (("--rate", "1", "--out", "/dev/null/x"), "--out /dev/null/x: cannot be written"),
+        (("--rate", "1", "--body", "[1]"), "--body [1]: allowed: a JSON object"),
         (("--rate", "1", "--api-key-env", "NO_SUCH"), "--api-key-env NO_SUCH: this environment"),
         (("--rate", "1", "--prompts", "nowhere"), "--prompts nowhere: No such file"),
         (("--rate", "1", "--url", "127.0.0.1:8000"), "--url 127.0.0.1:8000: allowed: http://"),

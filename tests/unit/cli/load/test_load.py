@@ -12,11 +12,11 @@ import pytest
 from outrider.cli.failures import BadInput
 from outrider.cli.load.exchange import Exchange, Job, Status
 from outrider.cli.load.prompts import bundled, read
-from outrider.cli.load.run import Load, jobs
+from outrider.cli.load.run import LoadRun, jobs
 from outrider.cli.load.summary import compare, percentiles, summary
 
 
-class Waiting(Load):
+class Waiting(LoadRun):
     """Requests that end once as many as the barrier wants are on their way."""
 
     barrier: asyncio.Barrier

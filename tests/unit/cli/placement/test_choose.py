@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli import gpus, processors
-from outrider.cli.arrangement import Arrangement
 from outrider.cli.failures import Failure
-from outrider.cli.local import StartOptions
-from outrider.cli.local_service import is_open, own_arrangement, plain_arrangement
+from outrider.cli.local.service import is_open, own_arrangement, plain_arrangement
+from outrider.cli.machine import gpus, processors
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.facts import Facts, PassSeconds
-from outrider.cli.progress import Lines
+from outrider.cli.service.arrangement import Arrangement
+from outrider.cli.terminal.progress import Lines
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import State
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role

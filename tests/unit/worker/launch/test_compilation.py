@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.cli.compilation import shares_of
+from outrider.cli.workers.compilation import shares_of
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.worker.launch.compilation import passes_of

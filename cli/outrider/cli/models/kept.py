@@ -1,0 +1,104 @@
+"""`outrider models`: the models that are kept on this machine, as a worker knows them.
+
+A worker lists, removes and prepares them; this asks it and shows what it says.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from outrider.cli.failures import BadInput
+from outrider.cli.machine.run_dir import RunFolder, told_cache
+from outrider.cli.models.argument import borrows_embedding
+from outrider.cli.terminal.progress import StageReporter, reporter
+from outrider.cli.workers.output import ask_worker, result_of
+from outrider.cli.workers.process import WORKER, Command
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.contract.version import missing_extra
+
+INSTALL = missing_extra("worker")
+LENDER = "--embeddings-from"
+"""The option that names the model whose embedding a draft borrows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where models are kept, and who looks after them."""
+
+    cache: Path
+    command: Command = WORKER
+    runs: Path | None = None
+    """Of settings and logs; None: `~/.cache/outrider/runs`."""
+
+    async def models(self, removed: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Return what is kept, or, of what is `removed`, what was; raises `BadInput` for a model
+        that is not kept."""
+        options = [f"--remove={one}" for one in removed]
+        command = (*self.command, "models", "--cache", str(self.cache), *options)
+        found = await result_of("the list of models", command, INSTALL, reporter(), "models")
+        models: list[dict[str, Any]] = found["models"]
+        return models
+
+    async def pull(self, uri: str, progress: StageReporter, lender: str | None = None) -> None:
+        """Fetch and prepare a model, and the `lender` of its embedding; raises `Failure`."""
+        model = ModelSettings(uri=uri, embeddings_from=lender)
+        settings = WorkerSettings(role=Role.TARGET, name=uri, model=model, cache=str(self.cache))
+        run = RunFolder(self.runs)
+        await ask_worker("prepare", "pull", settings, self.command, run, progress)
+        run.remove()
+
+
+def own_shelf() -> Shelf:
+    """Return that of this user: where `outrider run` looks."""
+    return Shelf(told_cache())
+
+
+async def pulled(
+    uris: Sequence[str], shelf: Shelf, lender: str | None = None
+) -> list[dict[str, Any]]:
+    """Fetch and prepare models; return what is then kept of them.
+
+    A draft that is alone borrows the embedding of `lender`. Raises `BadInput` where that is wanted.
+    """
+    if lender is not None and len(uris) > 1:
+        raise BadInput(f"{LENDER} is of one draft; name one MODEL.")
+    for uri in uris:
+        if lender is None and borrows_embedding(uri):
+            raise BadInput(f"MODEL {uri} borrows the embedding of its target; name that: {LENDER}")
+    progress = reporter()
+    try:
+        for uri in uris:
+            await shelf.pull(uri, progress, lender)
+    finally:
+        progress.clear()
+    return [one for one in await shelf.models() if {*uris, lender} & {*one["uris"]}]
+
+
+def show(models: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print a line for each model, and further ones for its further URIs."""
+    table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
+    table.add_column("model", overflow="fold")
+    table.add_column("id", style="dim")
+    for title in ("prepared", "downloaded"):
+        table.add_column(title, justify="right")
+    table.add_column("changed", style="dim")
+    for one in models:
+        day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
+        prepared, downloaded = size(one["prepared_bytes"]), size(one["download_bytes"])
+        names = "\n".join(one["uris"]) or "(not known)"
+        table.add_row(names, one["id"], prepared, downloaded, day)
+    console.print(table)
+
+
+def size(count: int) -> str:
+    """Return bytes in words; a dash for none."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B" if count else "-"

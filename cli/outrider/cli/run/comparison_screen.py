@@ -1,0 +1,144 @@
+"""The screen of a comparison: bars of tokens a second with and without the draft, each answer once.
+
+Its first line and its last are the verdict. Asking is `comparison`'s.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from outrider.cli.run.prompts import Screen
+from outrider.client import Chunk
+
+SAME, MORE = 0.95, 1.05
+"""Ratios of speed between which neither side is called faster."""
+BAR_COLUMNS = 16
+PICTURES_PER_SECOND = 8
+
+
+def reason(tokens_per_pass: float | None, hit_rate: float | None) -> str:
+    """Return what a draft did: `hit_rate` is the share of its first guesses that were right."""
+    if tokens_per_pass is None or hit_rate is None:
+        return ""
+    guesses = f"{hit_rate:.0%} of the draft's first guesses right"
+    return f"{tokens_per_pass:.2f} tokens per pass, {guesses}"
+
+
+def verdict(ratio: float | None, same_text: bool) -> str:
+    """Return what a comparison found; `ratio`: tokens a second with the draft by those without."""
+    text = "identical text" if same_text else "DIFFERENT TEXT"
+    if ratio is None:
+        return f"Too short to tell the speed, {text}"
+    if SAME < ratio < MORE:
+        return f"As fast with the draft as without ({ratio:.2f}x), {text}"
+    times = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
+    return f"{times} with the draft, {text}"
+
+
+@dataclass
+class ArrangementSpeed:
+    """One arrangement's speed so far."""
+
+    label: str
+    clock: Callable[[], float]
+    tokens: int = 0
+    """Tokens after the first of each answer."""
+    seconds: float = 0.0
+    """Seconds from the first tokens of answers to the last."""
+    _newest: float | None = None
+    """When the tokens before came; None: none of this answer have."""
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def begin(self) -> None:
+        """An answer begins."""
+        self._newest = None
+
+    def count(self, tokens: int) -> None:
+        """Tokens came."""
+        now = self.clock()
+        if self._newest is not None:
+            self.tokens += tokens
+            self.seconds += now - self._newest
+        self._newest = now
+
+
+@dataclass
+class Comparison:
+    """What is on the screen."""
+
+    sides: tuple[ArrangementSpeed, ArrangementSpeed]
+    """With the draft and without it."""
+    answers: list[tuple[str, str]] = field(default_factory=list)
+    """Prompts and their texts so far."""
+    said: str = ""
+    """The verdict, once it is known."""
+    why: str = ""
+    """What the draft did for it, once that is known."""
+
+    @classmethod
+    def between(
+        cls, drafted: str, plain: str, clock: Callable[[], float] = time.monotonic
+    ) -> "Comparison":
+        """Compare two arrangements, by their names."""
+        return cls(
+            (
+                ArrangementSpeed(f"with the draft ({drafted})", clock),
+                ArrangementSpeed(f"without ({plain})", clock),
+            )
+        )
+
+    def screen(self, drafted: bool, shown: bool) -> Screen:
+        """Return where the answers of one side go; only those that are `shown` are seen."""
+        side = self.sides[0 if drafted else 1]
+
+        def begin(prompt: str) -> None:
+            side.begin()
+            if shown:
+                self.answers.append((prompt, ""))
+
+        def chunk(chunk: Chunk) -> None:
+            side.count(len(chunk.token_ids))
+            if shown:
+                prompt, text = self.answers[-1]
+                self.answers[-1] = (prompt, text + chunk.text)
+
+        return Screen(begin, chunk, lambda: None)
+
+    @contextmanager
+    def on(self, console: Console) -> Iterator[None]:
+        """Show it while it grows, and leave it there."""
+        with Live(
+            get_renderable=self._rendered,
+            console=console,
+            refresh_per_second=PICTURES_PER_SECOND,
+        ):
+            yield
+
+    def _rendered(self) -> Group:
+        line = Text(self.said or "The same questions with the draft and without, in turns", "bold")
+        parts: list[Text | Table] = [line, Text(), self._bars(), Text(self.why, "dim")]
+        for prompt, text in self.answers:
+            first, *more = prompt.strip().splitlines() or [""]
+            parts += [Text(f"> {first}{' …' if more else ''}", "bold"), Text(text.strip())]
+        if self.said:
+            parts += [Text(), line]
+        return Group(*parts)
+
+    def _bars(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        most = max(side.rate for side in self.sides)
+        for side in self.sides:
+            bar = ProgressBar(total=most or 1.0, completed=side.rate, width=BAR_COLUMNS)
+            table.add_row(side.label, bar, f"{side.rate:.1f} tokens/s" if side.rate else "")
+        return table

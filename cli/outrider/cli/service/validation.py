@@ -1,0 +1,154 @@
+"""What is wrong with the YAML of services, and what of it one machine cannot do.
+
+What may be in it is `outrider.operator.spec`'s and `rules`'.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from outrider.cli.service.file import IGNORED, beyond_one_machine
+from outrider.cli.service.rules import check_rules
+from outrider.operator.cluster.kinds import INSTALL_LWS
+from outrider.operator.spec import (
+    SpecError,
+    SpeculativeService,
+    checked_mapping,
+    load_document,
+    read_documents,
+)
+
+NOTHING = "expected a YAML document, found none"
+_PROBLEM = re.compile(r"(?P<path>[A-Za-z][^\s:]*): (?P<message>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of a description."""
+
+    path: str
+    """Of the field, as `spec.target.engine.threads`; empty: the document as a whole."""
+    message: str
+    """The value and what is allowed."""
+
+    @classmethod
+    def of(cls, line: str) -> "Problem":
+        """Read one line of a `SpecError`."""
+        found = _PROBLEM.fullmatch(line)
+        return cls(found["path"], found["message"]) if found else cls("", line)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in one document."""
+
+    number: int = 1
+    """Of the document, from 1."""
+    line: int | None = None
+    """Where it begins, from 1; None: it is not YAML, and its problem names the place."""
+    name: str = ""
+    """Of the service; empty where there are errors."""
+    errors: tuple[Problem, ...] = ()
+    refused: tuple[Problem, ...] = ()
+    """What `outrider run` refuses, on one machine."""
+    ignored: tuple[str, ...] = ()
+    """Paths that `outrider run` ignores."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about fields that are gone."""
+    needs: tuple[str, ...] = ()
+    """Sentences on what a cluster must have for it."""
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each thing that is for a cluster only."""
+        for problem in self.refused:
+            yield f"`outrider run` refuses it: {problem}"
+        if self.ignored:
+            yield f"`outrider run` ignores {', '.join(self.ignored)}"
+        yield from self.needs
+
+
+def check(text: str) -> tuple[Checked, ...]:
+    """Return what is wrong with each document of a YAML text, at least one; what follows one that
+    is not YAML is not read."""
+    found = tuple(_checked(text)) or (Checked(errors=(Problem("", NOTHING),)),)
+    if len(found) == 1:
+        return found
+    several = Problem("", f"it is one of {len(found)} documents; allowed: one alone")
+    return tuple(
+        one if one.errors else replace(one, refused=(*one.refused, several)) for one in found
+    )
+
+
+def _checked(text: str) -> Iterator[Checked]:
+    number = 0
+    try:
+        for number, line, document in read_documents(text):
+            yield _of_document(number, line, document)
+    except SpecError as error:
+        yield Checked(number + 1, errors=_problems(error))
+
+
+def _of_document(number: int, line: int, document: Any) -> Checked:
+    warnings: list[str] = []
+    try:
+        service = load_document(checked_mapping(document), warnings.append)
+        check_rules(service, warnings.append)
+    except SpecError as error:
+        return Checked(number, line, errors=_problems(error), warnings=tuple(warnings))
+    return Checked(
+        number,
+        line,
+        service.metadata.name,
+        refused=tuple(map(Problem.of, beyond_one_machine(service))),
+        ignored=tuple(_ignored(service)),
+        warnings=tuple(warnings),
+        needs=tuple(_needs(service)),
+    )
+
+
+def _problems(error: SpecError) -> tuple[Problem, ...]:
+    return tuple(map(Problem.of, str(error).splitlines()))
+
+
+def as_json(found: Sequence[Checked]) -> dict[str, Any]:
+    """Return what was found in all documents as plain values."""
+    return {
+        "valid": not any(one.errors for one in found),
+        "errors": list(_as_json(found, lambda one: one.errors)),
+        "refused_by_run": list(_as_json(found, lambda one: one.refused)),
+        "warnings": [sentence for one in found for sentence in one.warnings],
+        "ignored_by_run": list(dict.fromkeys(path for one in found for path in one.ignored)),
+        "needed_in_a_cluster": list(dict.fromkeys(words for one in found for words in one.needs)),
+    }
+
+
+def _as_json(
+    found: Sequence[Checked], part: Callable[[Checked], tuple[Problem, ...]]
+) -> Iterator[dict[str, Any]]:
+    for one in found:
+        place = {"document": one.number, "line": one.line}
+        yield from (place | asdict(problem) for problem in part(one))
+
+
+def _needs(service: SpeculativeService) -> Iterator[str]:
+    """Yield what a cluster must have that not every one has."""
+    roles = (service.spec.target, service.spec.draft)
+    if any(role is not None and role.parallelism.pods > 1 for role in roles):
+        why = "as its replicas are several pods"
+        yield f"in a cluster it needs LeaderWorkerSet, {why}: {INSTALL_LWS}"
+
+
+def _ignored(service: SpeculativeService) -> Iterator[str]:
+    """Yield the paths that are set and mean something in a cluster only."""
+    data = service.model_dump(by_alias=True, exclude_unset=True)
+    for path in IGNORED:
+        part: Any = data
+        for key in path.split("."):
+            part = part.get(key) if isinstance(part, dict) else None
+        if part is not None:
+            yield path
