@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outrider.client import MemoryView
+from outrider.client import Memory
 from outrider.contract import metrics
 from outrider.contract.settings import (
     Dtype,
@@ -47,7 +47,7 @@ def crowded(folders: Folders) -> Iterator[Worker]:
         yield worker
 
 
-def memory_of(worker: Worker) -> MemoryView:
+def memory_of(worker: Worker) -> Memory:
     """Who has how much, once the worker says so."""
     memory = worker.until(lambda state: state.memory is not None).memory
     assert memory is not None

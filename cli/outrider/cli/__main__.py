@@ -30,7 +30,7 @@ def keep_bytecode() -> None:
     cached = __spec__.cached if __spec__ is not None else None
     installed = cached is not None and os.path.exists(cached)
     if sys.dont_write_bytecode and sys.pycache_prefix is None and not installed:
-        from outrider.contract.user_cache import user_cache
+        from outrider.contract.files import user_cache
 
         try:
             folder = user_cache() / "bytecode"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from outrider.cli.top import Look, as_fields, difference, drafting, frame, rates
-from outrider.client import Counters, Link, LinkState, PolicySettings, StageGroupView, State
+from outrider.client import Counters, Link, LinkState, PolicySettings, StageGroup, State
 from outrider.contract.settings import Role
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -83,7 +83,7 @@ def test_a_frame_shows_workers_and_what_does_not_work(width: int) -> None:
 
 
 def test_a_frame_says_which_stage_is_missing() -> None:
-    group = StageGroupView(up=False, detail="stage 1 is gone", losses=0)
+    group = StageGroup(up=False, detail="stage 1 is gone", losses=0)
     one = look(1.0)._replace(state=dataclasses.replace(state(), stages=group))
     assert "a:1 has not all of its stages: stage 1 is gone" in drawn({}, one)
 

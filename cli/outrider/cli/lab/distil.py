@@ -15,7 +15,7 @@ from outrider.cli.terminal.plotting import PACKAGE, is_possible
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.terminal.tables import figures
 from outrider.cli.workers.output import result_of
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 NAME = "distil"
 DISTILLATION = (sys.executable, "-P", "-m", "outrider.distil")

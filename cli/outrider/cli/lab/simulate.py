@@ -13,7 +13,7 @@ from rich.console import Console
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.terminal.tables import figures, flat
 from outrider.cli.workers.output import result_of
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
 MISSING = missing_extra("simulate")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli.failures import BadInput
-from outrider.contract.extras import missing_extra
+from outrider.contract.version import missing_extra
 
 SUFFIXES = (".png", ".svg", ".pdf")
 PACKAGE, EXTRA = "matplotlib", "bench"
