@@ -243,7 +243,7 @@ def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
 
 def _plain(kind: type[T], message: Proto, **given: object) -> T:
     """Copy the fields that `kind` has from `message`, but for those that are given."""
-    hints = {name: hint for name, hint in _hints(kind).items() if name not in given}
+    hints = {name: hint for name, hint in _hints(cast(Any, kind)).items() if name not in given}
     copied = {
         name: None
         if isinstance(hint, UnionType) and not message.HasField(name)
@@ -261,7 +261,9 @@ def _value(hint: Any, value: Any) -> Any:
         return tuple(_value(get_args(hint)[0], one) for one in value)
     if get_origin(hint) is dict:
         return dict(value)
-    return _plain(hint, value) if dataclasses.is_dataclass(hint) else hint(value)
+    if dataclasses.is_dataclass(hint):
+        return _plain(cast(Any, hint), value)
+    return hint(value)
 
 
 @functools.cache
