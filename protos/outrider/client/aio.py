@@ -103,7 +103,8 @@ class AsyncClient(Connected):
     async def state(self, *, timeout: float | None = None) -> State:
         """Return the state of this worker, target or draft; of one, where there are several."""
         request = control_pb2.GetStateRequest()
-        return wire.read(State, await self._call(self._control.GetState, request, timeout))
+        found = await self._call(self._control.GetState, request, timeout)
+        return wire.read(State, found)
 
     async def timeline(self, *, timeout: float | None = None) -> tuple[TimelineSpan, ...]:
         """Return what this worker computed lately, by lanes; of one, where there are several."""
@@ -114,7 +115,8 @@ class AsyncClient(Connected):
     async def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
         """Replace the policy unless a newer version is in force; return the state after it."""
         request = wire.policy_request(policy)
-        return wire.read(State, await self._call(self._control.SetPolicy, request, timeout))
+        found = await self._call(self._control.SetPolicy, request, timeout)
+        return wire.read(State, found)
 
     async def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
         """Make the worker finish what runs and stop; return how many sequences still run."""

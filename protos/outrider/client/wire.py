@@ -36,6 +36,8 @@ SCALARS = (
     *("stream_interval_ms", "stop"),
 )
 """Options that a request carries as they are."""
+TURN = ("role", "content", "tool_call_id", "name")
+"""Fields of a turn that a message carries as they are."""
 FINISH_REASONS = {
     inference_pb2.FINISH_REASON_STOP: FinishReason.STOP,
     inference_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
@@ -178,11 +180,8 @@ def _prompt(prompt: Prompt, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any
         turns = [
             _made(
                 inference_pb2.ChatMessage,
-                role=turn.role,
-                content=turn.content,
-                tool_call_id=turn.tool_call_id,
-                name=turn.name,
                 tool_calls_json=_json(turn.tool_calls),
+                **{name: getattr(turn, name) for name in TURN},
             )
             for turn in cast(Sequence[Message], prompt)
         ]
