@@ -1,8 +1,9 @@
 """What a service may ask for only where its author could have it without the operator, in CEL.
 
-The operator makes pods that whoever writes the service may not make: these rules keep him from host
-namespaces, files of nodes, privileges, other accounts and Secrets by that way. They say nothing of
-what a worker's image runs. Leaves the policy that the API server evaluates to `policies`.
+The operator makes pods that whoever writes the service may not make: these rules keep them from
+host namespaces, files of nodes, privileges, other accounts and Secrets by that way. They say
+nothing of what a worker's image runs. Leaves the policy that the API server evaluates to
+`policies`.
 """
 
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ RULES = (
         "Secrets",
         "variables.readsSecrets || (!variables.namesSecrets &&"
         f" {_no_volume(_SECRET_VOLUME)} && {_no_container(_SECRET_VARIABLE)})",
-        "a Secret of the namespace, in podTemplate or by its name,",
+        "a Secret, in podTemplate or by its name, that the service's author may not read",
     ),
 )
 """What is refused, each by its name. `restricted` of Pod Security and these have the same aim: what
