@@ -47,9 +47,7 @@ REMEDIES = MappingProxyType(
             ReadyReason.ROLLING_OUT: ("Read Progressing; TargetAvailable says who answers."),
             ReadyReason.ROLLOUT_FAILED: ("Mend what Degraded says, or undo the last change."),
             ReadyReason.SUSPENDED: ("Set `suspend: Running` to bring it back."),
-            ReadyReason.INVALID_SPEC: (
-                "Mend the field; or run an operator as new as the definitions."
-            ),
+            ReadyReason.INVALID_SPEC: ("Mend the field; or run an operator as new as the CRDs."),
         },
         ConditionType.TARGET_AVAILABLE: {
             TargetReason.PODS_NOT_READY: (
@@ -119,9 +117,7 @@ REMEDIES = MappingProxyType(
             ProgressingReason.SUSPENDED: ("Set `suspend: Running` to bring it back."),
         },
         ConditionType.DEGRADED: {
-            DegradedReason.INVALID_SPEC: (
-                "Mend the field; or run an operator as new as the definitions."
-            ),
+            DegradedReason.INVALID_SPEC: ("Mend the field; or run an operator as new as the CRDs."),
             DegradedReason.ROLLOUT_FAILED: ("Mend the description, or undo its last change."),
             DegradedReason.REPLICAS_CONTESTED: (
                 "Take the other writer away, or set "

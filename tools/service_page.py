@@ -34,7 +34,7 @@ def service_page() -> str:
 
 
 INTRODUCTION = """\
-What `kubectl apply` takes where [the definitions](../../charts/outrider/files/crds) are installed,
+What `kubectl apply` takes where [the CRDs](../../charts/outrider/files/crds) are installed,
 and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
 A field of the draft that is as the target's names that. The last column says what `outrider run`

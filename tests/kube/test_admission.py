@@ -222,7 +222,7 @@ def test_a_secret_is_named_only_by_who_may_read_it(
     release: Release, policies: None, named: str
 ) -> None:
     body = service(f"{{target: {{{LARGE}}}, {named}}}")
-    assert "a Secret of the namespace" in refused(release, body, WRITER)
+    assert "a Secret, in podTemplate" in refused(release, body, WRITER)
     assert refused(release, body, EDITOR) == ""
 
 

@@ -49,7 +49,7 @@ def test_every_alert_waits_comes_and_does_not_come_for_what_is_near_it(tmp_path:
                 "exp_labels": {**case.labels, "severity": case.severity},
                 "exp_annotations": {
                     "summary": case.summary,
-                    "runbook": f"{RUNBOOKS}#{name.lower()}",
+                    "runbook_url": f"{RUNBOOKS}#{name.lower()}",
                 },
             }
         ]

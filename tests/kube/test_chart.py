@@ -14,10 +14,12 @@ from tools.crds import FOLDER
 from outrider.operator.__main__ import parse
 from outrider.operator.manifests.network import OPERATOR
 from outrider.operator.naming import OPERATOR_IDENTITY
-from tests.kube.chart import CHART, PRIVILEGES, Release, is_aggregated, only, rules
+from tests.kube.chart import CHART, PRIVILEGES, Release, is_aggregated, only, permissions, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "pyproject.toml"
+PERMISSION = re.compile(r"^\| (core|`[^|]+`) \| (`[^|]+`) \| ([a-z, ]+) \| [^|]+ \|$", re.MULTILINE)
 SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
@@ -45,6 +47,18 @@ def test_no_rule_holds_a_wildcard(release: Release, scope: tuple[str, ...]) -> N
     found = rules(release.rendered(*scope))
     assert found
     assert "*" not in yaml.safe_dump(found)
+
+
+def test_the_operators_page_lists_the_permissions(release: Release) -> None:
+    page = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
+    listed = {
+        ("" if group == "core" else group.strip("`"), resource.strip("`"), verb)
+        for group, resources, verbs in PERMISSION.findall(page.partition("## Permissions")[2])
+        for resource in resources.split(", ")
+        for verb in verbs.split(", ")
+    }
+    issued = release.rendered("--set", "certificates.issuerRef.name=mine")
+    assert listed == permissions(release.rendered()) | permissions(issued)
 
 
 def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Release) -> None:
@@ -115,6 +129,27 @@ def test_definitions_are_those_of_the_folder_and_are_kept(release: Release) -> N
     assert [one for one in release.rendered() if one["kind"] == definition] == written
     without = release.rendered("--set", "crds.install=false")
     assert definition not in {one["kind"] for one in without}
+
+
+def test_several_pods_prefer_nodes_of_their_own(release: Release) -> None:
+    def affinity(*values: str) -> Any:
+        pod = only(release.rendered(*values), "Deployment")["spec"]["template"]["spec"]
+        return pod.get("affinity")
+
+    two = ("--set", "replicas=2")
+    assert affinity() is None
+    assert list(affinity(*two)) == ["podAntiAffinity"]
+    assert affinity(*two, "--set-json", 'affinity={"podAntiAffinity":{}}') == {
+        "podAntiAffinity": {}
+    }
+
+
+def test_alerts_name_the_page_that_the_values_name(release: Release) -> None:
+    base = "https://docs.example/alerts"
+    objects = release.rendered("--set", f"metrics.rules=Enabled,metrics.runbookUrl={base}")
+    (*_, group) = only(objects, "PrometheusRule")["spec"]["groups"]
+    for rule in group["rules"]:
+        assert rule["annotations"]["runbook_url"] == f"{base}#{rule['alert'].lower()}"
 
 
 def test_drafts_let_the_operators_pods_in(release: Release) -> None:

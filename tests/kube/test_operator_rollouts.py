@@ -1,4 +1,4 @@
-"""Roll-outs: targets side by side, drafts alone, announced outages, failures that stop."""
+"""Rollouts: targets side by side, drafts alone, announced outages, failures that stop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from tests.kube.pod_workers import PodWorkers
 
 pytestmark = pytest.mark.usefixtures("operator")
 NO_ROOM = {"requests": {"cpu": 1000}}
-HELD = "draft replicas wait for the roll-out"
+HELD = "draft replicas wait for the rollout"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_new_target_starts_beside_the_old_one_which_serves_until_then(
     pair.until(
         lambda: serving(lambda: not names(pair, Role.TARGET) & old), "the old target is gone"
     )
-    pair.until(lambda: pair.fails("Progressing", "Complete"), "the roll-out is complete")
+    pair.until(lambda: pair.fails("Progressing", "Complete"), "the rollout is complete")
     pair.until(lambda: pair.holds("SpeculationActive", "Active"), "it drafts")
     assert not any(broken)
     assert names(pair, Role.DRAFT) == drafts
@@ -117,7 +117,7 @@ def test_a_target_that_is_recreated_says_the_outage(pair: Paired) -> None:
 def test_a_roll_out_that_fails_stops_says_why_and_the_old_target_serves_on(pair: Paired) -> None:
     old = names(pair, Role.TARGET)
     pair.apply(changed(Role.TARGET, resources=NO_ROOM, update={"progressSeconds": 5}))
-    pair.until(lambda: pair.fails("Progressing", "RolloutFailed"), "the roll-out has failed")
+    pair.until(lambda: pair.fails("Progressing", "RolloutFailed"), "the rollout has failed")
     pair.until(lambda: pair.holds("Degraded", "RolloutFailed"), "it is degraded")
     message = pair.condition("Degraded")["message"]
     assert message.startswith("target: ")
@@ -137,10 +137,10 @@ def test_replicas_of_drafts_stay_as_they_are_during_a_roll_out(
     pair: Paired, workers: PodWorkers, operator: OperatorProcess
 ) -> None:
     pair.apply(changed(Role.TARGET, resources=NO_ROOM))
-    pair.until(lambda: len(names(pair, Role.TARGET)) == 2, "the roll-out has begun")
+    pair.until(lambda: len(names(pair, Role.TARGET)) == 2, "the rollout has begun")
     workers.behave(Role.TARGET, rates={**GOOD, "plain_seconds": 0.5})
     pair.until(lambda: pair.fails("SpeculationActive", "LowGain"), "drafting goes off")
-    pair.until(lambda: HELD in operator.said, "they would be given back, but for the roll-out")
+    pair.until(lambda: HELD in operator.said, "they would be given back, but for the rollout")
     assert pair.replicas(Role.DRAFT) == 1
     pair.apply()
     pair.until(lambda: pair.fails("DraftAvailable", "ScaledToZero"), "after it they are given back")

@@ -69,7 +69,7 @@ def test_the_second_operator_writes_nothing_and_says_why(space: Space, start: St
 
     space.until(refused, "the second says that it leaves the service alone")
     (note,) = [note for _, reason, note in space.events(NAME) if reason == "NamespaceClaimed"]
-    assert f"{space.namespace}/one looks after" in note
+    assert f"{space.namespace}/one manages" in note
     assert "is left alone" in second.said
     assert claim(space)["metadata"]["annotations"][RIVAL_ANNOTATION] == f"{space.namespace}/two"
     before = space.there(DEPLOYMENT, f"{NAME}-target")["metadata"]["generation"]

@@ -264,11 +264,11 @@ STATE = Row(
 WORK = Row(
     "The operator",
     (
-        _seconds("A pass over a service", PASS),
-        _seconds("From an event to its pass", QUEUE),
-        _by("Passes, by result", "ops", f"{OPERATOR}reconcile_total", "result", WHOLE),
+        _seconds("A reconcile of a service", PASS),
+        _seconds("From an event to its reconcile", QUEUE),
+        _by("Reconciles, by result", "ops", f"{OPERATOR}reconcile_total", "result", WHOLE),
         _by(
-            "Failed passes, by error",
+            "Failed reconciles, by error",
             "ops",
             f"{OPERATOR}reconcile_errors_total",
             "error_type",

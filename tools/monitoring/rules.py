@@ -47,7 +47,7 @@ class Alert:
             "labels": {"severity": self.severity},
             "annotations": {
                 "summary": self.summary,
-                "runbook": f"{RUNBOOKS}#{self.name.lower()}",
+                "runbook_url": f"{RUNBOOKS}#{self.name.lower()}",
             },
         }
 
@@ -105,7 +105,7 @@ SERVICE_ALERTS = (
         f"{failed_share(FIVE, 'error')} > 0.05",
         5,
         "critical",
-        f"{SERVICE} gives up {{{{ $value | humanizePercentage }}}} of its requests.",
+        f"{SERVICE} fails {{{{ $value | humanizePercentage }}}} of its requests.",
     ),
     Alert(
         "OutriderRequestsRefused",
@@ -219,7 +219,7 @@ OPERATOR_ALERTS = (
         f"{ALL.over('max', HEARD)} > 120",
         5,
         "warning",
-        "The leading operator has heard nothing of the API server for"
+        "The leading operator has received no watch event from the API server for"
         " {{ $value | humanizeDuration }}.",
     ),
     Alert(
@@ -227,7 +227,7 @@ OPERATOR_ALERTS = (
         f"{BY_ERROR.rate(ERRORS)} > 0",
         15,
         "warning",
-        "Passes of the operator have failed for a while: {{ $labels.error_type }}.",
+        "Reconciles of the operator have failed for a while: {{ $labels.error_type }}.",
     ),
     Alert(
         "OutriderOperatorRefused",
@@ -241,7 +241,7 @@ OPERATOR_ALERTS = (
         f"{ALL.quantile(0.99, QUEUED)} > 5",
         15,
         "warning",
-        "Events of services wait {{ $value | humanizeDuration }} for their pass.",
+        "Events of services wait {{ $value | humanizeDuration }} for their reconcile.",
     ),
 )
 """By the metrics of the operator."""

@@ -60,6 +60,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ toYaml (mergeOverwrite $own (deepCopy .Values.securityContext)) }}
 {{- end -}}
 
+{{/* Several pods want nodes of their own, unless the values say how they want to be apart. */}}
+{{- define "outrider.affinity" -}}
+{{- $apart := dict }}
+{{- if gt (int .Values.replicas) 1 }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "outrider.selector" . | fromYaml)) }}
+{{- $wish := dict "weight" 100 "podAffinityTerm" $term }}
+{{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list $wish)) }}
+{{- end }}
+{{- toYaml (merge (dict) .Values.affinity (ternary (dict) $apart (hasKey .Values.affinity "podAntiAffinity"))) }}
+{{- end -}}
+
 {{/* Where the leader's Lease is: in a namespace that is watched, for its changes show that watches live. */}}
 {{- define "outrider.leaseNamespace" -}}
 {{- first (append .Values.namespaces .Release.Namespace) -}}

@@ -27,12 +27,11 @@ class ConditionType(enum.StrEnum):
     METRICS_AVAILABLE = "MetricsAvailable"
     """The metrics that decisions need are there and fresh; if not, everything is left as it is."""
     PROGRESSING = "Progressing"
-    """A roll-out or a change of replicas is under way."""
+    """A rollout or a change of replicas is under way."""
     DEGRADED = "Degraded"
     """Something needs a person."""
     RECONCILING = "Reconciling"
-    """The newest generation is being carried out; for `kstatus`, by which Flux, Argo CD and Helm
-    wait."""
+    """The newest generation is being carried out; for `kstatus`, by which Flux and Helm 4 wait."""
     STALLED = "Stalled"
     """The newest generation cannot be carried out before a person mends something; also for
     `kstatus`."""

@@ -215,7 +215,7 @@ class Reconciler:
         try:
             return None if self._claims is None else await self._claims.claim(key[0])
         except ClusterError as error:
-            raise Retry(f"nobody knows who looks after the namespace: {error}") from None
+            raise Retry(f"nobody knows who manages the namespace: {error}") from None
 
     async def _refuse(self, key: ServiceKey, raw: Object, holder: str) -> None:
         """Say once that another operator looks after a service; its status is that one's."""
@@ -223,7 +223,7 @@ class Reconciler:
             return
         self._refused[key] = holder
         us, namespace = self._claims.holder, key[0]
-        words = f"the operator {holder} looks after {namespace}, {us} does not"
+        words = f"the operator {holder} manages {namespace}, {us} does not"
         log.error("%s/%s is left alone: %s", *key, words)
         try:
             await self._writer.event(raw, warning=True, reason=CLAIMED, note=words)

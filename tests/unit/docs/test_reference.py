@@ -1,7 +1,8 @@
-"""The docs are what the code says: generated pages, worked examples, links out of the site."""
+"""The docs are what the code says: generated pages, examples, shell, links out of the site."""
 
 import doctest
 import re
+import subprocess
 
 import pytest
 from tools import reference
@@ -12,6 +13,8 @@ from outrider.cli.service.file import IGNORED
 DOCS = PAGES.parent
 ROOT = DOCS.parent
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMPTED = re.compile(r"^[$>] (.*)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +48,17 @@ def test_relative_links_outside_of_the_site_lead_somewhere() -> None:
     for page in ROOT.glob("*.md"):
         targets = LINK.findall(page.read_text(encoding="utf-8"))
         assert [t for t in targets if not (page.parent / t).exists()] == [], page.name
+
+
+def test_shell_blocks_are_shell() -> None:
+    for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")):
+        for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            typed = {"": text, "console": "\n".join(PROMPTED.findall(text))}
+            said = subprocess.run(
+                ("bash", "-n"),
+                input=typed.get(language, ""),
+                capture_output=True,
+                text=True,
+                check=False,
+            ).stderr
+            assert said == "", f"{page.relative_to(ROOT)}: {text}"

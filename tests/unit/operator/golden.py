@@ -29,7 +29,11 @@ FOLDER = Path(__file__).parent / "golden"
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 WRITTEN = [path for path in EXAMPLES if path.stem in ("llama-70b", "smollm2")]
 NOTE = "run `python -m tests.unit.operator.golden`"
-AROUND = Platform(image="outrider-worker:1", kinds=frozenset([POD_MONITOR, LEADER_WORKER_SET]))
+AROUND = Platform(
+    image="outrider-worker:1",
+    kinds=frozenset([POD_MONITOR, LEADER_WORKER_SET]),
+    namespace="outrider-system",
+)
 MEMORY = LoopMemory(
     version=1,
     speculate=False,

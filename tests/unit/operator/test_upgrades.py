@@ -268,6 +268,16 @@ def test_pods_of_every_shape_are_replaced_once_the_annotation_changes(shape: str
     assert "nextRevision" in status(service)
 
 
+def test_nothing_waits_any_more_as_soon_as_progressing_says_so() -> None:
+    service = succeed(served())
+    service.rest(2)
+    service.replace_pods()
+    assert "nextRevision" in status(service)
+    service.pass_()
+    assert "nextRevision" not in status(service)
+    assert service.condition("Progressing") == ("True", "RollingOut")
+
+
 def test_the_annotation_replaces_pods_where_nothing_waits_too() -> None:
     service = served()
     before = pods(service)

@@ -12,7 +12,7 @@ resourceRules:
     resources: [speculativeservices]
 {{- end -}}
 
-{{/* A binding: .policy, .action, and .root, whose namespaces are those that the operator looks after. */}}
+{{/* A binding: .policy, .action, and .root, whose namespaces are those that the operator manages. */}}
 {{- define "outrider.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

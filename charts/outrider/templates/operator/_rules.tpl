@@ -1,4 +1,4 @@
-{{/* What the operator may do where it looks after services. A test compares this with what it does. */}}
+{{/* What the operator may do in the namespaces that it manages. A test compares this with what it does. */}}
 {{- define "outrider.rules" -}}
 - apiGroups: [outrider.dev]
   resources: [speculativeservices]
@@ -62,7 +62,7 @@
   resources: [leases]
   resourceNames: [{{ include "outrider.name" . }}]
   verbs: [list, watch]
-# The claim of each namespace with services, so that no two operators look after one.
+# The claim of each namespace with services, so that no two operators manage one.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]

@@ -17,7 +17,10 @@ def validate(
     ],
     json: Json = False,
 ) -> None:
-    """Check the YAML of services: every problem at once, with its path and what is allowed.
+    """Check the YAML of services; name problems with their paths and what is allowed.
+
+    YAML is checked first, then fields, then rules between fields: of the first of these that has
+    problems, all are named.
 
     Nothing is started or fetched. Of several documents each is checked, and named by its number and
     first line. The exit status is 2 where there is a problem; what means something in a cluster

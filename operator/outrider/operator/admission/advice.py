@@ -39,7 +39,7 @@ def on_unknown(fields: Iterable[str]) -> Iterator[str]:
 def on_rival(rival: str) -> Iterator[str]:
     """Yield a sentence where another operator wants the namespace too."""
     if rival:
-        words = "looks after this namespace too, and is refused: let only one of them have it"
+        words = "manages this namespace too, and is refused: let only one of them have it"
         yield f"the operator {rival} {words}"
 
 

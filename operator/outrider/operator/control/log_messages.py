@@ -13,7 +13,7 @@ from outrider.operator.control.verdict import judge
 HOLDS = {
     Hold.REPLICAS_CONTESTED: "draft replicas are written by another owner and left alone",
     Hold.REPLICAS_PENDING: "draft replicas wait until the last number is reached",
-    Hold.ROLLOUT_IN_PROGRESS: "draft replicas wait for the roll-out",
+    Hold.ROLLOUT_IN_PROGRESS: "draft replicas wait for the rollout",
     Hold.DRAINING: "drafts drain",
 }
 

@@ -40,7 +40,7 @@ SECONDS = (
 )
 """Buckets, fine up to a second, which is the goal of the slowest hundredth (`bench.operator`)."""
 DECISIONS = "Changes of the policy or of replicas that the control loop decided on."
-METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
+METRICS_AGE = "Age of the oldest metrics that the last reconcile of a service decided on."
 
 RESOURCES = "Services, by condition and its status."
 PROBLEMS = "1 for each service whose Ready is not True, and for each whose Degraded is."
@@ -80,14 +80,17 @@ class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.seconds = self._histogram(
-            "reconcile_duration_seconds", "Time of one pass over one service."
+            "reconcile_duration_seconds", "Time of one reconcile of one service."
         )
         self.queue = self._histogram(
-            "queue_duration_seconds", "Time from the first event of a service to its pass."
+            "queue_duration_seconds", "Time from the first event of a service to its reconcile."
         )
-        self.passes = self._counter("reconcile", "Passes, by result.", "namespace", "result")
+        self.passes = self._counter("reconcile", "Reconciles, by result.", "namespace", "result")
         self.errors = self._counter(
-            "reconcile_errors", "Passes that failed, by type of error.", "namespace", "error_type"
+            "reconcile_errors",
+            "Reconciles that failed, by type of error.",
+            "namespace",
+            "error_type",
         )
         self.decisions = self._counter("decisions", DECISIONS, "namespace", "action", "reason")
         self.requests = self._counter(

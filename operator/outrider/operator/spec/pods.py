@@ -1,4 +1,4 @@
-"""Settings of a role's pods in a cluster: their resources, files and roll-outs.
+"""Settings of a role's pods in a cluster: their resources, files and rollouts.
 
 They have no effect on `outrider run`; `manifests` builds the objects.
 """
@@ -128,7 +128,7 @@ class Cache(SpecPart):
     """Storage class of the claim to make; left out, the cluster's default. Cannot change."""
     access_mode: AccessMode = AccessMode.READ_WRITE_MANY
     """Access mode of the claim to make. ReadWriteOnce: pods on one node; ReadWriteOncePod: one pod.
-    Others wait for it, in roll-outs too. Cannot change."""
+    Others wait for it, in rollouts too. Cannot change."""
 
 
 class Strategy(enum.StrEnum):
@@ -158,5 +158,5 @@ class Update(SpecPart):
     max_surge: CountOrPercent = 1
     """RollingUpdate: most replicas above the wanted number."""
     progress_seconds: Count = Field(default=1800, ge=1, le=86_400)
-    """A roll-out that brings no new pod to readiness for so long has failed, and stops. Loading
+    """A rollout that brings no new pod to readiness for so long has failed, and stops. Loading
     weights takes time."""
