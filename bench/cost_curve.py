@@ -153,12 +153,12 @@ def serve(options: argparse.Namespace) -> None:
     from bench.colocated import colocated
     from bench.sides import SERVICE
     from outrider.cli.service_file import read_service
+    from outrider.worker.checkpoints.load import load
+    from outrider.worker.costs.step_timing import borrowed, chain_rows
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
     from outrider.worker.launch.prepare import prepare_models
     from outrider.worker.model import llama
-    from outrider.worker.model.load import load
-    from outrider.worker.model.step_timing import borrowed, chain_rows
 
     prepared = prepare_models(colocated(read_service(SERVICE), options.threads))
     assert prepared.colocated is not None

@@ -20,11 +20,12 @@ from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import ModelSettings
 from outrider.contract.user_cache import user_cache
-from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files
-from outrider.worker.model.config_file import parse_config, read_json
-from outrider.worker.model.load import SCALE
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.checkpoints.checkpoint import WEIGHTS, read_tensors, weight_files
+from outrider.worker.checkpoints.config_file import parse_config, read_json
+from outrider.worker.checkpoints.load import SCALE
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.model.tensor_names import expected_shapes
 
 INERT = ("o_proj.weight", "down_proj.weight")
 """Projections into the residual stream."""

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.source import Source
 
 NAMES = {
     "input_layernorm": "attn_norm",

@@ -27,7 +27,7 @@ from bench.speculation import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from outrider.cli.service_file import read_service
 from outrider.contract.user_cache import user_cache
 from outrider.operator.spec import SpeculativeService
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.source import Source
 
 NODES_AHEAD = {1: 24, 3: 64, 8: 96}
 """By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for

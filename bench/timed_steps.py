@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from bench.growing_draft import GrowingDraft
 from bench.report import Spread, median_and_range
+from outrider.worker.costs.step_timing import borrowed, chain_rows
 from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.step_timing import borrowed, chain_rows
 from outrider.worker.sampling.params import SamplingParams
 
 WARMUPS = 3

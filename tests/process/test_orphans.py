@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.worker.model.fingerprint import combined
+from outrider.worker.checkpoints.fingerprint import combined
 from tests.tiny_models import write_tiny
 
 SECONDS = 60.0

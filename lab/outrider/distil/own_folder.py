@@ -10,8 +10,8 @@ from outrider.distil.errors import BadRecipe, NotWritten
 from outrider.distil.origin import ORIGIN
 from outrider.distil.recipe import Recipe
 from outrider.distil.report import PICTURE, REPORT
-from outrider.worker.model.checkpoint import WEIGHTS
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.checkpoint import WEIGHTS
+from outrider.worker.checkpoints.source import Source
 
 WRITTEN = (WEIGHTS, "config.json", SERVICE, CARD, REPORT, PICTURE)
 """What a distillation writes beside its work."""

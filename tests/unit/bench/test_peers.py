@@ -9,9 +9,9 @@ from bench import peer_draft
 from bench.peers import END, OURS, Measured, Said, all_ratios, figures
 from bench.sides import SERVICE
 from outrider.cli.service_file import read_service
-from outrider.worker.model.config_file import read_config
-from outrider.worker.model.gguf_file import GgufModel
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.gguf_file import GgufModel
+from outrider.worker.checkpoints.source import Source
 
 
 def test_the_draft_that_peers_read_is_the_demos(tmp_path: Path) -> None:

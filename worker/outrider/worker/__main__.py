@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Dispatch one command."""
     match arguments.command:
         case "prepare":
-            from outrider.worker.model import prepare
+            from outrider.worker.checkpoints import prepare
 
             exit_with_parent(arguments.parent_fd)
             return prepare.main(arguments.settings)
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "doctor":
             return doctor(arguments)
         case "models":
-            from outrider.worker.model import kept_models
+            from outrider.worker.checkpoints import kept_models
 
             exit_with_parent(arguments.parent_fd)
             return kept_models.main(arguments.cache, arguments.remove)

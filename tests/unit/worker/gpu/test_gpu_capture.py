@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.gpu.capture import capture
 from outrider.worker.gpu.target_runner import GpuTargetRunner, SampleVariant
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.model.rows import prompt_rows
-from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import FirstWork, on_device, write
 
 

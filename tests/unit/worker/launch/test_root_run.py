@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import MAX_DEPTH, PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -41,7 +42,6 @@ from outrider.worker.launch.root_runner import CompiledRoots
 from outrider.worker.launch.serial import LINK, LoopbackLink, SerialScheduler
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams

@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.kv_arrays import keys_by_slot

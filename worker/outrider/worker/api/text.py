@@ -15,8 +15,8 @@ import jinja2
 from tokenizers import Tokenizer
 
 from outrider.worker.api.control_tokens import ControlTokens, pieces_of
+from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
-from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
 ROLES = ("system", "user", "assistant")
 """Roles that every chat may use; others only where the template names them."""

@@ -1,6 +1,6 @@
 """Step costs on a device: passes as a target runs them, of rows that mean nothing.
 
-Leaves measuring to `model.step_timing`.
+Leaves measuring to `costs.step_timing`.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import triton
 
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
@@ -17,7 +18,6 @@ from outrider.worker.gpu.parallel_target_runner import runner_of
 from outrider.worker.gpu.target_runner import GREEDY
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Ints

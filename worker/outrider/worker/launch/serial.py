@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.spans import draft_spans
@@ -24,7 +25,6 @@ from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.launch.root_run import RootPlanner, RootRun, RootRunner, root_spans
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport, TimelineSpan
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.pass_run import PassRun

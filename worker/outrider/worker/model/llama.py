@@ -30,10 +30,9 @@ from outrider.kernels.cpu.pass_threads import run_together
 from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.movable_weights import MovableWeights
-from outrider.worker.model.packing import make_buffers, pack_model
+from outrider.worker.model.packing import Pack, make_buffers, pack_model
 from outrider.worker.model.pass_threads import PassThreads
 from outrider.worker.model.rows import Rows
 
@@ -53,8 +52,8 @@ class PassOptions:
     """Of one stage; None: all."""
     host_folder: Path | None = None
     """Folder for weights that leave their memory; None: they never do."""
-    kept: KeptWeights | None = None
-    """Packed weights that outlive the process; None: they are packed now."""
+    pack: Pack = pack_model
+    """What packs the weights, or finds them packed."""
 
 
 class Llama:
@@ -79,10 +78,7 @@ class Llama:
         kind = options.kind or kind_of(path)
         self.layers = layers = options.layers or LayerRange.whole(config)
         self._outputs = config.outputs if layers.has_head else 0
-        if options.kept is None:
-            self._weights = pack_model(config, weights, kind, kv_cache.longest, layers)
-        else:
-            self._weights = options.kept.packed(config, weights, kind, kv_cache.longest)
+        self._weights = options.pack(config, weights, kind, kv_cache.longest, layers)
         self.movable: MovableWeights | None = None
         """Its weights, if they may leave their memory."""
         if options.host_folder is not None:

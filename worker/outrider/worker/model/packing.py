@@ -4,7 +4,7 @@ Reads Hugging Face names; QKV and gate/up become one layer each. Leaves files to
 arithmetic to `outrider.kernels`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,14 @@ from outrider.kernels.cpu.numeric_kind import NumericKind
 from outrider.kernels.cpu.packing import BLOCK, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rotary import rotary_table
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM
 
 Floats = NDArray[np.float32]
+Pack = Callable[[ModelConfig, Mapping[str, Floats], NumericKind, int, LayerRange], PassWeights]
+"""`pack_model`, or what keeps its results."""
 
 
 class Tensors:
