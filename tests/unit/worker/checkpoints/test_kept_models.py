@@ -54,7 +54,7 @@ def folder_of(cache: Path, name: str, uri: str, size: int) -> Path:
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
-    """A cache with three models, of which one was downloaded and one is from an older version, and
+    """A cache with three models, of which one was downloaded and one has no note, and
     that of Hugging Face with another program's model beside."""
     cache, hub = tmp_path / "cache", tmp_path / "hub"
     folder_of(cache, "aaaa1", "hf://org/tiny@v1", 100)
@@ -86,14 +86,6 @@ def test_a_note_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "source.json").read_text()) == {
         "uris": ["file:///a", "file:///b"]
     }
-
-
-def test_a_note_of_an_older_version_names_one(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, "aaaa", "", 100)
-    (folder / "source.json").write_text(json.dumps({"uri": "file:///a"}))
-    assert [one.uris for one in kept_models(tmp_path)] == [("file:///a",)]
-    note_source(folder, "file:///b")
-    assert [one.uris for one in kept_models(tmp_path)] == [("file:///a", "file:///b")]
 
 
 @pytest.mark.parametrize("wanted", ["hf://org/tiny@v1", "tiny", "file:///models/copy", "copy"])
@@ -138,7 +130,7 @@ def test_a_model_is_removed_with_its_download_and_nothing_else(
     assert [folder.name for folder in hub.glob("models--*")] == ["models--org--other"]
 
 
-def test_a_model_of_an_older_version_is_removed_by_its_id(places: tuple[Path, Path]) -> None:
+def test_a_model_without_a_note_is_removed_by_its_id(places: tuple[Path, Path]) -> None:
     assert asked(*places, "bbbb")[0] == 0
     assert len(list((places[0] / "models").iterdir())) == 2
 

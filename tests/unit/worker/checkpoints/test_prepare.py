@@ -18,8 +18,7 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
-from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors
-from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
+from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors, tokenizer_of
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepare import main, prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
@@ -163,12 +162,13 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path, name: str) -> None:
 def test_what_a_killed_preparer_left_is_not_used(tmp_path: Path) -> None:
     path = write_tiny_gguf(write_tiny(tmp_path / "hf"), tmp_path / "tiny.gguf")
     model = prepared(path, tmp_path / "cache")
-    half = model.directory.with_name(f".{model.directory.name}-half")
+    half = model.directory.with_name(f".{model.directory.name}-fresh")
     model.directory.rename(half)
     (half / "model.safetensors").write_bytes(b"half")
     assert prepared(path, tmp_path / "cache") == model
     load(model)
     assert not half.exists()
+    assert {one.name for one in model.cache.iterdir() if one.is_dir()} == {"checkpoint"}
 
 
 def test_two_processes_prepare_one_model_once(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_tokens_are_remembered_until_the_tokenizer_changes(tmp_path: Path) -> No
     assert vocabulary.read(prepared) == first
     path.write_text(text.replace("<|user|>", "<|USER|>"))
     assert vocabulary.read(prepared)[257] == b"<|USER|>"
-    (prepared.cache / "vocabulary.npz").write_bytes(b"broken")
+    (prepared.cache / "vocabulary.json").write_bytes(b"broken")
     assert vocabulary.read(prepared)[257] == b"<|USER|>"
     path.unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json"):

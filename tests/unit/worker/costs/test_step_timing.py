@@ -1,16 +1,16 @@
 """Measuring step costs, and what is remembered between processes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from outrider import kernels
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
-from outrider.worker.costs.measurement_cache import kernel_sources
+from outrider.worker.costs.measurement_cache import KERNELS
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.costs.step_timing import (
     DOUBTS,
@@ -24,6 +24,7 @@ from outrider.worker.costs.step_timing import (
     measured_costs,
     prefill_share,
 )
+from outrider.worker.host.disk_cache import sources_sha256
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
@@ -100,9 +101,12 @@ def test_made_up_rows_are_a_chain_behind_the_context() -> None:
 
 
 @pytest.mark.parametrize("source", ["cpu/linear.py", "gpu/attention.py", "jit/compiled.py"])
-def test_a_change_of_any_kernel_is_another_measurement(source: str) -> None:
-    folder = Path(kernels.__path__[0])
-    assert folder / source in kernel_sources()
+def test_a_change_of_any_kernel_is_another_measurement(tmp_path: Path, source: str) -> None:
+    copies = [shutil.copytree(KERNELS, tmp_path / name) for name in ("as it is", "changed")]
+    assert sources_sha256(copies[0]) == sources_sha256(KERNELS)
+    with (copies[1] / source).open("a") as file:
+        file.write("# another line")
+    assert sources_sha256(copies[1]) != sources_sha256(KERNELS)
 
 
 @pytest.mark.parametrize(

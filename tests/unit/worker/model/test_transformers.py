@@ -10,8 +10,7 @@ import transformers
 
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
-from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors
-from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
+from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors, tokenizer_of
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel

@@ -50,7 +50,7 @@ class Pages:
 LINUX = Pages()
 
 
-class Damaged(Exception):
+class Damaged(OSError):
     """Files that do not hold what was written."""
 
 

@@ -4,18 +4,17 @@ Knows nothing of what the files hold.
 """
 
 import hashlib
-import json
-import logging
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from outrider.worker.host.disk_cache import remember, remembered
 
 Progress = Callable[[str, int, int], None]
 """Told (stage, done, total); stages are "download", "hash", "dequantise" and "tokenizer"."""
+HASHES = "hashes"
+"""Folder of the cache."""
 _CHUNK = 1 << 22
+_FIELD = "sha256"
 
 
 def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[str]:
@@ -24,16 +23,29 @@ def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[
     Progress is in bytes over all files.
     """
     total = sum(file.stat().st_size for file in files)
-    before, hashes = 0, []
+    done, hashes = 0, []
     for file in files:
-
-        def report(done: int, before: int = before) -> None:
-            progress("hash", before + done, total)
-
-        hashes.append(_file_hash(file, cache, report))
-        before += file.stat().st_size
+        state, memo = file.stat(), memo_of(file, cache)
+        known = (remembered(memo) or {}).get(_FIELD)
+        if known is None:
+            digest = hashlib.sha256()
+            with file.open("rb") as opened:
+                while chunk := opened.read(_CHUNK):
+                    digest.update(chunk)
+                    progress("hash", min(done + opened.tell(), total), total)
+            known = digest.hexdigest()
+            remember(memo, {_FIELD: known})
+        hashes.append(str(known))
+        done += state.st_size
     progress("hash", total, total)
     return hashes
+
+
+def memo_of(file: Path, cache: Path) -> Path:
+    """Return the file that remembers the hash of a file as it is now."""
+    state = file.stat()
+    identity = (str(file.resolve()), str(state.st_size), str(state.st_mtime_ns))
+    return cache / HASHES / f"{combined(*identity)[:32]}.json"
 
 
 def weights_sha256(files: Sequence[Path], cache: Path, progress: Progress) -> str:
@@ -50,45 +62,6 @@ def combined(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old text or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(name, path)
-
-
-def _file_hash(file: Path, cache: Path, progress: Callable[[int], None]) -> str:
-    state = file.stat()
-    path = str(file.resolve())
-    identity = [path, state.st_size, state.st_mtime_ns]
-    memo = cache / "hashes" / f"{combined(path)[:32]}.json"
-    known = _recall(memo)
-    if known is not None and known[:-1] == identity:
-        return str(known[-1])
-    digest, done = hashlib.sha256(), 0
-    with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            progress(done)
-    try:
-        write_atomically(memo, json.dumps([*identity, digest.hexdigest()]))
-    except OSError as error:  # the next process hashes it again
-        logger.info("the hash of %s is not remembered: %s", file, error)
-    return digest.hexdigest()
-
-
-def _recall(memo: Path) -> list[object] | None:
-    """Return a remembered hash; an unreadable memo only costs reading the file again."""
-    try:
-        known = json.loads(memo.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, list) and len(known) == 4 else None
 
 
 def ignore_progress(stage: str, done: int, total: int) -> None:

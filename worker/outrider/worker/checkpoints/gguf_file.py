@@ -1,7 +1,7 @@
-"""A GGUF file read as Hugging Face would have written it: config fields and float32 tensors.
+"""A GGUF file read as Hugging Face would have written it: config, float32 tensors, tokenizer.
 
 Leaves dequantising a block to the `gguf` package, checking names and shapes to `load`, and the
-tokenizer to `gguf_tokenizer`.
+tokenizer's vocabulary, merges and splitting rules to `transformers`.
 """
 
 from collections.abc import Iterator
@@ -35,6 +35,8 @@ _OUTER_NAMES = {
 }
 _FREQUENCIES = "rope_freqs.weight"
 _ALLOWED = (Family.LLAMA, Family.QWEN2, Family.QWEN3)
+SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""transformers' name of each special token, and GGUF's."""
 LLAMA3 = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
@@ -55,7 +57,7 @@ class GgufModel:
             size = f"its {path.stat().st_size} bytes end too early, or are damaged"
             raise ModelError(f"{path}: not a readable GGUF file: {size} ({error})") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-        self.architecture = str(self._value("general.architecture"))
+        self.architecture = str(self.value("general.architecture"))
         self._check_architecture()
 
     def __len__(self) -> int:
@@ -86,7 +88,7 @@ class GgufModel:
             "sliding_window": self._of("attention.sliding_window", 0) or None,
             "vocab_size": len(self._tensor("token_embd.weight").data),
             "tie_word_embeddings": "output.weight" not in self._tensors,
-            "bos_token_id": self._value("tokenizer.ggml.bos_token_id", None),
+            "bos_token_id": self.value("tokenizer.ggml.bos_token_id", None),
             "eos_token_id": self._end_ids(),
             "dtype": "float32",
         }
@@ -97,10 +99,6 @@ class GgufModel:
             if name == _FREQUENCIES:
                 continue
             yield self._renamed(name), self._unpermuted(name, self._dequantised(tensor))
-
-    def metadata(self, key: str) -> Any:
-        """Return the value of a key; None if there is none."""
-        return self._value(key, None)
 
     def _check_architecture(self) -> None:
         experts = self._of("expert_count", 0)
@@ -117,7 +115,8 @@ class GgufModel:
             return Family.MISTRAL
         return Family(self.architecture)
 
-    def _value(self, key: str, *default: Any) -> Any:
+    def value(self, key: str, *default: Any) -> Any:
+        """Return the value of a key; raises `ModelError` where it is missing without default."""
         field = self._reader.get_field(key)
         if field is not None:
             return field.contents()
@@ -127,7 +126,7 @@ class GgufModel:
 
     def _of(self, key: str, *default: Any) -> Any:
         """Return a value under the architecture's own prefix."""
-        return self._value(f"{self.architecture}.{key}", *default)
+        return self.value(f"{self.architecture}.{key}", *default)
 
     def _tensor(self, name: str) -> Any:
         if name not in self._tensors:
@@ -136,7 +135,7 @@ class GgufModel:
 
     def _end_ids(self) -> list[int]:
         keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
-        found = [self._value(key, None) for key in keys]
+        found = [self.value(key, None) for key in keys]
         return list(dict.fromkeys(i for i in found if i is not None))
 
     def _rope(self, head_dim: int) -> dict[str, Any]:
@@ -197,3 +196,28 @@ def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return np.asarray(1.0 / ((1.0 - smooth) / factor + smooth))
+
+
+def tokenizer_of(model: GgufModel) -> Any:
+    """Return transformers' tokenizer, of metadata that `gguf` reads: `AutoTokenizer` needs torch.
+
+    Raises `ValueError` or `LookupError` for metadata of which none can be built.
+    """
+    from transformers import PreTrainedTokenizerFast
+    from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
+
+    fields = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer"])
+    config = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer_config"])
+    if fields.get("tokenizer_type") == "llama":
+        config.setdefault("add_bos_token", True)  # as llama.cpp where the file does not say
+    for name, key in SPECIAL.items():
+        token = model.value(f"tokenizer.ggml.{key}_token_id", None)
+        config[f"{name}_token"] = None if token is None else fields["tokens"][token]
+    backend, _ = convert_gguf_tokenizer(model.architecture, fields)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **config)
+
+
+def _named(model: GgufModel, names: dict[str, str]) -> dict[str, Any]:
+    """Return the metadata that is there under transformers' names; `names` has them by GGUF's."""
+    found = {name: model.value(f"tokenizer.{key}", None) for key, name in names.items()}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,183 +1,98 @@
 """Models that are kept on this machine: what was prepared of them, and what was downloaded.
 
 A prepared model's folder says which URIs it is of: several, where they have the same content.
-Those of older versions name one or none. Leaves preparing to `prepare`, and Hugging Face's cache,
-where downloads lie, to `hub_cache`.
+Downloads lie in Hugging Face's cache, which other programs share. Leaves preparing to `prepare`.
 """
 
 import contextlib
 import json
-import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from outrider.worker.checkpoints import hub_cache
-from outrider.worker.checkpoints.fingerprint import write_atomically
-from outrider.worker.checkpoints.source import Source
+from outrider.worker.checkpoints.source import Scheme, Source
 from outrider.worker.errors import ModelError
+from outrider.worker.host.disk_cache import remember, remembered
 
 if TYPE_CHECKING:
-    from huggingface_hub import CachedRepoInfo, CachedRevisionInfo
-
-logger = logging.getLogger(__name__)
+    from huggingface_hub import CachedRevisionInfo
 
 SOURCE = "source.json"
 ID_CHARACTERS = 12
+DEFAULT_REVISION = "main"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptModel:
     """One prepared model."""
 
-    id: str
-    """Begin of its folder's name, which follows from its weights."""
+    folder: Path
+    """Converted weights and tokenizer, measured facts; its name follows from the weights."""
     uris: tuple[str, ...]
-    """That it was prepared from, which have the same content; empty: not known."""
+    """Sources that have this content; empty: not known."""
     prepared_bytes: int
-    """Of its folder in the cache: converted weights and tokenizer, measured facts."""
-    download_bytes: int
-    """Of its revisions in Hugging Face's cache, which other programs share."""
+    """Size of the folder."""
     changed: float
-    """When its folder was written to last, in seconds since 1970."""
+    """Time of the last change in the folder, in seconds since 1970."""
+    downloads: "frozenset[CachedRevisionInfo]"
+    """Revisions in Hugging Face's cache."""
+
+    @property
+    def id(self) -> str:
+        """Begin of the folder's name."""
+        return self.folder.name[:ID_CHARACTERS]
+
+    def uris_of(self, wanted: str) -> set[str]:
+        """Return those of its URIs that are the wanted one, or have it as their name."""
+        return {uri for uri in self.uris if wanted == uri or wanted == _source(uri).name}
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "id": self.id,
+            "uris": self.uris,
+            "prepared_bytes": self.prepared_bytes,
+            "download_bytes": sum(one.size_on_disk for one in self.downloads),
+            "changed": self.changed,
+        }
 
 
 def note_source(folder: Path, uri: str) -> None:
-    """Write down what a prepared model's folder is of.
-
-    A cache that cannot be written serves all the same.
-    """
+    """Write down what a prepared model's folder is of, where that can be written."""
     noted = _noted(folder)
-    if uri in noted:
-        return
-    try:
-        write_atomically(folder / SOURCE, json.dumps({"uris": [*noted, uri]}))
-    except OSError as error:
-        logger.info("%s cannot be noted: %s", uri, error)
-
-
-def _noted(folder: Path) -> tuple[str, ...]:
-    try:
-        note = json.loads((folder / SOURCE).read_text(encoding="utf-8"))
-        return tuple(map(str, note["uris"] if "uris" in note else [note["uri"]]))
-    except (OSError, ValueError, TypeError, KeyError):
-        return ()
+    if uri not in noted:
+        remember(folder / SOURCE, {"uris": [*noted, uri]})
 
 
 def kept_models(cache: Path) -> list[KeptModel]:
     """Return the prepared models of a cache, by their URIs."""
-    repositories = hub_cache.repositories()
+    revisions, models = _revisions(), cache / "models"
     found: list[KeptModel] = []
-    for folder in _folders(cache):
-        with contextlib.suppress(FileNotFoundError):  # somebody removes it meanwhile
-            found.append(_kept(folder, repositories))
+    for folder in models.iterdir() if models.is_dir() else ():
+        if folder.is_dir() and not folder.name.startswith("."):
+            with contextlib.suppress(FileNotFoundError):  # somebody removes it meanwhile
+                found.append(_kept(folder, revisions))
     return sorted(found, key=lambda one: (one.uris, one.id))
 
 
 def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
-    """Remove models by URI, by name or by the beginning of an id, with their downloads; return what
-    was removed. Raises `ModelError`, before anything is removed, where none or several fit."""
+    """Remove models by URI, by name or by the beginning of an id, with the downloads that no other
+    model was made of; return what was removed.
+
+    Raises `ModelError`, before anything is removed, where none or several fit.
+    """
     kept = kept_models(cache)
-    found = list(dict.fromkeys(one for name in wanted for one in _fitting(kept, name)))
-    for one in found:
-        for folder in _folders(cache):
-            if folder.name.startswith(one.id):
-                shutil.rmtree(folder)
-    freed = _delete_downloads(found, [one for one in kept if one not in found])
-    return [
-        replace(one, download_bytes=bytes_freed)
-        for one, bytes_freed in zip(found, freed, strict=True)
-    ]
-
-
-def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
-    """Return the models of one URI, or the one with a name or an id; raises `ModelError`."""
-    named = {one: uris for one in models if (uris := _uris_of(one, wanted))}
-    if len(named) > 1 and not set.intersection(*named.values()):
-        raise _ambiguous(wanted, set.union(*named.values()))
-    by_id = [one for one in models if len(wanted) >= 4 and one.id.startswith(wanted)]
-    if not named and len(by_id) > 1:
-        raise _ambiguous(wanted, {one.id for one in by_id})
-    if not named and not by_id:
-        known = ", ".join(name for one in models for name in one.uris or (one.id,))
-        known = known or "none is kept"
-        raise ModelError(f"model {wanted!r} is not kept here; allowed: {known}")
-    return [*named] or by_id
-
-
-def _uris_of(model: KeptModel, wanted: str) -> set[str]:
-    """Return the URIs of a model that are the wanted one, or have it as their name."""
-    return {uri for uri in model.uris if wanted and wanted in (uri, _name(uri))}
-
-
-def _ambiguous(wanted: str, several: set[str]) -> ModelError:
-    return ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
-
-
-def _kept(folder: Path, repositories: "Mapping[str, CachedRepoInfo]") -> KeptModel:
-    uris, files = _noted(folder), list(_files(folder))
-    return KeptModel(
-        id=folder.name[:ID_CHARACTERS],
-        uris=uris,
-        prepared_bytes=sum(file.st_size for file in files),
-        download_bytes=_size(_downloads(uris, repositories)),
-        changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
-    )
-
-
-def _files(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the state of each file in a folder; those that vanish meanwhile are left out."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                yield os.stat(os.path.join(place, name))
-
-
-def _folders(cache: Path) -> Iterator[Path]:
-    """Yield the folders of prepared models; beside them is only what is hidden."""
-    models = cache / "models"
-    for folder in sorted(models.iterdir()) if models.is_dir() else ():
-        if folder.is_dir() and not folder.name.startswith("."):
-            yield folder
-
-
-def _source(uri: str) -> Source | None:
-    """Return what a note says; None where it says nothing, or what this version does not know."""
-    try:
-        return Source.parse(uri)
-    except ModelError:
-        return None
-
-
-def _name(uri: str) -> str:
-    source = _source(uri)
-    return source.name if source else ""
-
-
-def _downloads(
-    uris: Sequence[str], repositories: "Mapping[str, CachedRepoInfo]"
-) -> "set[CachedRevisionInfo]":
-    """Return what was downloaded for a model."""
-    sources = filter(None, map(_source, uris))
-    return {found for one in sources if (found := hub_cache.revision_of(one, repositories))}
-
-
-def _size(revisions: "Iterable[CachedRevisionInfo]") -> int:
-    return sum(one.size_on_disk for one in revisions)
-
-
-def _delete_downloads(removed: Sequence[KeptModel], left: Sequence[KeptModel]) -> list[int]:
-    """Delete the downloads of models, except what one that is left was made of, too; return the
-    bytes that are gone with each."""
-    repositories = hub_cache.repositories()
-    used = {found for one in left for found in _downloads(one.uris, repositories)}
-    gone = [_downloads(one.uris, repositories) - used for one in removed]
-    for revision in {revision for one in gone for revision in one}:
-        hub_cache.delete(revision)
-    return [_size(one) for one in gone]
+    found = dict.fromkeys(one for name in wanted for one in _fitting(kept, name))
+    used = {download for one in kept if one not in found for download in one.downloads}
+    removed = [replace(one, downloads=one.downloads - used) for one in found]
+    for one in removed:
+        shutil.rmtree(one.folder)
+    for revision in {download for one in removed for download in one.downloads}:
+        _delete(revision)
+    return removed
 
 
 def main(cache: Path, removed: Sequence[str]) -> int:
@@ -191,5 +106,83 @@ def main(cache: Path, removed: Sequence[str]) -> int:
     except ImportError as error:  # the command line can be installed without workers
         print(json.dumps({"missing": str(error)}), flush=True)
         return 1
-    print(json.dumps({"models": [asdict(one) for one in found]}), flush=True)
+    print(json.dumps({"models": [one.to_fields() for one in found]}), flush=True)
     return 0
+
+
+def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
+    """Return the models of one URI, or the one with a name or an id; raises `ModelError`."""
+    named = {one: uris for one in models if (uris := one.uris_of(wanted))}
+    by_id = [one for one in models if len(wanted) >= 4 and one.id.startswith(wanted)]
+    several: set[str] = set()
+    if len(named) > 1 and not set.intersection(*named.values()):
+        several = set.union(*named.values())
+    elif not named and len(by_id) > 1:
+        several = {one.id for one in by_id}
+    if several:
+        raise ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
+    if not named and not by_id:
+        known = ", ".join(name for one in models for name in one.uris or (one.id,))
+        known = known or "none is kept"
+        raise ModelError(f"model {wanted!r} is not kept here; allowed: {known}")
+    return [*named] or by_id
+
+
+def _noted(folder: Path) -> tuple[str, ...]:
+    return tuple((remembered(folder / SOURCE) or {}).get("uris", ()))
+
+
+def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]") -> KeptModel:
+    uris, files = _noted(folder), list(_files(folder))
+    sources = [one for one in map(_source, uris) if one.scheme is Scheme.HF]
+    names = [(one.place, one.detail or DEFAULT_REVISION) for one in sources]
+    return KeptModel(
+        folder=folder,
+        uris=uris,
+        prepared_bytes=sum(file.st_size for file in files),
+        changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
+        downloads=frozenset(revisions[name] for name in names if name in revisions),
+    )
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """Yield the state of each file in a folder; those that vanish meanwhile are left out."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.stat(os.path.join(place, name))
+
+
+def _source(uri: str) -> Source:
+    """Return what a note says; nothing where this version does not know its form."""
+    try:
+        return Source.parse(uri)
+    except ModelError:
+        return Source(uri, Scheme.FILE, uri)
+
+
+def _revisions() -> "dict[tuple[str, str], CachedRevisionInfo]":
+    """Return the downloaded revisions of models, by repository and commit, branch or tag."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        found = scan_cache_dir()
+    except (CacheNotFound, ValueError):  # ValueError: a file lies where the cache would
+        return {}
+    return {
+        (repository.repo_id, name): revision
+        for repository in found.repos
+        if repository.repo_type == "model"
+        for revision in repository.revisions
+        for name in (revision.commit_hash, *revision.refs)
+    }
+
+
+def _delete(revision: "CachedRevisionInfo") -> None:
+    """Delete a revision: the files that no other one of its repository has, and what names it."""
+    from huggingface_hub import scan_cache_dir
+
+    folder, found = revision.snapshot_path.parents[1], scan_cache_dir()
+    own = frozenset(one for one in found.repos if one.repo_path == folder)
+    alone = replace(found, repos=own)  # a copy of the repository has the same hashes
+    alone.delete_revisions(revision.commit_hash).execute()

@@ -7,7 +7,6 @@ packed again then, and where it cannot be kept, it is in memory alone. Leaves pa
 """
 
 import contextlib
-import functools
 import hashlib
 import logging
 import shutil
@@ -20,15 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu import forward, int4_packing, numeric_kind
 from outrider.kernels.cpu import packing as kernel_packing
 from outrider.kernels.cpu.forward import PassWeights, Stack
 from outrider.kernels.cpu.numeric_kind import NumericKind
-from outrider.worker.checkpoints import array_file, checkpoint, load
 from outrider.worker.checkpoints.array_file import INDEX, Damaged, read_arrays, write_arrays
 from outrider.worker.checkpoints.prepared import PreparedModel
-from outrider.worker.host.locked_dir import made_once
-from outrider.worker.model import packing, sharding
+from outrider.worker.host.disk_cache import made_once, sources_sha256
+from outrider.worker.model import packing
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.movable_weights import is_mapped
@@ -48,10 +45,12 @@ ROTARY_FIELD = "rotary"
 EMBEDDING_FIELD = "embedding"
 """Not kept where the checkpoint has it as it is: then that is mapped."""
 Floats = NDArray[np.float32]
-_SOURCES = (
-    *(forward, numeric_kind, kernel_packing, int4_packing),
-    *(array_file, checkpoint, load, packing, sharding),
+SOURCES = (
+    Path(kernel_packing.__file__).parent,
+    Path(packing.__file__).parent,
+    Path(__file__).parent,
 )
+"""Folders with the source of what decides on packed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class KeptWeights:
     def folder(self, kind: NumericKind, layers: LayerRange) -> Path:
         """Return the folder of the weights that are packed for a kind."""
         model = (self.prepared.revision, asdict(self.share), asdict(layers))
-        identity = repr((model, kind.name, kind.head.name, _sources()))
+        identity = repr((model, kind.name, kind.head.name, sources_sha256(*SOURCES)))
         name = hashlib.sha256(identity.encode()).hexdigest()[:16]
         return self.prepared.cache / f"{PREFIX}{name}"
 
@@ -88,7 +87,10 @@ class KeptWeights:
             write_arrays(folder, _kept(fresh[0]))
 
         try:
-            kept = _fields(_read_or_make(self.folder(kind, layers), build))
+            folder = self.folder(kind, layers)
+            kept = _fields(_read_or_make(folder, build))
+            with contextlib.suppress(OSError):
+                (folder / INDEX).touch()  # the last use
         except OSError as error:
             logger.info("packed weights are not kept: %s", error)
             return fresh[0] if fresh else pack_model(config, tensors, kind, positions, layers)
@@ -101,28 +103,11 @@ def _read_or_make(folder: Path, build: Callable[[Path], None]) -> dict[str, NDAr
     """Return the arrays of a folder, after `build` has filled it if it was not there, or is
     damaged; raises `OSError`."""
     try:
-        arrays = read_arrays(made_once(folder, build))
+        return read_arrays(made_once(folder, build))
     except Damaged as error:
         logger.warning("%s is made again: %s", folder, error)
         shutil.rmtree(folder)
-        made_once(folder, build)
-        try:
-            arrays = read_arrays(folder)
-        except Damaged as again:
-            raise OSError(f"{folder}: {again}") from again
-    with contextlib.suppress(OSError):
-        (folder / INDEX).touch()  # the last use
-    return arrays
-
-
-@functools.cache
-def _sources() -> str:
-    """Return SHA-256 of the source of what decides on packed bytes."""
-    digest = hashlib.sha256()
-    for module in _SOURCES:
-        digest.update(Path(str(module.__file__)).read_bytes())
-    digest.update(Path(__file__).read_bytes())
-    return digest.hexdigest()
+        return read_arrays(made_once(folder, build))
 
 
 def _kept(weights: PassWeights) -> dict[str, NDArray[Any]]:

@@ -21,7 +21,7 @@ from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import Source
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
-from outrider.worker.host.locked_dir import made_once
+from outrider.worker.host.disk_cache import made_once
 
 FORMAT = "1"
 """Raised when what is written into the cache changes, so that older folders are left alone."""
@@ -36,7 +36,8 @@ class _Checkpoint:
     directory: Path
     tokenizer: Path | None
     cache: Path
-    hashes: tuple[str, ...]
+    identity: str
+    """SHA-256 of weights and config."""
     gguf_sha256: str | None
 
 
@@ -111,7 +112,7 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
         directory=own.directory,
         tokenizer=tokenizer,
         cache=own.cache,
-        revision=_revision(own, lender),
+        revision=combined(version(), own.identity, lender.identity if lender else ""),
         embeddings=lender.directory if lender else None,
     )
 
@@ -120,26 +121,20 @@ def _checkpoint(
     source: Source, cache: Path, progress: Progress, lender: _Checkpoint | None = None
 ) -> _Checkpoint:
     path = source.resolve(progress)
-    if path.is_file():
-        return _from_gguf(source, path, cache, progress)
-    read_config(path, lender.directory if lender else None)  # refuses before hashing gigabytes
-    hashes = tuple(file_hashes(weight_files(path), cache, progress))
-    folder = _facts(source, cache, *hashes, (path / "config.json").read_bytes())
-    return _Checkpoint(path, _tokenizer(path, folder, progress), folder, hashes, None)
-
-
-def _from_gguf(source: Source, path: Path, cache: Path, progress: Progress) -> _Checkpoint:
-    [sha256] = file_hashes([path], cache, progress)
-    folder = _facts(source, cache, sha256)
-    made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
-    return _Checkpoint(made, made, folder, (sha256,), sha256)
-
-
-def _facts(source: Source, cache: Path, *identity: str | bytes) -> Path:
-    folder = cache / "models" / combined(FORMAT, *identity)[:32]
+    files: tuple[Path, ...] = (path,)
+    config: tuple[bytes, ...] = ()
+    if not (is_gguf := path.is_file()):
+        read_config(path, lender.directory if lender else None)  # refuses before hashing gigabytes
+        files, config = weight_files(path), ((path / "config.json").read_bytes(),)
+    hashes = file_hashes(files, cache, progress)
+    identity = combined(FORMAT, *hashes, *config)
+    folder = cache / "models" / identity[:32]
     folder.mkdir(parents=True, exist_ok=True)
     note_source(folder, source.uri)
-    return folder
+    if not is_gguf:
+        return _Checkpoint(path, _tokenizer(path, folder, progress), folder, identity, None)
+    made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
+    return _Checkpoint(made, made, folder, identity, hashes[0])
 
 
 def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
@@ -147,8 +142,7 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    from outrider.worker.checkpoints.gguf_file import GgufModel
-    from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
+    from outrider.worker.checkpoints.gguf_file import GgufModel, tokenizer_of
 
     model = GgufModel(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
@@ -203,11 +197,3 @@ def _check_lender(draft: Path, lender: _Checkpoint, uri: str) -> None:
             f"{draft}: this draft was made for the GGUF file with sha256 {wanted}, "
             f"but embeddings_from {uri} is {found}"
         )
-
-
-def _revision(own: _Checkpoint, lender: _Checkpoint | None) -> str:
-    parts: list[str | bytes] = [version()]
-    for checkpoint in (own, *([lender] if lender else [])):
-        config = (checkpoint.directory / "config.json").read_bytes()
-        parts += [*checkpoint.hashes, config]
-    return combined(*parts)

@@ -6,10 +6,6 @@ Link).
 
 import hashlib
 import json
-import logging
-import os
-import tempfile
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +17,11 @@ from tokenizers import Tokenizer
 
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.host.disk_cache import remember, remembered
 
-logger = logging.getLogger(__name__)
-
+MEMO = "vocabulary.json"
+BYTES = "latin-1"
+"""Encoding that has a character for each byte."""
 VOCABULARY_BLOCK = 64
 """Token ids that share one hash."""
 MIN_AGREEMENT = 0.99
@@ -46,12 +44,12 @@ def read(prepared: PreparedModel) -> list[bytes]:
         state = (prepared.tokenizer / "tokenizer.json").stat()
     except OSError as error:
         raise ModelError(f"{prepared.tokenizer}: {error}") from error
-    identity = np.array([state.st_size, state.st_mtime_ns])
-    memo = prepared.cache / "vocabulary.npz"
-    tokens = _recall(memo, identity)
-    if tokens is None:
-        tokens = token_bytes(load_tokenizer(prepared.tokenizer))
-        _remember(memo, identity, tokens)
+    identity, memo = [state.st_size, state.st_mtime_ns], prepared.cache / MEMO
+    known = remembered(memo)
+    if known is not None and known.get("tokenizer") == identity:
+        return [token.encode(BYTES) for token in known["tokens"]]
+    tokens = token_bytes(load_tokenizer(prepared.tokenizer))
+    remember(memo, {"tokenizer": identity, "tokens": [token.decode(BYTES) for token in tokens]})
     return tokens
 
 
@@ -176,30 +174,3 @@ def _from_metaspace(text: str) -> bytes:
     if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
         return bytes([int(text[3:5], 16)])
     return text.replace("\u2581", " ").encode()
-
-
-def _recall(memo: Path, identity: NDArray[np.int64]) -> list[bytes] | None:
-    """Return remembered tokens; an unreadable memo only costs making it again."""
-    try:
-        with np.load(memo, allow_pickle=False) as stored:
-            if not np.array_equal(stored["identity"], identity):
-                return None
-            ends, data = stored["ends"].tolist(), stored["data"].tobytes()
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-
-
-def _remember(memo: Path, identity: NDArray[np.int64], tokens: Sequence[bytes]) -> None:
-    ends = np.cumsum([len(token) for token in tokens])
-    data = np.frombuffer(b"".join(tokens), np.uint8)
-    part = ""
-    try:
-        handle, part = tempfile.mkstemp(dir=memo.parent, prefix=".vocabulary-")
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, identity=identity, ends=ends, data=data)
-        os.replace(part, memo)
-    except OSError as error:  # the next process makes it again
-        logger.info("%s is not remembered: %s", memo, error)
-        if part:
-            os.unlink(part)

@@ -20,7 +20,7 @@ import numpy as np
 
 from outrider.contract.settings import Dtype, Role
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
-from outrider.worker.costs.measurement_cache import facts_file, remember, remembered
+from outrider.worker.costs.measurement_cache import facts_file
 from outrider.worker.costs.path_timing import (
     CONTEXT,
     ROWS,
@@ -32,6 +32,7 @@ from outrider.worker.costs.path_timing import (
 )
 from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.errors import ModelError
+from outrider.worker.host.disk_cache import remember, remembered
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama

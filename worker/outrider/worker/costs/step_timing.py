@@ -17,9 +17,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.costs.measurement_cache import facts_file, remember, remembered
+from outrider.worker.costs.measurement_cache import facts_file
 from outrider.worker.costs.step_costs import Seconds, StepCosts
-from outrider.worker.host.locked_dir import turn
+from outrider.worker.host.disk_cache import remember, remembered, turn
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.worker.costs.measurement_cache import facts_file, remember, remembered
+from outrider.worker.costs.measurement_cache import facts_file
 from outrider.worker.costs.path_timing import Weights, evictor_array, pass_seconds, sample
+from outrider.worker.host.disk_cache import remember, remembered
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.tensor_names import EMBEDDING
 from outrider.worker.pipeline.cut import PartCosts

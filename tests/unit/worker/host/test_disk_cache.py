@@ -1,10 +1,10 @@
-"""Turns of processes, and folders that are whole."""
+"""The cache on disk: turns of processes, and folders that are whole."""
 
 from pathlib import Path
 
 import pytest
 
-from outrider.worker.host.locked_dir import made_once, turn
+from outrider.worker.host.disk_cache import made_once, turn
 
 
 def test_one_at_a_time_has_the_turn(tmp_path: Path) -> None:
