@@ -4,11 +4,10 @@ Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the m
 (prefill, decode, verify) to the engine.
 """
 
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -227,39 +226,15 @@ class ThreadPool:
     def __init__(self, threads: int) -> None:
         barrier = make_barrier()
         self._own, *self._others = (Thread(barrier, number, threads) for number in range(threads))
-        self._queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
-        self._done = threading.Semaphore(0)
-        self._failure: BaseException | None = None
+        self._executor = ThreadPoolExecutor(max(1, len(self._others)), "pass")
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call function(*arguments, thread) on every thread and wait for all."""
-        if len(self._queues) < len(self._others):
-            self._start()
-        for queue in self._queues:
-            queue.put((function, *arguments))
+        calls = [self._executor.submit(function, *arguments, other) for other in self._others]
         function(*arguments, self._own)
-        for _ in self._queues:
-            self._done.acquire()
-        if self._failure is not None:
-            raise self._failure
-
-    def _start(self) -> None:
-        for thread in self._others:
-            queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-            self._queues.append(queue)
-            threading.Thread(target=self._help, args=(thread, queue), daemon=True).start()
-
-    def _help(self, thread: Thread, queue: "SimpleQueue[tuple[Any, ...] | None]") -> None:
-        while (work := queue.get()) is not None:
-            function, *arguments = work
-            try:
-                function(*arguments, thread)
-            except BaseException as error:
-                self._failure = error
-            del work, function, arguments  # a sleeping thread must keep no weights alive
-            self._done.release()
+        for call in calls:
+            call.result()
 
     def close(self) -> None:
         """End the further threads."""
-        for queue in self._queues:
-            queue.put(None)
+        self._executor.shutdown()
