@@ -26,7 +26,7 @@ def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[
     done, hashes = 0, []
     for file in files:
         state, memo = file.stat(), memo_of(file, cache)
-        known = (remembered(memo) or {}).get(_FIELD)
+        known = remembered(memo, lambda facts: str(facts[_FIELD]))
         if known is None:
             digest = hashlib.sha256()
             with file.open("rb") as opened:
@@ -35,7 +35,7 @@ def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[
                     progress("hash", min(done + opened.tell(), total), total)
             known = digest.hexdigest()
             remember(memo, {_FIELD: known})
-        hashes.append(str(known))
+        hashes.append(known)
         done += state.st_size
     progress("hash", total, total)
     return hashes

@@ -129,7 +129,7 @@ def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
 
 
 def _noted(folder: Path) -> tuple[str, ...]:
-    return tuple((remembered(folder / SOURCE) or {}).get("uris", ()))
+    return remembered(folder / SOURCE, lambda facts: tuple(map(str, facts["uris"]))) or ()
 
 
 def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]") -> KeptModel:

@@ -45,9 +45,13 @@ def read(prepared: PreparedModel) -> list[bytes]:
     except OSError as error:
         raise ModelError(f"{prepared.tokenizer}: {error}") from error
     identity, memo = [state.st_size, state.st_mtime_ns], prepared.cache / MEMO
-    known = remembered(memo)
-    if known is not None and known.get("tokenizer") == identity:
-        return [token.encode(BYTES) for token in known["tokens"]]
+
+    def read_memo(facts: Any) -> list[bytes]:
+        known = facts["tokens"] if facts["tokenizer"] == identity else []
+        return [token.encode(BYTES) for token in known]
+
+    if known := remembered(memo, read_memo):
+        return known
     tokens = token_bytes(load_tokenizer(prepared.tokenizer))
     remember(memo, {"tokenizer": identity, "tokens": [token.decode(BYTES) for token in tokens]})
     return tokens

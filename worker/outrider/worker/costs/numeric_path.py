@@ -155,7 +155,7 @@ def known_curves(
     Raises `ModelError` if none is admitted.
     """
     file = _file(paths, config, threads, cache)
-    if known := _curves(remembered(file)):
+    if known := remembered(file, _curves):
         return known
     with samples(config, weights, paths, threads) as models:
         curves = measured_curves(admitted(models), config.layers)
@@ -222,13 +222,10 @@ def _file(
     return facts_file(cache, "curves", config, threads, kinds)
 
 
-def _curves(facts: dict[str, Any] | None) -> dict[NumericPath, dict[int, float]]:
-    """Read what `known_curves` remembered; empty if it is anything else."""
-    try:
-        curves = {
-            NumericPath(path): {int(rows): float(s) for rows, s in curve.items()}
-            for path, curve in (facts or {}).items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        return {}
+def _curves(facts: Any) -> dict[NumericPath, dict[int, float]]:
+    """Read what `known_curves` remembered; raises as `remembered` wants it, or returns nothing."""
+    curves = {
+        NumericPath(path): {int(rows): float(s) for rows, s in curve.items()}
+        for path, curve in facts.items()
+    }
     return curves if all(curve.keys() == set(ROWS) for curve in curves.values()) else {}

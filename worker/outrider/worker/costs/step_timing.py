@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def measured_costs(
     room = min(model.kv_cache.longest, CONTEXTS[-1] + BUCKETS[-1])
     shape = (model.row_capacity, room, batch, *machine)
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
-    known, doubts = _known(file)
+    known, doubts = remembered(file, _known) or (None, 0)
     with (
         _borrowed(model.kv_cache, room, batch) as block_tables,
         turn(cache.parent / TURN, LONGEST_WAIT),
@@ -263,16 +263,9 @@ def _filled(
     return table
 
 
-def _known(file: Path) -> tuple[StepCosts | None, int]:
-    """Return what a file remembers, and how many starts in a row have found passes slower."""
-    facts = remembered(file)
-    try:
-        return (
-            (None, 0) if facts is None else (StepCosts.from_json(facts), int(facts.get(DOUBTS, 0)))
-        )
-    except (KeyError, TypeError, ValueError):
-        logger.warning("%s does not hold step costs: measuring afresh", file)
-        return None, 0
+def _known(facts: Any) -> tuple[StepCosts, int]:
+    """Read what is remembered, and how many starts in a row have found passes slower."""
+    return StepCosts.from_json(facts), int(facts.get(DOUBTS, 0))
 
 
 def _ratios(known: StepCosts, timed_pass: TimedPass) -> tuple[float, float]:

@@ -12,12 +12,13 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from outrider.contract.whole_file import write_whole
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 MANIFEST = "manifest.json"
 
 
@@ -40,9 +41,9 @@ def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 def is_whole(folder: Path) -> bool:
     """True if every file that the manifest names is there, in its size."""
-    sizes = remembered(folder / MANIFEST)
+    sizes = remembered(folder / MANIFEST, lambda facts: facts.items()) or ()
     try:
-        return bool(sizes) and all((folder / n).stat().st_size == s for n, s in sizes.items())
+        return bool(sizes) and all((folder / n).stat().st_size == s for n, s in sizes)
     except OSError:
         return False
 
@@ -75,13 +76,18 @@ def turn(path: Path, most: float) -> Iterator[bool]:
         lock.release()
 
 
-def remembered(file: Path) -> dict[str, Any] | None:
-    """Return the facts of a file; None if there is none, or none that can be read."""
+def remembered(file: Path, read: Callable[[Any], T]) -> T | None:
+    """Return what `read` makes of a file's facts; None if there are none, or not such.
+
+    `read` may raise `ValueError`, `KeyError`, `TypeError` or `AttributeError`.
+    """
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read(json.loads(file.read_text(encoding="utf-8")))
+    except OSError:
         return None
-    return facts if isinstance(facts, dict) else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("%s is damaged, and made again: %r", file, error)
+        return None
 
 
 def remember(file: Path, facts: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Expected seconds of a target's passes, by sequences, prefill rows, context and node rows.
 
-Leaves measuring the step costs to `model/step_timing`, how much slower passes are than those to
+Leaves measuring the step costs to `costs/step_timing`, how much slower passes are than those to
 `target/selection`.
 """
 
