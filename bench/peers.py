@@ -36,7 +36,7 @@ from outrider.cli.trial import Arrangement
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source
-from outrider.worker.checkpoints.source import Source as ModelSource
+from outrider.worker.checkpoints.source import ModelSource
 
 HERE = Path(__file__).parent
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")

@@ -27,7 +27,7 @@ from bench.speculation import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from outrider.cli.service_file import read_service
 from outrider.contract.user_cache import user_cache
 from outrider.operator.spec import SpeculativeService
-from outrider.worker.checkpoints.source import Source
+from outrider.worker.checkpoints.source import ModelSource
 
 NODES_AHEAD = {1: 24, 3: 64, 8: 96}
 """By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for
@@ -110,7 +110,7 @@ def deeper(service: SpeculativeService, depth: int, options: argparse.Namespace)
     assert service.spec.draft is not None
     try:
         size = deepen(prepared_target(options.file), depth, folder / "target")
-        freed_draft(Source.parse(service.spec.draft.model.source).resolve(), folder / "draft")
+        freed_draft(ModelSource.parse(service.spec.draft.model.source).resolve(), folder / "draft")
         print(f"{depth} times the depth: {size / 1e6:.0f} MB in {folder}", file=sys.stderr)
         yield with_models(service, folder / "target", folder / "draft"), size
     finally:

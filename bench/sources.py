@@ -45,7 +45,7 @@ from outrider.cli.trial import Arrangement
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Source
-from outrider.worker.checkpoints.source import Source as ModelSource
+from outrider.worker.checkpoints.source import ModelSource
 
 PLAIN = "plain"
 SIDES: dict[str, tuple[Source, ...]] = {

@@ -11,7 +11,7 @@ from outrider.worker.checkpoints.array_file import (
     HUGE,
     LINUX,
     Damaged,
-    Pages,
+    HugePages,
     read_arrays,
     write_arrays,
 )
@@ -26,11 +26,11 @@ ARRAYS = {
 ROLLUP = "00400000-7fff [rollup]\nRss: 4 kB\nFilePmdMapped: %d kB\n"
 
 
-def pages(folder: Path, system: str) -> Pages:
+def pages(folder: Path, system: str) -> HugePages:
     """A system that maps no file in huge pages; `system`: what it says of memory."""
     (folder / "process").write_text(ROLLUP % 0)
     (folder / "system").write_text(system)
-    return Pages(folder / "process", folder / "system")
+    return HugePages(folder / "process", folder / "system")
 
 
 def is_mapped(array: np.ndarray) -> bool:
@@ -76,10 +76,10 @@ def test_what_is_smaller_than_a_huge_page_is_mapped(tmp_path: Path) -> None:
 
 
 def test_a_system_that_says_nothing_has_no_huge_pages_of_files(tmp_path: Path) -> None:
-    assert Pages(tmp_path / "none", tmp_path / "none").huge_of_files == 0
+    assert HugePages(tmp_path / "none", tmp_path / "none").huge_of_files == 0
     assert LINUX.huge_of_files >= 0
     (tmp_path / "process").write_text(ROLLUP % 4096)
-    assert Pages(tmp_path / "process").huge_of_files == 4 << 20
+    assert HugePages(tmp_path / "process").huge_of_files == 4 << 20
 
 
 def test_other_contents_are_damage(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from tests.tiny_models import write_tiny
 SCRIPT = """
 import json, sys
 from outrider.worker.errors import ModelError
-from outrider.worker.checkpoints.source import Source
+from outrider.worker.checkpoints.source import ModelSource
 told = []
 try:
-    found = Source.parse(sys.argv[1]).resolve(lambda *one: told.append(one))
+    found = ModelSource.parse(sys.argv[1]).resolve(lambda *one: told.append(one))
 except ModelError as error:
     found = f"refused: {error}"
 print(json.dumps([str(found), told]))

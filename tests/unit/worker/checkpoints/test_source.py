@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.worker.checkpoints.source import Scheme, Source
+from outrider.worker.checkpoints.source import ModelSource, Scheme
 from outrider.worker.errors import ModelError
 
 
@@ -24,8 +24,8 @@ from outrider.worker.errors import ModelError
     ],
 )
 def test_a_uri_is_read(uri: str, scheme: Scheme, place: str, detail: str, name: str) -> None:
-    source = Source.parse(uri)
-    assert source == Source(uri, scheme, place, detail)
+    source = ModelSource.parse(uri)
+    assert source == ModelSource(uri, scheme, place, detail)
     assert source.name == name
 
 
@@ -46,7 +46,7 @@ def test_a_uri_is_read(uri: str, scheme: Scheme, place: str, detail: str, name: 
 )
 def test_a_uri_of_another_form_is_refused_with_the_forms_that_work(uri: str) -> None:
     with pytest.raises(ModelError) as caught:
-        Source.parse(uri)
+        ModelSource.parse(uri)
     assert repr(uri) in str(caught.value)
     assert all(f"{scheme}://" in str(caught.value) for scheme in Scheme)
 
@@ -54,15 +54,15 @@ def test_a_uri_of_another_form_is_refused_with_the_forms_that_work(uri: str) -> 
 def test_a_relative_folder_is_found_from_here(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     relative = os.path.relpath(tmp_path)
-    assert Source.parse(f"file://{relative}").resolve().samefile(tmp_path)
-    assert Source.parse(f"file://{tmp_path}").resolve() == tmp_path
+    assert ModelSource.parse(f"file://{relative}").resolve().samefile(tmp_path)
+    assert ModelSource.parse(f"file://{tmp_path}").resolve() == tmp_path
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nowhere does not exist"):
-        Source.parse(f"file://{tmp_path}/nowhere").resolve()
+        ModelSource.parse(f"file://{tmp_path}/nowhere").resolve()
     with pytest.raises(ModelError, match=r"neither a \.gguf file nor a folder with config\.json"):
-        Source.parse(f"file://{tmp_path}").resolve()
+        ModelSource.parse(f"file://{tmp_path}").resolve()
 
 
 def test_a_file_in_a_package_is_found_without_importing_it(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_file_in_a_package_is_found_without_importing_it(tmp_path: Path) -> No
     (package / "model.gguf").touch()
     sys.path.insert(0, str(tmp_path))
     try:
-        found = Source.parse("package://untouched_package.inner/model.gguf").resolve()
+        found = ModelSource.parse("package://untouched_package.inner/model.gguf").resolve()
     finally:
         sys.path.remove(str(tmp_path))
     assert found == package / "model.gguf"
@@ -81,7 +81,7 @@ def test_a_file_in_a_package_is_found_without_importing_it(tmp_path: Path) -> No
 
 def test_a_package_that_is_not_installed_is_named() -> None:
     with pytest.raises(ModelError, match="Python package 'no_such_package' is not installed"):
-        Source.parse("package://no_such_package/model.gguf").resolve()
+        ModelSource.parse("package://no_such_package/model.gguf").resolve()
 
 
 def hub_cache(root: Path) -> Path:
@@ -99,9 +99,9 @@ def hub_cache(root: Path) -> Path:
 def test_the_hub_is_asked_for_one_revision(tmp_path: Path, revision: str, found: bool) -> None:
     snapshot = hub_cache(tmp_path)
     script = (
-        "from outrider.worker.checkpoints.source import Source\n"
+        "from outrider.worker.checkpoints.source import ModelSource\n"
         "from outrider.worker.errors import ModelError\n"
-        f"try: print(Source.parse('hf://org/tiny@{revision}').resolve())\n"
+        f"try: print(ModelSource.parse('hf://org/tiny@{revision}').resolve())\n"
         "except ModelError as error: print('refused', str(error).splitlines()[0])"
     )
     environment = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.worker.host.keep import CANNOT_START, Keeper, Rhythm, answers
+from outrider.worker.host.keep import CANNOT_START, Keeper, KeeperTimes, answers
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def test_a_worker_that_cannot_be_started_now_is_started_later(tmp_path: Path) ->
     statuses: list[int] = []
 
     async def lives() -> None:
-        keeper = Keeper((str(program),), None, Rhythm(first=0.01, last=0.01))
+        keeper = Keeper((str(program),), None, KeeperTimes(first=0.01, last=0.01))
 
         def ended(status: int) -> None:
             statuses.append(status)

@@ -14,7 +14,7 @@ from outrider.contract.settings import Role, SettingsError
 from outrider.operator.naming import OPERATOR_IDENTITY
 from outrider.worker.host.peers import (
     EVERYBODY,
-    Admission,
+    AllowedCaller,
     PeerFiles,
     add_port,
     beyond_loopback,
@@ -35,7 +35,7 @@ TARGET, DRAFT = name_of(Role.TARGET), name_of(Role.DRAFT)
 
 
 @contextlib.asynccontextmanager
-async def echoing(peers: PeerSettings | None, admission: Admission) -> AsyncIterator[str]:
+async def echoing(peers: PeerSettings | None, admission: AllowedCaller) -> AsyncIterator[str]:
     """A server beyond loopback, at its address."""
 
     async def echo(incoming: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
@@ -87,7 +87,7 @@ def test_a_server_takes_the_role_that_it_is_for_and_nobody_else(tmp_path: Path) 
         fill(tmp_path / caller, signer, name)
 
     async def ask() -> dict[str, grpc.StatusCode]:
-        async with echoing(peers_in(tmp_path / "server"), Admission(TARGET)) as address:
+        async with echoing(peers_in(tmp_path / "server"), AllowedCaller(TARGET)) as address:
             found = {one: await answer(address, peers_in(tmp_path / one)) for one in callers}
             return {**found, "plain": await answer(address, None)}
 
@@ -143,7 +143,7 @@ def test_a_new_certificate_counts_for_new_connections_and_ends_no_stream(tmp_pat
     async def rotate() -> None:
         old, new = peers_in(tmp_path / "old"), peers_in(tmp_path / "new")
         async with (
-            echoing(peers_in(tmp_path / "server"), Admission(TARGET)) as address,
+            echoing(peers_in(tmp_path / "server"), AllowedCaller(TARGET)) as address,
             open_channel(address, NO_PROXY, old, DRAFT) as channel,
         ):
             stream: Any = channel.stream_stream(f"/{SERVICE}/{ECHO}")(timeout=SECONDS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import Role
-from outrider.worker.host.peers import Admission, add_port
+from outrider.worker.host.peers import AllowedCaller, add_port
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity, LinkState, LinkStates, LinkStatus
@@ -25,7 +25,7 @@ SECONDS = 60.0
 async def draft(peers: PeerSettings) -> AsyncIterator[str]:
     """A draft that takes targets of its service, at its address."""
     service = DrafterService(
-        IDENTITY, lambda news: None, SendQueues(), admission=Admission(peers.target)
+        IDENTITY, lambda news: None, SendQueues(), admission=AllowedCaller(peers.target)
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((service.handler(),))

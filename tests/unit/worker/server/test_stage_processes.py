@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from outrider.contract.stages import StagePlace
-from outrider.worker.host.keep import Keeper, Rhythm
+from outrider.worker.host.keep import Keeper, KeeperTimes
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.stage_health import Answer, Questions, StageHealth, answer_of
 from outrider.worker.server.stage_processes import StageProcesses, places_at, reserved_ports
@@ -117,7 +117,7 @@ def test_a_stage_that_is_stuck_is_killed_and_starts_again_while_the_stages_are_n
         (place,) = places_at(ports)
         number = str(port.getsockname()[1])
         command = (sys.executable, "-c", program, number, str(lives))
-        keeper = Keeper(command, None, Rhythm(first=0.01, last=0.01, grace=0.1))
+        keeper = Keeper(command, None, KeeperTimes(first=0.01, last=0.01, grace=0.1))
         stages = StageProcesses({place: keeper}, ports, OFTEN)
         async with asyncio.timeout(SECONDS):
             while not lives.exists() or len(lives.read_text().split()) < 3:
@@ -135,7 +135,7 @@ def test_a_stage_for_which_there_was_no_process_is_tried_again(
     async def at_last() -> None:
         ports = reserved_ports(1)
         (place,) = places_at(ports)
-        keeper = Keeper((str(program),), None, Rhythm(first=0.01, last=0.01, grace=0.1))
+        keeper = Keeper((str(program),), None, KeeperTimes(first=0.01, last=0.01, grace=0.1))
         stages = StageProcesses({place: keeper}, ports, OFTEN)
         async with asyncio.timeout(SECONDS):
             while caplog.text.count("cannot be started") < 2:

@@ -28,7 +28,7 @@ MAPPED_HUGE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class HugePages:
     """What Linux says of pages; elsewhere it says nothing."""
 
     process: Path = Path("/proc/self/smaps_rollup")
@@ -47,7 +47,7 @@ class Pages:
         return "[never]" not in _text(self.system)
 
 
-LINUX = Pages()
+LINUX = HugePages()
 
 
 class Damaged(OSError):
@@ -69,7 +69,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
 
 
-def read_arrays(folder: Path, pages: Pages = LINUX) -> dict[str, NDArray[Any]]:
+def read_arrays(folder: Path, pages: HugePages = LINUX) -> dict[str, NDArray[Any]]:
     """Return what `write_arrays` wrote; writing to it changes no file.
 
     Raises `Damaged`, also where the contents are not those that were written, and `OSError`.

@@ -70,7 +70,7 @@ def progress_bars(progress: Progress) -> Any:
 
     most = 0
 
-    class Bars(tqdm):
+    class ByteBars(tqdm):
         monitor_interval = 0
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -82,4 +82,4 @@ def progress_bars(progress: Progress) -> Any:
                 most = max(most, int(self.n))
                 progress(STAGE, min(most, int(self.total)), int(self.total))
 
-    return Bars
+    return ByteBars

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outrider.worker.checkpoints.source import Scheme, Source
+from outrider.worker.checkpoints.source import ModelSource, Scheme
 from outrider.worker.errors import ModelError
 from outrider.worker.host.disk_cache import remember, remembered
 
@@ -153,12 +153,12 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
                 yield os.stat(os.path.join(place, name))
 
 
-def _source(uri: str) -> Source:
+def _source(uri: str) -> ModelSource:
     """Return what a note says; nothing where this version does not know its form."""
     try:
-        return Source.parse(uri)
+        return ModelSource.parse(uri)
     except ModelError:
-        return Source(uri, Scheme.FILE, uri)
+        return ModelSource(uri, Scheme.FILE, uri)
 
 
 def _revisions() -> "dict[tuple[str, str], CachedRevisionInfo]":

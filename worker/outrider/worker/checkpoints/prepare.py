@@ -18,7 +18,7 @@ from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
 from outrider.worker.checkpoints.kept_models import note_source
 from outrider.worker.checkpoints.prepared import PreparedModel
-from outrider.worker.checkpoints.source import Source
+from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.host.disk_cache import made_once
@@ -97,8 +97,8 @@ class _Report:
 def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
     lender = None
     if model.embeddings_from is not None:
-        lender = _checkpoint(Source.parse(model.embeddings_from), cache, progress)
-    own = _checkpoint(Source.parse(model.uri), cache, progress, lender)
+        lender = _checkpoint(ModelSource.parse(model.embeddings_from), cache, progress)
+    own = _checkpoint(ModelSource.parse(model.uri), cache, progress, lender)
     if lender is not None:
         _check_lender(own.directory, lender, str(model.embeddings_from))
     tokenizer = own.tokenizer or (lender.tokenizer if lender else None)
@@ -108,7 +108,7 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
             f"target's has to name that ({LENDER})"
         )
     return PreparedModel(
-        name=Source.parse(model.uri).name,
+        name=ModelSource.parse(model.uri).name,
         directory=own.directory,
         tokenizer=tokenizer,
         cache=own.cache,
@@ -118,7 +118,7 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
 
 
 def _checkpoint(
-    source: Source, cache: Path, progress: Progress, lender: _Checkpoint | None = None
+    source: ModelSource, cache: Path, progress: Progress, lender: _Checkpoint | None = None
 ) -> _Checkpoint:
     path = source.resolve(progress)
     files: tuple[Path, ...] = (path,)

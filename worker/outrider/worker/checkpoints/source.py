@@ -43,7 +43,7 @@ _SHAPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A parsed model URI."""
 
     uri: str

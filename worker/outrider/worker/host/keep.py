@@ -27,7 +27,7 @@ CANNOT_START = os.EX_OSERR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class KeeperTimes:
     """Seconds between starts, and between questions."""
 
     first: float = 1.0
@@ -53,7 +53,7 @@ class Keeper:
     """Starts the worker; gets `--parent-fd`, a descriptor that ends when this process does."""
     is_alive: Callable[[], bool] | None
     """Asks after its health; may block for some seconds. None: nobody asks."""
-    rhythm: Rhythm = Rhythm()
+    rhythm: KeeperTimes = KeeperTimes()
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     name: str = "the worker"
     environment: Mapping[str, str] | None = None

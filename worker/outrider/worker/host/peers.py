@@ -69,7 +69,7 @@ class _Renewals:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AllowedCaller:
     """Callers that a service takes: those whose certificate holds a name."""
 
     name: str | None = None
@@ -88,7 +88,7 @@ class Admission:
             )
 
 
-EVERYBODY = Admission()
+EVERYBODY = AllowedCaller()
 
 
 def beyond_loopback(peers: PeerSettings | None, address: str) -> PeerSettings | None:

@@ -25,7 +25,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.host.peers import EVERYBODY, Admission
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS
@@ -137,7 +137,7 @@ class DrafterService:
     queues: SendQueues
     meeting: Meeting | None = None
     """Where it takes memory of targets; None: it shares none."""
-    admission: Admission = EVERYBODY
+    admission: AllowedCaller = EVERYBODY
     """Who may open streams."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 

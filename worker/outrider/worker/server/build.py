@@ -36,7 +36,7 @@ from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
-from outrider.worker.host.peers import Admission, beyond_loopback
+from outrider.worker.host.peers import AllowedCaller, beyond_loopback
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
@@ -292,10 +292,10 @@ def register_common(
         reflection.enable_server_reflection(listed, server)
 
 
-def link_admission(settings: WorkerSettings) -> Admission:
+def link_admission(settings: WorkerSettings) -> AllowedCaller:
     """Return who may open links to a draft."""
     peers = beyond_loopback(settings.peers, settings.listen)
-    return Admission(None if peers is None else peers.target)
+    return AllowedCaller(None if peers is None else peers.target)
 
 
 def build_http(

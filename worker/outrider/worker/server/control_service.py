@@ -23,7 +23,7 @@ from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.text import Text
 from outrider.worker.errors import InvalidField, PolicySuperseded, Stopping, status
-from outrider.worker.host.peers import EVERYBODY, Admission, beyond_loopback
+from outrider.worker.host.peers import EVERYBODY, AllowedCaller, beyond_loopback
 from outrider.worker.messages import (
     EngineReport,
     LinkState,
@@ -61,7 +61,7 @@ class Controlled(Protocol):
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Controlled, admission: Admission = EVERYBODY) -> None:
+    def __init__(self, control: Controlled, admission: AllowedCaller = EVERYBODY) -> None:
         self._control = control
         self._admission = admission
 
@@ -123,10 +123,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return self._control
 
 
-def control_admission(settings: WorkerSettings) -> Admission:
+def control_admission(settings: WorkerSettings) -> AllowedCaller:
     """Return who may call Control."""
     peers = beyond_loopback(settings.peers, settings.control_listen or settings.listen)
-    return Admission(None if peers is None else peers.operator)
+    return AllowedCaller(None if peers is None else peers.operator)
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:

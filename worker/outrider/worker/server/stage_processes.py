@@ -19,14 +19,14 @@ from typing import Self
 from outrider.contract.peers import PeerSettings
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.worker.host.keep import CANNOT_START, Keeper, Rhythm
+from outrider.worker.host.keep import CANNOT_START, Keeper, KeeperTimes
 from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.server.stage_health import Questions, StageHealth
 
 logger = logging.getLogger(__name__)
 
 ANY_PORT = "127.0.0.1:0"
-RHYTHM = Rhythm(first=0.1, last=10.0, healthy=30.0, grace=2.0)
+RHYTHM = KeeperTimes(first=0.1, last=10.0, healthy=30.0, grace=2.0)
 QUESTIONS = Questions()
 
 

@@ -17,7 +17,7 @@ import grpc
 
 from outrider.contract.peers import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
-from outrider.worker.host.peers import Admission
+from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.transport import StageLinks
@@ -59,7 +59,7 @@ class StageService:
         self._next_address = next_address
         self._on_group = on_group
         self._peers = peers
-        self._admission = Admission(None if peers is None else peers.target)
+        self._admission = AllowedCaller(None if peers is None else peers.target)
         self._group: GroupLinks | None = None
         self._claimed = False
 
