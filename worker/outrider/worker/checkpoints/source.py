@@ -5,6 +5,7 @@ Leaves reading the files to `config_file`, `gguf_file` and `load`; downloads onl
 
 import enum
 import importlib.util
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -36,6 +37,11 @@ class Scheme(enum.StrEnum):
     PACKAGE = "package"
 
 
+_FORMS = {
+    Scheme.FILE: re.compile(r"(?P<place>.+)(?P<detail>)", re.DOTALL),
+    Scheme.HF: re.compile(r"(?P<place>[^/@]+/[^/@]+)(@(?P<detail>.*))?", re.DOTALL),
+    Scheme.PACKAGE: re.compile(r"(?P<place>[^\W\d]\w*(\.[^\W\d]\w*)*)(/(?P<detail>(?!/).*))?"),
+}
 _SHAPES = (
     "file:///absolute/path, file://relative/path, hf://organisation/name[@revision], "
     "package://module/path/in/package"
@@ -56,27 +62,11 @@ class ModelSource:
     @classmethod
     def parse(cls, uri: str) -> Self:
         """Read a URI; raises `ModelError` that names it and the allowed forms."""
-        head, separator, rest = uri.partition("://")
-        if not separator or head not in list(Scheme) or not rest:
+        scheme, _, rest = uri.partition("://")
+        found = scheme in _FORMS and _FORMS[Scheme(scheme)].fullmatch(rest)
+        if not found or ".." in Path(found["detail"] or "").parts:
             raise ModelError(f"model URI {uri!r} is not one of: {_SHAPES}")
-        scheme = Scheme(head)
-        if scheme is Scheme.FILE:
-            return cls(uri, scheme, rest)
-        place, _, detail = rest.partition("@" if scheme is Scheme.HF else "/")
-        source = cls(uri, scheme, place, detail)
-        source._check()
-        return source
-
-    def _check(self) -> None:
-        if self.scheme is Scheme.HF:
-            parts = self.place.split("/")
-            good = len(parts) == 2 and all(parts)
-        else:
-            inside = Path(self.detail)
-            module = all(part.isidentifier() for part in self.place.split("."))
-            good = module and not inside.is_absolute() and ".." not in inside.parts
-        if not good:
-            raise ModelError(f"model URI {self.uri!r} is not one of: {_SHAPES}")
+        return cls(uri, Scheme(scheme), found["place"], found["detail"] or "")
 
     @property
     def name(self) -> str:
