@@ -92,9 +92,8 @@ class HostKVCache(KVCache):
         *,
         most: int | None = None,
         prefix_cache: bool = True,
-        salt: bytes = b"",
     ) -> None:
-        super().__init__(blocks, longest, prefix_cache=prefix_cache, salt=salt)
+        super().__init__(blocks, longest, prefix_cache=prefix_cache)
         layers, heads, size = shape
         self.most = max(blocks, most or 0)
         """Blocks that it has addresses for."""
