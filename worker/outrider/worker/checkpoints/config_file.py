@@ -14,12 +14,6 @@ from typing import Any
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family, ModelConfig, RopeScaling
 
-ARCHITECTURES = {
-    Family.LLAMA: "LlamaForCausalLM",
-    Family.MISTRAL: "MistralForCausalLM",
-    Family.QWEN2: "Qwen2ForCausalLM",
-    Family.QWEN3: "Qwen3ForCausalLM",
-}
 MISTRAL_WINDOW = 4096
 """What transformers' `MistralConfig` takes when the file says nothing."""
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
@@ -54,19 +48,22 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
     reader = _Fields(fields, where)
     family = _family(reader)
     _refuse_variants(reader, family)
-    output_ids = _output_ids(reader)
-    heads = reader.count("num_attention_heads")
-    hidden = reader.count("hidden_size")
+    heads, hidden = reader.count("num_attention_heads"), reader.count("hidden_size")
+    kv_heads = reader.count("num_key_value_heads", heads)
+    head_dim = reader.count("head_dim", hidden // heads)
     context = reader.count("max_position_embeddings")
     theta, scaling = _rope(reader)
+    reduced, bos_ids = fields.get("draft_vocab_ids"), reader.ids("bos_token_id")
+    output_ids = None if reduced is None else reader.ids("draft_vocab_ids")
+    end_ids = (*reader.ids("eos_token_id"), *reader.ids("generation eos_token_id", more_ends))
     config = ModelConfig(
         family=family,
         hidden=hidden,
         ffn=reader.count("intermediate_size"),
         layers=reader.count("num_hidden_layers"),
         heads=heads,
-        kv_heads=reader.count("num_key_value_heads", heads),
-        head_dim=reader.count("head_dim", hidden // heads),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         vocab=reader.count("vocab_size"),
         context=context,
         norm_eps=reader.number("rms_norm_eps", 1e-6),
@@ -76,12 +73,19 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
         qk_norm=family is Family.QWEN3,
         tied=output_ids is None and bool(fields.get("tie_word_embeddings", False)),
         sliding_window=_window(reader, family, context),
-        bos_id=reader.ids("bos_token_id")[0] if reader.ids("bos_token_id") else None,
-        end_ids=_end_ids(reader, more_ends),
+        bos_id=bos_ids[0] if bos_ids else None,
+        end_ids=tuple(dict.fromkeys(end_ids)),
         output_ids=output_ids,
-        output_share=_output_share(reader),
+        output_share=reader.number("draft_vocab_share", 1.0),
     )
-    _check_shapes(config, reader)
+    of_heads = f"a divisor of {heads} heads"
+    reader.check(heads % kv_heads == 0, "num_key_value_heads", kv_heads, of_heads)
+    reader.check(head_dim % 2 == 0, "head_dim", head_dim, "an even number")
+    share = config.output_share
+    reader.check(share <= 1, "draft_vocab_share", share, "a number above 0, at most 1")
+    if output_ids is not None:
+        sound, count = 0 < len(set(output_ids)) == len(output_ids), f"{len(output_ids)} ids"
+        reader.check(sound, "draft_vocab_ids", count, "at least one, none twice")
     return config
 
 
@@ -103,47 +107,43 @@ class _Fields:
     values: Mapping[str, Any]
     where: str
 
-    def refuse(self, name: str, value: object, allowed: str) -> ModelError:
-        fault = "is missing" if value is None else f"{value!r} is not supported"
-        return ModelError(f"{self.where}: {name}: {fault}; allowed: {allowed}")
+    def check(self, holds: bool, name: str, value: object, allowed: str) -> None:
+        """Raise `ModelError` unless a field's value is one that is allowed."""
+        if not holds:
+            fault = "is missing" if value is None else f"{value!r} is not supported"
+            raise ModelError(f"{self.where}: {name}: {fault}; allowed: {allowed}")
 
     def count(self, name: str, default: int | None = None) -> int:
         value: Any = self.values.get(name)
         value = default if value is None else value
-        if type(value) is not int or value < 1:
-            raise self.refuse(name, value, "an integer of at least 1")
-        return value
+        self.check(type(value) is int and value >= 1, name, value, "an integer of at least 1")
+        return int(value)
 
     def number(self, name: str, default: float | None = None) -> float:
         value: Any = self.values.get(name)
         value = default if value is None else value
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-            raise self.refuse(name, value, "a finite number above 0")
+        holds = type(value) in (int, float) and 0 < value < math.inf
+        self.check(holds, name, value, "a finite number above 0")
         return float(value)
 
-    def ids(self, name: str) -> tuple[int, ...]:
-        """Read a token id, or a list of them, or nothing."""
-        return self.id_list(name, self.values.get(name))
-
-    def id_list(self, name: str, value: Any) -> tuple[int, ...]:
-        listed = [] if value is None else value if isinstance(value, list) else [value]
-        size = self.count("vocab_size")
-        if any(type(i) is not int or not 0 <= i < size for i in listed):
-            raise self.refuse(name, value, f"token ids in [0, {size})")
-        return tuple(listed)
+    def ids(self, name: str, given: Any = None) -> tuple[int, ...]:
+        """Read a token id, or a list of them, or nothing; `given`: the value of no field here."""
+        value, size = self.values.get(name, given), self.count("vocab_size")
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        holds = all(type(i) is int and 0 <= i < size for i in ids)
+        self.check(holds, name, value, f"token ids in [0, {size})")
+        return tuple(ids)
 
 
 def _family(reader: _Fields) -> Family:
-    kind = reader.values.get("model_type")
-    for name in _EXPERTS:
-        if reader.values.get(name):
-            raise reader.refuse("model_type", kind, f"dense models ({', '.join(Family)})")
-    if kind not in list(Family):
-        raise reader.refuse("model_type", kind, ", ".join(Family))
+    kind: Any = reader.values.get("model_type")
+    dense = not any(map(reader.values.get, _EXPERTS))
+    reader.check(dense, "model_type", kind, f"dense models ({', '.join(Family)})")
+    reader.check(kind in list(Family), "model_type", kind, ", ".join(Family))
     family = Family(kind)
-    architectures = reader.values.get("architectures") or [ARCHITECTURES[family]]
-    if architectures != [ARCHITECTURES[family]]:
-        raise reader.refuse("architectures", architectures, ", ".join(ARCHITECTURES.values()))
+    found = reader.values.get("architectures") or [family.architecture]
+    allowed = ", ".join(known.architecture for known in Family)
+    reader.check(found == [family.architecture], "architectures", found, allowed)
     return family
 
 
@@ -159,28 +159,24 @@ def _refuse_variants(reader: _Fields, family: Family) -> None:
         "partial_rotary_factor": (None, 1, 1.0),
     }
     for name, good in allowed.items():
-        if values.get(name) not in good:
-            raise reader.refuse(name, values[name], " or ".join(repr(v) for v in good))
-    kinds = (
-        {"full_attention", "sliding_attention"} if family is Family.MISTRAL else {"full_attention"}
-    )
-    odd = set(values.get("layer_types") or ()) - kinds
-    if odd or len(set(values.get("layer_types") or ())) > 1:
-        raise reader.refuse("layer_types", values["layer_types"], "full_attention throughout")
+        value = values.get(name)
+        reader.check(value in good, name, value, " or ".join(repr(v) for v in good))
+    kinds = set(values.get("layer_types") or ())
+    known = {"full_attention"} | ({"sliding_attention"} if family is Family.MISTRAL else set())
+    uniform = len(kinds) <= 1 and kinds <= known
+    reader.check(uniform, "layer_types", values.get("layer_types"), "full_attention throughout")
 
 
 def _rope(reader: _Fields) -> tuple[float, RopeScaling | None]:
     """Read base and scaling; both are in `rope_parameters` since transformers 5."""
     found = reader.values.get("rope_parameters") or reader.values.get("rope_scaling") or {}
-    if not isinstance(found, dict):
-        raise reader.refuse("rope_parameters", found, "an object")
+    reader.check(isinstance(found, dict), "rope_parameters", found, "an object")
     inner = _Fields(found, f"{reader.where}: rope_parameters")
     theta = inner.number("rope_theta", reader.number("rope_theta", 10000.0))
     kind = found.get("rope_type", found.get("type", "default"))
     if kind == "default":
         return theta, None
-    if kind != "llama3":
-        raise inner.refuse("rope_type", kind, "default, llama3")
+    inner.check(kind == "llama3", "rope_type", kind, "default, llama3")
     return theta, RopeScaling(
         factor=inner.number("factor"),
         low_freq_factor=inner.number("low_freq_factor"),
@@ -194,33 +190,3 @@ def _window(reader: _Fields, family: Family, context: int) -> int | None:
         return None
     window = reader.count("sliding_window", MISTRAL_WINDOW)
     return window if window < context else None
-
-
-def _end_ids(reader: _Fields, more: Any) -> tuple[int, ...]:
-    ends = (*reader.ids("eos_token_id"), *reader.id_list("generation eos_token_id", more))
-    return tuple(dict.fromkeys(ends))
-
-
-def _output_ids(reader: _Fields) -> tuple[int, ...] | None:
-    if reader.values.get("draft_vocab_ids") is None:
-        return None
-    ids = reader.ids("draft_vocab_ids")
-    if not ids or len(set(ids)) != len(ids):
-        raise reader.refuse("draft_vocab_ids", f"{len(ids)} ids", "at least one, none twice")
-    return ids
-
-
-def _output_share(reader: _Fields) -> float:
-    share = reader.number("draft_vocab_share", 1.0)
-    if share > 1:
-        raise reader.refuse("draft_vocab_share", share, "a number above 0, at most 1")
-    return share
-
-
-def _check_shapes(config: ModelConfig, reader: _Fields) -> None:
-    if config.heads % config.kv_heads:
-        raise reader.refuse(
-            "num_key_value_heads", config.kv_heads, f"a divisor of {config.heads} heads"
-        )
-    if config.head_dim % 2:
-        raise reader.refuse("head_dim", config.head_dim, "an even number")

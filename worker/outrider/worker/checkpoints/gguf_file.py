@@ -11,29 +11,14 @@ from typing import Any
 import gguf
 import numpy as np
 
-from outrider.worker.checkpoints.config_file import ARCHITECTURES
+from outrider.worker.checkpoints.config_file import parse_config
 from outrider.worker.errors import ModelError
-from outrider.worker.model.config import Family
+from outrider.worker.model.config import Family, RopeScaling
+from outrider.worker.model.rotary import frequencies_of, stretched
+from outrider.worker.model.tensor_names import expected_shapes
 
-_LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_OUTER_NAMES = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
 _FREQUENCIES = "rope_freqs.weight"
+_ENDINGS = (".weight", ".bias")
 _ALLOWED = (Family.LLAMA, Family.QWEN2, Family.QWEN3)
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """transformers' name of each special token, and GGUF's."""
@@ -73,7 +58,7 @@ class GgufModel:
             "attention.key_length", self._of("rope.dimension_count", width // heads)
         )
         return {
-            "architectures": [ARCHITECTURES[kind]],
+            "architectures": [kind.architecture],
             "model_type": kind.value,
             "hidden_act": "silu",
             "hidden_size": width,
@@ -95,10 +80,13 @@ class GgufModel:
 
     def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield Hugging Face name and float32 values of each tensor, dequantised one at a time."""
+        names = self._names()
         for name, tensor in self._tensors.items():
             if name == _FREQUENCIES:
                 continue
-            yield self._renamed(name), self._unpermuted(name, self._dequantised(tensor))
+            if name not in names:
+                raise ModelError(f"{self._path}: unexpected tensor {name}")
+            yield names[name], self._unpermuted(name, self._dequantised(tensor))
 
     def _check_architecture(self) -> None:
         experts = self._of("expert_count", 0)
@@ -167,13 +155,11 @@ class GgufModel:
         except NotImplementedError as error:
             raise ModelError(f"{self._path}: tensor {tensor.name}: {error}") from error
 
-    def _renamed(self, name: str) -> str:
-        if name in _OUTER_NAMES:
-            return _OUTER_NAMES[name]
-        parts = name.split(".")
-        if len(parts) == 4 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:
-            return f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{parts[3]}"
-        raise ModelError(f"{self._path}: unexpected tensor {name}")
+    def _names(self) -> dict[str, str]:
+        """Return the Hugging Face names of such a model's tensors, by GGUF's."""
+        config = parse_config(self.config_fields(), str(self._path))
+        known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[self.architecture.upper()], config.layers)
+        return {known.get_name(name, _ENDINGS): name for name in expected_shapes(config)}
 
     def _unpermuted(self, name: str, value: np.ndarray) -> np.ndarray:
         """Undo the interleaving of rotary halves of q and k, which GGUF's "llama" has."""
@@ -187,15 +173,15 @@ class GgufModel:
 
 
 def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
-    """Return the divisors of Llama 3's rotary frequencies, [head_dim / 2]; 1 changes nothing.
-
-    As llama.cpp's converter writes them, after Meta's `apply_scaling`.
-    """
-    frequencies = rope["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
-    turns = rope["original_max_position_embeddings"] * frequencies / (2 * np.pi)
-    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return np.asarray(1.0 / ((1.0 - smooth) / factor + smooth))
+    """Return the divisors of Llama 3's rotary frequencies, [head_dim / 2]; 1 changes nothing."""
+    scaling = RopeScaling(
+        factor=rope["factor"],
+        low_freq_factor=rope["low_freq_factor"],
+        high_freq_factor=rope["high_freq_factor"],
+        original_context=rope["original_max_position_embeddings"],
+    )
+    frequencies = frequencies_of(rope["rope_theta"], head_dim)
+    return np.asarray(frequencies / stretched(frequencies, scaling))
 
 
 def tokenizer_of(model: GgufModel) -> Any:
