@@ -48,17 +48,6 @@ def weight_files(directory: Path, wanted: Wanted = everything) -> tuple[Path, ..
     return files
 
 
-def file_of(directory: Path, tensor: str) -> Path:
-    """Return the file that holds one tensor; raises `ModelError`."""
-    index = directory / INDEX
-    if not index.is_file():
-        return directory / WEIGHTS
-    shards = _shards(index)
-    if tensor not in shards:
-        raise ModelError(f"{index} names no file for {tensor}")
-    return directory / shards[tensor]
-
-
 def _shards(index: Path) -> dict[str, str]:
     """Read tensor name → file name."""
     shards = read_json(index).get("weight_map")
@@ -77,28 +66,21 @@ def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[n
     Raises `ModelError` for a damaged file or a wanted tensor of another dtype.
     """
     try:
-        with safe_open(file, framework="np") as opened:  # checks the header against the file
-            names = [name for name in opened.keys() if wanted(name)]  # noqa: SIM118 # no dict
-            dtypes = {name: opened.get_slice(name).get_dtype() for name in names}
-        places, first = _header(file)
+        with safe_open(file, framework="np"), file.open("rb") as opened:  # checks the header, too
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file}: {error}") from error
     contents = np.asarray(np.memmap(file, np.uint8, "c"))  # writable, for that is a type of its own
     tensors = {}
-    for name, dtype in dtypes.items():
+    header.pop("__metadata__", None)
+    for name in filter(wanted, header):
+        dtype, (begin, end) = header[name]["dtype"], header[name]["data_offsets"]
         if dtype not in STORED:
             raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(STORED)}")
-        begin, end = places[name]["data_offsets"]
-        stored = contents[first + begin : first + end].view(STORED[dtype])
-        tensors[name] = stored.reshape(places[name]["shape"])
+        stored = contents[8 + length + begin : 8 + length + end].view(STORED[dtype])
+        tensors[name] = stored.reshape(header[name]["shape"])
     return tensors
-
-
-def _header(file: Path) -> tuple[dict[str, dict[str, list[int]]], int]:
-    """Return the places of tensors by name, and where in the file the first begins."""
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        return json.loads(opened.read(length)), 8 + length
 
 
 def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:

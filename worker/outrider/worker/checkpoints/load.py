@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from outrider.worker.checkpoints.checkpoint import (
     Wanted,
     everything,
-    file_of,
     read_tensors,
     weight_files,
     widened,
@@ -108,8 +107,8 @@ class CheckpointTensors(Mapping[str, T]):
 def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
     """Yield the borrowed embedding, if there is one."""
     if prepared.embeddings is not None:
-        stored = read_tensors(file_of(prepared.embeddings, EMBEDDING), EMBEDDING.__eq__)
-        yield from _floats(stored, prepared.embeddings)
+        for file in weight_files(prepared.embeddings, EMBEDDING.__eq__):
+            yield from _floats(read_tensors(file, EMBEDDING.__eq__), prepared.embeddings)
 
 
 def _with_scales(wanted: Wanted) -> Wanted:
