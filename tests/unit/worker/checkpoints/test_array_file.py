@@ -9,9 +9,8 @@ import pytest
 from outrider.worker.checkpoints.array_file import (
     DATA,
     HUGE,
-    LINUX,
     Damaged,
-    HugePages,
+    huge_file_bytes,
     read_arrays,
     write_arrays,
 )
@@ -26,11 +25,11 @@ ARRAYS = {
 ROLLUP = "00400000-7fff [rollup]\nRss: 4 kB\nFilePmdMapped: %d kB\n"
 
 
-def pages(folder: Path, system: str) -> HugePages:
-    """A system that maps no file in huge pages; `system`: what it says of memory."""
+def pages(folder: Path, setting: str) -> tuple[Path, Path]:
+    """A system that maps no file in huge pages; `setting`: what it says of memory."""
     (folder / "process").write_text(ROLLUP % 0)
-    (folder / "system").write_text(system)
-    return HugePages(folder / "process", folder / "system")
+    (folder / "system").write_text(setting)
+    return folder / "process", folder / "system"
 
 
 def is_mapped(array: np.ndarray) -> bool:
@@ -62,7 +61,7 @@ def test_small_pages_are_mapped_where_memory_has_no_others(
     tmp_path: Path, system: str, mapped: bool
 ) -> None:
     write_arrays(tmp_path, ARRAYS)
-    found = read_arrays(tmp_path, pages(tmp_path, system))
+    found = read_arrays(tmp_path, *pages(tmp_path, system))
     assert is_mapped(found["floats"]) is mapped
     for name, array in ARRAYS.items():
         assert np.array_equal(found[name], array)
@@ -71,15 +70,15 @@ def test_small_pages_are_mapped_where_memory_has_no_others(
 
 def test_what_is_smaller_than_a_huge_page_is_mapped(tmp_path: Path) -> None:
     write_arrays(tmp_path, {"floats": ARRAYS["floats"]})
-    found = read_arrays(tmp_path, pages(tmp_path, "[always] madvise never"))
+    found = read_arrays(tmp_path, *pages(tmp_path, "[always] madvise never"))
     assert is_mapped(found["floats"])
 
 
 def test_a_system_that_says_nothing_has_no_huge_pages_of_files(tmp_path: Path) -> None:
-    assert HugePages(tmp_path / "none", tmp_path / "none").huge_of_files == 0
-    assert LINUX.huge_of_files >= 0
+    assert huge_file_bytes(tmp_path / "none") == 0
+    assert huge_file_bytes() >= 0
     (tmp_path / "process").write_text(ROLLUP % 4096)
-    assert HugePages(tmp_path / "process").huge_of_files == 4 << 20
+    assert huge_file_bytes(tmp_path / "process") == 4 << 20
 
 
 def test_other_contents_are_damage(tmp_path: Path) -> None:

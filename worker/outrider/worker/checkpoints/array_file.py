@@ -10,7 +10,6 @@ import math
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +26,9 @@ MAPPED_HUGE = 0.5
 """Share of the bytes that are to be in huge pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class HugePages:
-    """What Linux says of pages; elsewhere it says nothing."""
-
-    process: Path = Path("/proc/self/smaps_rollup")
-    system: Path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-    @property
-    def huge_of_files(self) -> int:
-        """Bytes of files that this process has mapped in huge pages; 0 if nobody says."""
-        lines = _text(self.process).splitlines()
-        found = [line.split()[1] for line in lines if line.startswith("FilePmdMapped:")]
-        return 1024 * int(found[0]) if found else 0
-
-    @property
-    def memory_is_huge(self) -> bool:
-        """True unless this system says that memory has small pages only."""
-        return "[never]" not in _text(self.system)
-
-
-LINUX = HugePages()
+ROLLUP = Path("/proc/self/smaps_rollup")
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+"""What Linux says of huge pages: of this process's, and of memory's."""
 
 
 class Damaged(OSError):
@@ -69,12 +50,14 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
 
 
-def read_arrays(folder: Path, pages: HugePages = LINUX) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    folder: Path, rollup: Path = ROLLUP, setting: Path = SETTING
+) -> dict[str, NDArray[Any]]:
     """Return what `write_arrays` wrote; writing to it changes no file.
 
     Raises `Damaged`, also where the contents are not those that were written, and `OSError`.
     """
-    before = pages.huge_of_files
+    before = huge_file_bytes(rollup)
     data = _mapped(folder / DATA)
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
@@ -84,9 +67,16 @@ def read_arrays(folder: Path, pages: HugePages = LINUX) -> dict[str, NDArray[Any
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(repr(error)) from error
     wanted = MAPPED_HUGE * (len(data) // HUGE * HUGE)
-    if pages.memory_is_huge and pages.huge_of_files - before < wanted:
+    memory_is_huge = "[never]" not in _text(setting)
+    if memory_is_huge and huge_file_bytes(rollup) - before < wanted:
         return {name: _copied(array) for name, array in arrays.items()}
     return arrays
+
+
+def huge_file_bytes(rollup: Path = ROLLUP) -> int:
+    """Return the bytes of files that this process has mapped in huge pages; 0 if nobody says."""
+    found = [line for line in _text(rollup).splitlines() if line.startswith("FilePmdMapped:")]
+    return 1024 * int(found[0].split()[1]) if found else 0
 
 
 def _forget(file: int) -> None:
