@@ -31,13 +31,11 @@ from outrider.worker.costs.path_timing import (
     ROWS,
     SHARES,
     Curve,
-    Weights,
     hopeful,
     mean_pass,
 )
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
 from tests.tiny_models import write_tiny
@@ -153,9 +151,7 @@ class Mixing:
         self.refused = refused
         self.asked: list[Sequence[NumericPath]] = []
 
-    def __call__(
-        self, paths: Sequence[NumericPath], _: ModelConfig, __: Weights, ___: int, ____: Path
-    ) -> Mapping[NumericPath, Curve]:
+    def __call__(self, paths: Sequence[NumericPath]) -> Mapping[NumericPath, Curve]:
         self.asked.append(paths)
         curves = {path: dict.fromkeys(ROWS, 1.0) for path in paths if path not in self.refused}
         if not curves:
@@ -163,17 +159,14 @@ class Mixing:
         return curves
 
 
-def test_where_the_paths_worth_timing_mix_rows_the_others_are_compared(folder: Path) -> None:
-    wide = dataclasses.replace(read_config(folder), hidden=NARROW)
-    first = compared(wide)
-    if first == CHOSEN:
-        pytest.skip("this processor's int8 is no faster by arithmetic alone")
+def test_where_the_paths_worth_timing_mix_rows_the_others_are_compared() -> None:
+    first = (NumericPath.INT8,)
     measure = Mixing(set(first))
-    curves = auto_curves(measure, wide, {}, 1, folder)
+    curves = auto_curves(measure, first)
     assert measure.asked == [first, CHOSEN]
     assert set(curves) == set(CHOSEN) - set(first)
     with pytest.raises(ModelError):
-        auto_curves(Mixing(set(CHOSEN)), wide, {}, 1, folder)
+        auto_curves(Mixing(set(CHOSEN)), first)
 
 
 def scaled(curve: dict[int, float], factor: float) -> dict[int, float]:

@@ -40,10 +40,7 @@ from outrider.worker.model.rows import prompt_rows, tree_rows
 
 logger = logging.getLogger(__name__)
 
-Measure = Callable[
-    [Sequence[NumericPath], ModelConfig, Weights, int, pathlib.Path], Mapping[NumericPath, Curve]
-]
-"""`known_curves`, or a stand-in of tests."""
+Curves = Mapping[NumericPath, Curve]
 
 CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
 """AUTO chooses from these, the most exact first. Not int4: it changes the text, so it has to be
@@ -89,11 +86,15 @@ def resolve(
     Raises `ModelError` if no path keeps rows independent.
     """
     if dtype is Dtype.AUTO:
-        return choose(auto_curves(known_curves, config, weights, threads, cache), role)
+
+        def measure(paths: Sequence[NumericPath]) -> Curves:
+            return known_curves(paths, config, weights, threads, cache)
+
+        return choose(auto_curves(measure, compared(config)), role)
     return PathChoice(NumericPath(dtype), {})
 
 
-def choose(curves: Mapping[NumericPath, Curve], role: Role) -> PathChoice:
+def choose(curves: Curves, role: Role) -> PathChoice:
     """Choose by what the role's passes cost on average; of about equal paths the most exact."""
     seconds = {path: mean_pass(curves[path], role) for path in CHOSEN if path in curves}
     limit = TIE * min(seconds.values())
@@ -122,25 +123,20 @@ def worth_timing(kinds: Iterable[NumericKind]) -> tuple[NumericPath, ...]:
 
 
 def auto_curves(
-    measure: Measure,
-    config: ModelConfig,
-    weights: Weights,
-    threads: int,
-    cache: pathlib.Path,
-) -> Mapping[NumericPath, Curve]:
-    """Return the cost curves from which AUTO chooses, of all paths where none of the `compared`
-    ones keeps rows independent.
+    measure: Callable[[Sequence[NumericPath]], Curves], paths: Sequence[NumericPath]
+) -> Curves:
+    """Return the cost curves from which AUTO chooses, of all paths where none of `paths` keeps rows
+    independent.
 
     Raises `ModelError` if no path does.
     """
-    paths = compared(config)
     try:
-        return measure(paths, config, weights, threads, cache)
+        return measure(paths)
     except ModelError as error:
         if paths == CHOSEN:
             raise
         logger.warning("%s; the other paths are compared", error)
-        return measure(CHOSEN, config, weights, threads, cache)
+        return measure(CHOSEN)
 
 
 def known_curves(
@@ -149,7 +145,7 @@ def known_curves(
     weights: Weights,
     threads: int,
     cache: pathlib.Path,
-) -> Mapping[NumericPath, Curve]:
+) -> Curves:
     """Return the cost curves of the admitted ones of `paths`, remembered or measured now.
 
     Raises `ModelError` if none is admitted.
