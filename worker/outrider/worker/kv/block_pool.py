@@ -178,7 +178,7 @@ class BlockPool:
 
     def lacking(self, tokens: Int32, room: int) -> int:
         """Return how many available blocks `admit` would take, idle shared ones among them."""
-        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        shared = list(self._prefix(tokens))
         return blocks_for(room) - sum(block not in self._idle for block in shared)
 
     def admit(self, tokens: Int32, room: int) -> BlockTable | None:
@@ -188,7 +188,7 @@ class BlockPool:
         that one's row has to run. Raises `ValueError` for more room than `longest`.
         """
         self._check(room)
-        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        shared = list(self._prefix(tokens))
         lacking = blocks_for(room) - len(shared)
         idle = sum(block in self._idle for block in shared)
         if lacking > self.available - idle:
