@@ -154,12 +154,12 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
+    from outrider.worker.checkpoints.load import load
+    from outrider.worker.costs.step_timing import borrowed, chain_rows
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
     from outrider.worker.launch.prepare import prepare_models
     from outrider.worker.model import llama
-    from outrider.worker.model.load import load
-    from outrider.worker.model.step_timing import borrowed, chain_rows
 
     prepared = prepare_models(colocated(options.threads))
     assert prepared.colocated is not None

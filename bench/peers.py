@@ -45,7 +45,7 @@ from outrider.cli.service.file import read_service
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
-from outrider.worker.model.source import Source as ModelSource
+from outrider.worker.checkpoints.source import ModelSource
 
 SCRIPTS = Path(__file__).parent / "sides"
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")

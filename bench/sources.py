@@ -46,7 +46,7 @@ from outrider.cli.service.file import read_service
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
-from outrider.worker.model.source import Source as ModelSource
+from outrider.worker.checkpoints.source import ModelSource
 
 PLAIN = "plain"
 SIDES: dict[str, tuple[Proposer, ...]] = {

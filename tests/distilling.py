@@ -12,8 +12,8 @@ from outrider.distil.shards import Chat
 from outrider.distil.target import Target
 from outrider.distil.templates import Templates
 from outrider.worker.api.text import Text
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
 
 
 def written(

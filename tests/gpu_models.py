@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
@@ -21,7 +22,6 @@ from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import write_tiny

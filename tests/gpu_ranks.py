@@ -14,11 +14,11 @@ import triton
 from torch.distributed import HashStore
 
 from outrider.contract.settings import Dtype
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.shard import Terms
 from outrider.worker.launch.gpu_rank_group import LeadingRanks, follow_on_device, lead_on_device
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.watchdog import Watchdog
 from tests.gpu_models import BLOCKS, LONGEST, ROWS

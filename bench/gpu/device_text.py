@@ -41,6 +41,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
+from outrider.worker.costs.step_timing import measured_costs
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
@@ -58,7 +59,6 @@ from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.run import run_engine
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Failed, Finished, Submit, Tokens
-from outrider.worker.model.step_timing import measured_costs
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 

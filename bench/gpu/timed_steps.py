@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bench.record.report import Spread, median_and_range
+from outrider.worker.costs.step_timing import borrowed, chain_rows
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.gpu.cuda_graphs import graphs_for
@@ -23,7 +24,6 @@ from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.step_timing import borrowed, chain_rows
 from outrider.worker.sampling.params import SamplingParams
 
 LINK, SESSION = 1, 1

@@ -24,13 +24,13 @@ from bench.host_tree.models import (
 from bench.host_tree.peer import NODES_AHEAD, PROMPT, TARGET_SECONDS, Committer, Grower
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.messages import FromPeer, LinkUp, Submit
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.scheduler import TargetScheduler

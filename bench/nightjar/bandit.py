@@ -19,7 +19,7 @@ import random
 from dataclasses import dataclass
 
 from bench.nightjar.planners import FixedPlanner
-from outrider.worker.model.step_costs import Seconds
+from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.speculation.planner import NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
-from outrider.worker.model.step_costs import Seconds, StepCosts
+from outrider.worker.costs.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.planner import Goodput, NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.speculation.wait import (

@@ -24,12 +24,17 @@ from outrider.cli.service.file import read_service
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
 from outrider.operator.spec import SpeculativeService
-from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes, read_tensors, weight_files
-from outrider.worker.model.config_file import parse_config, read_json
-from outrider.worker.model.load import SCALE
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.checkpoint import (
+    WEIGHTS,
+    expected_shapes,
+    read_tensors,
+    weight_files,
+)
+from outrider.worker.checkpoints.config_file import parse_config, read_json
+from outrider.worker.checkpoints.load import SCALE
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.source import ModelSource
 
 INERT = ("o_proj.weight", "down_proj.weight")
 """Projections into the residual stream."""
@@ -129,7 +134,7 @@ def deeper(service: SpeculativeService, depth: int, options: argparse.Namespace)
     assert service.spec.draft is not None
     try:
         size = deepen(prepared_target(options.file), depth, folder / "target")
-        freed_draft(Source.parse(service.spec.draft.model.source).resolve(), folder / "draft")
+        freed_draft(ModelSource.parse(service.spec.draft.model.source).resolve(), folder / "draft")
         print(f"{depth} times the depth: {size / 1e6:.0f} MB in {folder}", file=sys.stderr)
         yield with_models(service, folder / "target", folder / "draft"), size
     finally:

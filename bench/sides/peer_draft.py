@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from bench.sides.services import SERVICE
 from outrider.cli.service.file import read_service
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.source import ModelSource
 
 NAMES = {
     "input_layernorm": "attn_norm",
@@ -51,8 +51,8 @@ def write(out: Path) -> None:
     """Write the draft of `examples/smollm2.yaml` to a file."""
     spec = read_service(SERVICE).spec
     assert spec.draft is not None
-    folder = Source.parse(spec.draft.model.uri).resolve()
-    target = gguf.GGUFReader(Source.parse(spec.target.model.uri).resolve())
+    folder = ModelSource.parse(spec.draft.model.uri).resolve()
+    target = gguf.GGUFReader(ModelSource.parse(spec.target.model.uri).resolve())
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(out, "llama")
     writer.add_name("draft")

@@ -12,10 +12,10 @@ from bench.swiftspec.answer import LOCK_STEP, MIRRORED, PARALLEL
 from outrider.contract.state import TimelineSpan
 from outrider.worker.messages import EngineReport, FromPeer, LinkDown, LinkUp
 from outrider.worker.target.commit import Committer
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.sequence import Sequence as TargetSequence
 from outrider.worker.target.spans import TargetSpans
-from outrider.worker.tree.growth import Ints
 
 
 @dataclass(slots=True)
@@ -39,13 +39,12 @@ class CountingCommitter(Committer):
         self.commits = self.fall_ins = 0
         return found
 
-    def _take(
-        self, sequence: TargetSequence, tokens: Ints, ids: list[int], survived: bool, now: float
-    ) -> None:
-        if sequence.generated > 0:  # the first token is the prompt's
+    def apply(self, record: PassRecord, plain: float, started: float, now: float) -> int:
+        """Apply a pass, and count it if it decodes."""
+        if record.sequence.generated > 0 and len(record.tokens):
             self.commits += 1
-            self.fall_ins += survived
-        Committer._take(self, sequence, tokens, ids, survived, now)
+            self.fall_ins += record.survived
+        return Committer.apply(self, record, plain, started, now)
 
 
 class MirroredTarget:

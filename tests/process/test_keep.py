@@ -35,7 +35,7 @@ say("orphaned")
 """
 KEEPER = """
 import asyncio, os, sys
-from outrider.worker.host.keep import Keeper, Rhythm
+from outrider.worker.host.keep import Keeper, KeeperTimes
 
 def is_alive():
     found = os.path.exists(sys.argv[2])
@@ -44,7 +44,7 @@ def is_alive():
     return found
 
 async def run():
-    rhythm = Rhythm(first=0.01, last=0.02, period=0.01, loading=1000, silent=0.02)
+    rhythm = KeeperTimes(first=0.01, last=0.02, period=0.01, loading=1000, silent=0.02)
     return await Keeper((sys.executable, "-c", sys.argv[1]), is_alive, rhythm).run()
 
 sys.exit(asyncio.run(run()))

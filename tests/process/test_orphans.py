@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.worker.model.fingerprint import combined
+from outrider.worker.checkpoints.fingerprint import memo_of
 from tests.tiny_models import write_tiny
 
 SECONDS = 60.0
@@ -36,8 +36,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def memo(model: Path, tmp_path: Path) -> Path:
-    weights = str((model / "model.safetensors").resolve())
-    memo = tmp_path / ".cache/outrider/hashes" / f"{combined(weights)[:32]}.json"
+    memo = memo_of(model / "model.safetensors", tmp_path / ".cache/outrider")
     memo.parent.mkdir(parents=True)
     os.mkfifo(memo)
     return memo

@@ -17,12 +17,12 @@ from outrider.contract.settings import StageDtype, StageLink
 from outrider.contract.stages import StagePlace
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.messages import Submit
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.load import load
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.rank_spec import GROUP_LOST

@@ -19,8 +19,8 @@ from outrider.contract.settings import (
 )
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.philox import gumbel_row
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import prompt_rows
 from tests.process import workers

@@ -39,7 +39,7 @@ from outrider.distil.training import Corpus, Training, TrainingRecipe
 from outrider.distil.vocabulary import choose_ids, coverage
 from outrider.distil.whole_files import read_json, write_json
 from outrider.distil.workshop import Workshop
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
 
 ROUND_RATE = 0.3
 """Learning rate of a round, over that of the training on answers."""

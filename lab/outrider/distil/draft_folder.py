@@ -16,9 +16,10 @@ from safetensors.numpy import save
 from outrider.distil.network import Draft
 from outrider.distil.target import Target
 from outrider.distil.whole_files import write_json, write_whole
-from outrider.worker.model.checkpoint import HEAD, WEIGHTS
-from outrider.worker.model.config_file import read_json
-from outrider.worker.model.load import SCALE
+from outrider.worker.checkpoints.checkpoint import WEIGHTS
+from outrider.worker.checkpoints.config_file import read_json
+from outrider.worker.checkpoints.load import SCALE
+from outrider.worker.model.tensor_names import HEAD
 
 DROPPED = ("layer_types", "torch_dtype", "dtype", "_name_or_path", "transformers_version")
 """Fields of the target's config that say nothing of its draft."""

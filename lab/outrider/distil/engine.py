@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import Dtype
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache, KVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import Rows
 
 ROWS = 256

@@ -15,7 +15,7 @@ from outrider.distil.agreement import agreement
 from outrider.distil.engine import Engine
 from outrider.distil.shards import Chat
 from outrider.distil.trees import TokensPerPass, shortened, tokens_per_pass
-from outrider.worker.model.step_timing import TimedPass, borrowed, least_seconds
+from outrider.worker.costs.step_timing import TimedPass, borrowed, least_seconds
 
 TREES = (1, 2, 4, 8, 16)
 """Nodes."""

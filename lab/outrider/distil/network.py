@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, LAYERS, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, LAYERS, NORM
 
 POSITIONS = 2048
 

@@ -10,8 +10,8 @@ from outrider.distil.errors import BadRecipe, NotWritten
 from outrider.distil.origin import ORIGIN
 from outrider.distil.recipe import Recipe
 from outrider.distil.report import PICTURE, REPORT
-from outrider.worker.model.checkpoint import WEIGHTS
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.checkpoint import WEIGHTS
+from outrider.worker.checkpoints.source import ModelSource
 
 WRITTEN = (WEIGHTS, "config.json", SERVICE, CARD, REPORT, PICTURE)
 """What a distillation writes beside its work."""
@@ -20,7 +20,7 @@ LOCK = ".lock"
 
 def check_folder(recipe: Recipe) -> None:
     """Raise `BadRecipe` if the draft would be written over its target or over others' files."""
-    target, out = Source.parse(recipe.target).resolve().resolve(), recipe.out.resolve()
+    target, out = ModelSource.parse(recipe.target).resolve().resolve(), recipe.out.resolve()
     if out in (target, target.parent):
         raise BadRecipe(f"{recipe.out} is the target's own folder; take another `out`")
     found = [name for name in WRITTEN if (out / name).exists()]

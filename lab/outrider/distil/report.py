@@ -10,7 +10,7 @@ from outrider.distil.recipe import Recipe
 from outrider.distil.target import Target
 from outrider.distil.training import TrainingRecipe
 from outrider.distil.whole_files import write_json, write_whole
-from outrider.worker.model.checkpoint import WEIGHTS
+from outrider.worker.checkpoints.checkpoint import WEIGHTS
 
 REPORT, PICTURE = "report.json", "report.png"
 

@@ -15,12 +15,13 @@ from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft, Weights
 from outrider.distil.recipe import Recipe
 from outrider.distil.target import Target
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, weight_files
+from outrider.worker.checkpoints.checkpoint import weight_files
+from outrider.worker.checkpoints.fingerprint import Progress, weights_sha256
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.fingerprint import Progress, weights_sha256
-from outrider.worker.model.load import load
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD
 
 
 @dataclass(frozen=True, slots=True)

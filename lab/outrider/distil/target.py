@@ -9,12 +9,12 @@ from outrider.distil.answers import LONGEST, check_layout
 from outrider.distil.chat_layout import ChatLayout
 from outrider.distil.errors import BadRecipe
 from outrider.worker.api.text import Text
-from outrider.worker.model.checkpoint import weight_files
+from outrider.worker.checkpoints.checkpoint import weight_files
+from outrider.worker.checkpoints.fingerprint import Progress, weights_sha256
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.fingerprint import Progress, weights_sha256
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.model.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Target:
             )
         layout = ChatLayout.of(Text.load(prepared.tokenizer), config)
         check_layout(layout)
-        path = Source.parse(uri).resolve()
+        path = ModelSource.parse(uri).resolve()
         files = [path] if path.is_file() else list(weight_files(path))
         sha256 = weights_sha256(files, cache, progress)
         return cls(uri, prepared, config, layout, sha256, path.is_file())

@@ -10,8 +10,8 @@ from outrider.distil.engine import Engine, Room, engine_of
 from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
 from outrider.distil.target import Target
+from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.host.device import torch_device
-from outrider.worker.model.prepare import prepare
 
 
 @dataclass(frozen=True, slots=True)

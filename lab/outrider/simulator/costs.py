@@ -10,7 +10,7 @@ from outrider.contract.settings import Role
 from outrider.operator.spec.document import SpecError
 from outrider.simulator.description import Costs, Worker
 from outrider.simulator.pass_times import PassTimes
-from outrider.worker.model.step_costs import StepCosts
+from outrider.worker.costs.step_costs import StepCosts
 
 CONTEXT = 1000
 """Tokens of context that `contextMicroseconds` is for."""

@@ -5,8 +5,8 @@ Leaves what is in a pass to the schedulers, and the tables to `description`.
 
 from dataclasses import dataclass, field
 
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import DraftBatch
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.target.batch import TargetBatch
 
 CONTEXT_STEP = 32

@@ -19,6 +19,7 @@ from outrider.simulator.language import Pair
 from outrider.simulator.pace import Pace
 from outrider.simulator.pass_times import PassTimes
 from outrider.simulator.runners import SimulatedDraftRunner, SimulatedTargetRunner
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PassRows
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -26,7 +27,6 @@ from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.batch import TargetBatch

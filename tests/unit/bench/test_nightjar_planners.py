@@ -10,8 +10,8 @@ from bench.nightjar.bandit import Bandit
 from bench.nightjar.planners import Entry, FixedPlanner, MakePlanner, Table, starting
 from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
+from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.messages import SetPolicy
-from outrider.worker.model.step_costs import Seconds
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan
 from outrider.worker.speculation.switch_costs import SwitchCosts

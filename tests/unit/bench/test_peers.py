@@ -9,9 +9,9 @@ from bench.peers import END, OURS, Measured, Said, all_ratios, figures
 from bench.sides import peer_draft
 from bench.sides.services import SERVICE
 from outrider.cli.service.file import read_service
-from outrider.worker.model.config_file import read_config
-from outrider.worker.model.gguf_file import GgufModel
-from outrider.worker.model.source import Source
+from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.gguf_file import GgufModel
+from outrider.worker.checkpoints.source import ModelSource
 
 
 def test_the_draft_that_peers_read_is_the_demos(tmp_path: Path) -> None:
@@ -20,12 +20,12 @@ def test_the_draft_that_peers_read_is_the_demos(tmp_path: Path) -> None:
     found = dict(written.tensors())
     spec = read_service(SERVICE).spec
     assert spec.draft is not None
-    folder = Source.parse(spec.draft.model.uri).resolve()
+    folder = ModelSource.parse(spec.draft.model.uri).resolve()
     config = read_config(folder)
     fields = written.config_fields()
     assert fields["num_hidden_layers"] == config.layers
     assert fields["rope_parameters"]["rope_theta"] == config.rope_theta
-    target = GgufModel(Source.parse(spec.target.model.uri).resolve())
+    target = GgufModel(ModelSource.parse(spec.target.model.uri).resolve())
     embedding = "model.embed_tokens.weight"
     first = next(value for name, value in target.tensors() if name == embedding)
     np.testing.assert_array_equal(found.pop(embedding), first)

@@ -14,11 +14,11 @@ from bench.speculation.figures import Measured
 from outrider.client import Counters
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
 from tests.tiny_models import write_tiny
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outrider.distil.target import Target
-from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.checkpoints.prepared import PreparedModel
 from tests.distilling import find_target
 from tests.tiny_models import write_tiny
 

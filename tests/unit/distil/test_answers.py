@@ -16,8 +16,8 @@ from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat
 from outrider.distil.target import Target
 from outrider.distil.teacher import features_of
 from outrider.distil.templates import Templates
-from outrider.worker.model.checkpoint import EMBEDDING
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
+from outrider.worker.model.tensor_names import EMBEDDING
 from tests.distilling import layout_of, written
 from tests.tiny_models import END_ID, TEMPLATE
 

@@ -17,7 +17,7 @@ from outrider.distil.start import head_of, start
 from outrider.distil.target import Target
 from outrider.distil.trees import tokens_per_pass
 from outrider.operator.spec import load as load_service
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
 from outrider.worker.speculation.acceptance import ErrorScale
 from tests.distilling import find_target, prepared, written
 from tests.tiny_models import FAMILIES, write_tiny

@@ -10,7 +10,7 @@ from outrider.distil.origin import check_origin, write_origin
 from outrider.distil.shards import shard_file
 from outrider.distil.start import start
 from outrider.distil.target import Target
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
 
 
 def test_shards_of_another_origin_are_refused(tmp_path: Path) -> None:

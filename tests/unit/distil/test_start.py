@@ -13,7 +13,7 @@ from outrider.distil.network import Draft
 from outrider.distil.recipe import Recipe
 from outrider.distil.start import Start
 from outrider.distil.target import Target
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
 from tests.distilling import find_target, ignore
 from tests.tiny_models import write_tiny
 

@@ -13,7 +13,7 @@ from outrider.distil.shards import Chat
 from outrider.distil.start import check_layers, default_layers, start
 from outrider.distil.target import Target
 from outrider.distil.training import Corpus, Training, TrainingRecipe, check_writable
-from outrider.worker.model.load import load
+from outrider.worker.checkpoints.load import load
 from tests.distilling import written
 
 RECIPE = TrainingRecipe(steps=100, batch_tokens=500, warm_up=2, seed=3)

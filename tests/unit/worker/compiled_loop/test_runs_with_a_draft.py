@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import MAX_DEPTH, PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason
 from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
 from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
@@ -34,7 +35,6 @@ from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.serial import LINK, LoopbackLink, SerialScheduler
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.compiled_loop.loop import MOST_ROOTS, Reason
 from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
 from outrider.worker.compiled_loop.runner import CompiledTarget
@@ -26,7 +27,6 @@ from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.messages import Cancel, Finish, Finished, LinkUp, SetPolicy, Submit, Tokens
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
@@ -15,7 +16,6 @@ from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.link.wire import Commit, Limits, Open
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, prompt_rows
 from outrider.worker.sampling.params import SamplingParams

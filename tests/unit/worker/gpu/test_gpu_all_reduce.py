@@ -5,6 +5,7 @@ from safetensors.numpy import load_file
 
 from outrider.contract.settings import AllReduceKind, Dtype
 from outrider.kernels.gpu.all_reduce import Mailboxes, emulated
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.all_reduce import (
     FusedReduce,
@@ -16,7 +17,6 @@ from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.shard import PRECISIONS
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.launch.load import check_all_reduce
-from outrider.worker.model.config_file import read_config
 from tests.gpu_models import loaded, write
 
 ROWS, HIDDEN = 24, 64

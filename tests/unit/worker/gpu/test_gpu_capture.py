@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
+from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.gpu.capture import capture
 from outrider.worker.gpu.device_share import SampleVariant
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.model.rows import prompt_rows
-from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import FirstWork, on_device, write
 
 

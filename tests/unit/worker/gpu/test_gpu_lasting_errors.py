@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.engine.loop import Engine
 from outrider.worker.errors import DeviceLost
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
@@ -15,7 +16,6 @@ from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.gpu.transfers import Transfers
 from outrider.worker.messages import EngineReport
 from outrider.worker.model.rows import prompt_rows
-from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import on_device, write
 
 WHY = "CUDA error: an illegal memory access was encountered"

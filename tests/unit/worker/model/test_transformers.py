@@ -10,13 +10,12 @@ import transformers
 
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors, tokenizer_of
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepare import prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.gguf_file import LLAMA3, GgufModel, llama3_divisors
-from outrider.worker.model.gguf_tokenizer import tokenizer_of
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.load import load
-from outrider.worker.model.prepare import prepare
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import FAMILIES, write_shards, write_tiny

@@ -13,12 +13,12 @@ from torch.distributed import HashStore
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.cpu.packing import BLOCK, padded
+from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.follower import follow
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.leader import LeadingModel

@@ -8,9 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import joined, prompt_rows, tree_rows
 from outrider.worker.parallel.leader import LeadingModel

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import load_part
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import Rows, prompt_rows
 from outrider.worker.pipeline.cut import cut_as_given
 from outrider.worker.sampling.params import SamplingParams

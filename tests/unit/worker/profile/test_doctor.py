@@ -8,8 +8,8 @@ import pytest
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.compiled import at_first_compilation
+from outrider.worker.costs.numeric_path import CHOSEN
 from outrider.worker.model.config import Family, ModelConfig
-from outrider.worker.model.numeric_path import CHOSEN
 from outrider.worker.profile import doctor
 
 TINY = ModelConfig(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.worker.model.step_costs import Seconds, StepCosts
+from outrider.worker.costs.step_costs import Seconds, StepCosts
 from outrider.worker.target.prefill import (
     NEWCOMER_SECONDS,
     NEWCOMER_SHARE,

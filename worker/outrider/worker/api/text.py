@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 
 from outrider.contract.inference import Message
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
+from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
-from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
 ROLES = ("system", "user", "assistant")
 """Roles that every chat may use; others only where the template names them."""

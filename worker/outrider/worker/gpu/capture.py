@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.gpu.buckets import up_to
 from outrider.worker.gpu.model import GpuModel
@@ -18,7 +19,6 @@ from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.rows import Rows, joined, prompt_rows
-from outrider.worker.model.step_timing import borrowed
 from outrider.worker.sampling.params import SamplingParams
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import AllReduceKind, Dtype
 from outrider.kernels.gpu.weights import WeightFormat
+from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.all_reduce import all_reduce_of
 from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.forward import PassLimits, RankShare
@@ -22,8 +24,6 @@ from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import Loading, Precision
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.load import load_part
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 
 INTERPRETER = "cpu"

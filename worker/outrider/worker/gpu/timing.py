@@ -1,6 +1,6 @@
 """Step costs on a device: passes as a target runs them, of rows that mean nothing.
 
-Leaves measuring to `model.step_timing`.
+Leaves measuring to `costs.step_timing`.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 import triton
 
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Ints

@@ -1,7 +1,7 @@
 """Weights of a model on a device, taken from a checkpoint one tensor at a time, in any order.
 
 A tensor goes into its place among fused QKV or gate/up as it comes, so that the host never holds
-more of them than one. Leaves reading files to `model.load`, and cutting over ranks to
+more of them than one. Leaves reading files to `checkpoints.load`, and cutting over ranks to
 `model.sharding`.
 """
 
@@ -16,9 +16,9 @@ from torch import Tensor
 from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import WeightFormat, Weights, plain, to_fp8
 from outrider.worker.errors import ModelError
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM
 
 Floats = NDArray[np.float32]
 ALIGNED = 16

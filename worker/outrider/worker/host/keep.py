@@ -15,9 +15,8 @@ import math
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -107,17 +106,14 @@ class Keeper:
         except OSError as error:  # no memory for it, or too many processes: that may change
             logger.error("%s cannot be started: %s", self.name, error)
             return CANNOT_START
-        watches = [asyncio.create_task(one) for one in self._watches(process)]
+        watches = [asyncio.create_task(self._end(process))]
+        if self.is_alive is not None:
+            watches.append(asyncio.create_task(self._watch(process, self.is_alive)))
         try:
             return await process.wait()
         finally:
             for watch in watches:
                 watch.cancel()
-
-    def _watches(self, process: Process) -> Iterator[Coroutine[Any, Any, None]]:
-        yield self._end(process)
-        if self.is_alive is not None:
-            yield self._watch(process, self.is_alive)
 
     async def _watch(self, process: Process, is_alive: Callable[[], bool]) -> None:
         """Kill a worker that has not answered for too long."""

@@ -19,6 +19,8 @@ Digest = Callable[[bytes, bytes], bytes]
 BLOCK = 64
 """Slots of one block: the attention kernel's tile."""
 NO_PARENT = -1
+NO_TOKENS = b""
+"""The digest that every chain starts with."""
 
 
 def blocks_for(slots: int) -> int:
@@ -122,7 +124,7 @@ def chained(before: bytes, tokens: bytes) -> bytes:
 class BlockPool:
     """Block pool: `blocks` blocks of 64 slots for sequences of up to `longest` slots.
 
-    `salt` starts every chain of digests. `prefix_cache` off publishes nothing.
+    `prefix_cache` off publishes nothing.
     """
 
     def __init__(
@@ -131,13 +133,11 @@ class BlockPool:
         longest: int,
         *,
         prefix_cache: bool = True,
-        salt: bytes = b"",
         digest: Digest = chained,
     ) -> None:
         self.longest = blocks_for(longest) * BLOCK
         """Most slots of one sequence, rounded up to whole blocks."""
         self.prefix_cache = prefix_cache
-        self._salt = salt
         self._digest = digest
         self._references = [0] * blocks
         self._free = list(range(blocks - 1, -1, -1))
@@ -178,7 +178,7 @@ class BlockPool:
 
     def lacking(self, tokens: Int32, room: int) -> int:
         """Return how many available blocks `admit` would take, idle shared ones among them."""
-        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        shared = list(self._prefix(tokens))
         return blocks_for(room) - sum(block not in self._idle for block in shared)
 
     def admit(self, tokens: Int32, room: int) -> BlockTable | None:
@@ -188,12 +188,12 @@ class BlockPool:
         that one's row has to run. Raises `ValueError` for more room than `longest`.
         """
         self._check(room)
-        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        shared = list(self._prefix(tokens))
         lacking = blocks_for(room) - len(shared)
         idle = sum(block in self._idle for block in shared)
         if lacking > self.available - idle:
             return None
-        digest = self._contents[shared[-1]][0] if shared else self._salt
+        digest = self._contents[shared[-1]][0] if shared else NO_TOKENS
         for block in shared:
             self._refer(block)
         if self.prefix_cache:
@@ -287,7 +287,7 @@ class BlockPool:
 
     def _prefix(self, tokens: Int32) -> Iterator[int]:
         """Yield published blocks that hold the beginning of `tokens`, without the last one."""
-        digest, parent = self._salt, NO_PARENT
+        digest, parent = NO_TOKENS, NO_PARENT
         for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
             content = Content(parent, tokens[start : start + BLOCK].tobytes())
             digest = self._digest(digest, content.tokens)

@@ -5,7 +5,7 @@ before it reads or writes any KV. Leaves owners of blocks and the prefix cache t
 the meaning of offsets to the schedulers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -92,9 +92,8 @@ class HostKVCache(KVCache):
         *,
         most: int | None = None,
         prefix_cache: bool = True,
-        salt: bytes = b"",
     ) -> None:
-        super().__init__(blocks, longest, prefix_cache=prefix_cache, salt=salt)
+        super().__init__(blocks, longest, prefix_cache=prefix_cache)
         layers, heads, size = shape
         self.most = max(blocks, most or 0)
         """Blocks that it has addresses for."""
@@ -137,7 +136,8 @@ class HostKVCache(KVCache):
         for source, destination in zip(moves.sources, moves.destinations, strict=True):
             self.k_t[:, :, destination] = self.k_t[:, :, source]
             values[:, :, destination] = values[:, :, source]
-        self._release(self.blocks, before)
+        for piece in self._pieces(self.blocks, before):
+            self._region.release(piece)
         return moves
 
     def _use_huge_pages(self, blocks: int) -> None:
@@ -145,14 +145,12 @@ class HostKVCache(KVCache):
         if blocks == self.most:
             self._region.use_huge_pages()
             return
-        for k_t, v in zip(self.k_t, self.v, strict=True):
-            for head in range(len(k_t)):
-                self._region.use_huge_pages(k_t[head, :blocks])
-                self._region.use_huge_pages(v[head, : blocks * BLOCK])
+        for piece in self._pieces(0, blocks):
+            self._region.use_huge_pages(piece)
 
-    def _release(self, first: int, last: int) -> None:
-        """Give back the memory of blocks `first` to `last` - 1, of each head."""
+    def _pieces(self, first: int, last: int) -> Iterator[NDArray[np.float32]]:
+        """Yield keys and values of blocks `first` to `last` - 1, of each layer and head."""
         for k_t, v in zip(self.k_t, self.v, strict=True):
             for head in range(len(k_t)):
-                self._region.release(k_t[head, first:last])
-                self._region.release(v[head, first * BLOCK : last * BLOCK])
+                yield k_t[head, first:last]
+                yield v[head, first * BLOCK : last * BLOCK]

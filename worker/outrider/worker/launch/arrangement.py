@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_DRAFT_THREADS, Dtype, Role, WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.step_costs import StepCosts
+from outrider.worker.costs.step_timing import NO_TOKENS, TimedPass
 from outrider.worker.engine.loop import Transport
 from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.host.device import torch_device
@@ -37,11 +40,8 @@ from outrider.worker.messages import (
     Timeline,
 )
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import joined, prompt_rows
 from outrider.worker.model.sharding import Shard
-from outrider.worker.model.step_costs import StepCosts
-from outrider.worker.model.step_timing import NO_TOKENS, TimedPass
 from outrider.worker.parallel.placement import LEADER, engines_processors
 
 SLOTS = 512

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -20,7 +21,6 @@ from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.warmup import discard, warm_up_draft
 from outrider.worker.link.wire import FromDraft
 from outrider.worker.messages import ToPeer
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.leader import LeadingModel, RankLeader
 from outrider.worker.parallel.runners import ParallelDraftRunner
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from outrider.contract.settings import Dtype, ModelSettings, WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.numeric_path import CHOSEN, admitted, worth_timing
+from outrider.worker.costs.path_timing import samples
 from outrider.worker.engine.transport import ThreadTransport
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.run import build_engine
 from outrider.worker.launch.small_model import write_small_model
 from outrider.worker.launch.without_model import run_schedulers
-from outrider.worker.model.load import load
-from outrider.worker.model.numeric_path import CHOSEN, admitted, worth_timing
-from outrider.worker.model.path_timing import samples
-from outrider.worker.model.prepared import PreparedModel
 
 LIKELY = Dtype.INT8
 """What AUTO takes wherever passes are limited by memory. The loops around passes are compiled for

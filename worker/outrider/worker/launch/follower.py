@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.kept_weights import KeptWeights
+from outrider.worker.checkpoints.load import CheckpointTensors
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.host.process import exit_with_parent, keep_to
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import CheckpointTensors
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup, join_store
 from outrider.worker.parallel.processes import READY
@@ -81,8 +81,8 @@ def follow(
     weights = CheckpointTensors(prepared, share.cut, lambda name: layers.holds(name, config))
     init = InitMessage.decode(group.receive())
     kv_cache = HostKVCache(share.config.kv_shape, init.blocks, init.longest, prefix_cache=False)
-    kept = KeptWeights(prepared, share, layers)
-    options = PassOptions(threads, first_token=share.first_token, layers=layers, kept=kept)
+    pack = KeptWeights(prepared, share).packed
+    options = PassOptions(threads, first_token=share.first_token, layers=layers, pack=pack)
     path = NumericPath(init.path)
     model = Llama(share.config, weights, path, kv_cache, init.rows, options)
     del weights

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.device_share import DeviceShare
 from outrider.worker.gpu.parallel_model import LeadingGpuModel, follow
 from outrider.worker.gpu.shard import Terms, model_of
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.watchdog import Watchdog

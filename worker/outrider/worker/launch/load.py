@@ -6,13 +6,13 @@ Leaves the work to `load_cpu` and `load_gpu`.
 import os
 
 from outrider.contract.settings import MAX_NODE_ROWS, AllReduceKind, Dtype, Role, WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.errors import ModelError
 from outrider.worker.host.device import CUDA, check_dtype, torch_device
 from outrider.worker.launch.load_cpu import load_on_cpu
 from outrider.worker.launch.loaded import LoadedModel
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 
 BEYOND = {Role.TARGET: MAX_NODE_ROWS + 1, Role.DRAFT: MAX_NODES + MAX_WIDTH}

@@ -6,6 +6,11 @@ Leaves the ranks to `rank_group`.
 import logging
 
 from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.worker.checkpoints.kept_weights import KeptWeights
+from outrider.worker.checkpoints.load import CheckpointTensors
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.numeric_path import PathChoice, admitted, resolve
+from outrider.worker.costs.step_timing import measured_costs
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.loaded import (
@@ -17,14 +22,8 @@ from outrider.worker.launch.loaded import (
 )
 from outrider.worker.launch.prepare import context_of
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.kept_weights import KeptWeights
-from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import CheckpointTensors
-from outrider.worker.model.numeric_path import PathChoice, admitted, resolve
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.model.step_timing import measured_costs
 from outrider.worker.parallel.placement import LEADER
 from outrider.worker.parallel.step_message import InitMessage
 
@@ -91,9 +90,9 @@ def llama_of(
     weights = CheckpointTensors(prepared, share.cut)
     choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
     inside = role is Role.DRAFT and settings.colocated is not None
-    kept = KeptWeights(prepared, share, LayerRange.whole(share.config))
+    pack = KeptWeights(prepared, share).packed
     host_folder = prepared.cache if inside else None
-    options = PassOptions(settings.threads, host_folder=host_folder, kept=kept)
+    options = PassOptions(settings.threads, host_folder=host_folder, pack=pack)
     model = Llama(share.config, weights, choice.path, kv_cache, ROW_CAPACITY, options)
     if dtype is not Dtype.AUTO:  # AUTO takes only what was probed
         admitted({choice.path: model})

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from outrider.contract.settings import Dtype, WorkerSettings
 from outrider.kernels.gpu.attention_inputs import LINES
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.step_costs import StepCosts
+from outrider.worker.costs.step_timing import measured_costs
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
 from outrider.worker.gpu.model import GpuModel
@@ -25,10 +28,7 @@ from outrider.worker.launch.loaded import (
 )
 from outrider.worker.launch.prepare import context_of
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.model.step_costs import StepCosts
-from outrider.worker.model.step_timing import measured_costs
 from outrider.worker.parallel.placement import LEADER
 
 logger = logging.getLogger(__name__)

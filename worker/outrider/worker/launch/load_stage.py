@@ -12,6 +12,9 @@ from outrider.contract.process import ENV_NODES
 from outrider.contract.settings import Device, Dtype, SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.checkpoints.kept_weights import KeptWeights
+from outrider.worker.checkpoints.load import CheckpointTensors
+from outrider.worker.costs.numeric_path import independent_rows
 from outrider.worker.errors import LinkBroken, ModelError
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -23,11 +26,8 @@ from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import pass_seconds, warm_up_stage
 from outrider.worker.link import distributed
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.load import CheckpointTensors
-from outrider.worker.model.numeric_path import independent_rows
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.placement import LEADER, RankPlacement
@@ -151,8 +151,8 @@ def load_layers(
     share = Shard(config, LEADER, ranks)
     weights = CheckpointTensors(models.own, share.cut, lambda name: layers.holds(name, whole))
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=False)
-    kept = KeptWeights(models.own, share, layers)
-    options = PassOptions(settings.threads, layers=layers, kept=kept)
+    pack = KeptWeights(models.own, share).packed
+    options = PassOptions(settings.threads, layers=layers, pack=pack)
     steps.begin(f"packs its weights in {path}")
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
     steps.begin("compiles, and compares rows alone and beside others")

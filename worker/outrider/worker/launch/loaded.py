@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.step_costs import StepCosts
+from outrider.worker.costs.step_timing import Measurable
 from outrider.worker.engine.runner import LanguageModel
 from outrider.worker.errors import ModelError
 from outrider.worker.host.process import keep_apart
@@ -16,9 +19,6 @@ from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.model.step_costs import StepCosts
-from outrider.worker.model.step_timing import Measurable
 from outrider.worker.parallel.leader import RankLeader
 from outrider.worker.parallel.placement import RankPlacement
 

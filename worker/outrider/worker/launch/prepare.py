@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import MIN_CONTEXT, WorkerSettings
+from outrider.worker.checkpoints import vocabulary
+from outrider.worker.checkpoints.fingerprint import ignore_progress
+from outrider.worker.checkpoints.prepare import cache_folder, prepare
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
-from outrider.worker.model import vocabulary
-from outrider.worker.model.fingerprint import ignore_progress
-from outrider.worker.model.prepare import cache_folder, prepare
-from outrider.worker.model.prepared import PreparedModel
 
 DEFAULT_CONTEXT = 4096
 """Most tokens of a sequence unless settings say otherwise."""

@@ -11,11 +11,11 @@ import threading
 
 from outrider.contract.settings import WorkerSettings
 from outrider.kernels.cpu.packing import BLOCK, padded
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.host.rendezvous import open_store
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.collectives import JOIN_SECONDS, ProcessGroup
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.placement import LEADER, RankPlacement

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.state import TimelineSpan
 from outrider.worker.compiled_loop.run import RootPlanner, RootRun, RunSpans
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.spans import draft_spans
@@ -26,7 +27,6 @@ from outrider.worker.engine.runner import TopChildren
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
 from outrider.worker.target.scheduler import HasParts, TargetScheduler
 from outrider.worker.target.stats import Stats

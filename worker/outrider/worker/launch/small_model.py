@@ -11,9 +11,10 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from outrider.worker.model.checkpoint import WEIGHTS, expected_shapes
+from outrider.worker.checkpoints.checkpoint import WEIGHTS
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.model.config import Family
-from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.tensor_names import expected_shapes
 
 SIZES = {
     "model_type": str(Family.LLAMA),

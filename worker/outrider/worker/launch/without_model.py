@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import SampledTokens, TopChildren
@@ -19,7 +20,6 @@ from outrider.worker.launch.loaded import ROW_CAPACITY, LoadedModel
 from outrider.worker.launch.warmup import discard, warm_up_draft, warm_up_target
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.batch import TargetBatch, TargetPart
 

@@ -1,7 +1,7 @@
 """Handshake of a target and a draft: each side's Hello, and the check of the other's.
 
 A refusal is a `PairRefused` with a reason; the vocabulary's hashes come from
-`outrider.worker.model.vocabulary`.
+`outrider.worker.checkpoints.vocabulary`.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.checkpoints import vocabulary
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.vocabulary import VOCABULARY_BLOCK, agreement
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import Identity, Room
-from outrider.worker.model import vocabulary
-from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
 
 PROTOCOL_VERSION = 2
 """Version of Hello and of the records that follow it."""

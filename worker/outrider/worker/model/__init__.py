@@ -1,4 +1,4 @@
-"""Models: fetching, preparing, loading and packing weights, the CPU forward pass, step costs.
+"""The forward pass on a CPU: shapes of models, their parts, packed weights, rows of a pass.
 
-Leaves KV memory to `kv`, sampling to `sampling`, arithmetic to `outrider.kernels.cpu`.
+Leaves files to `checkpoints`, KV memory to `kv`, and arithmetic to `outrider.kernels.cpu`.
 """

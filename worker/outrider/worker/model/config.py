@@ -15,6 +15,11 @@ class Family(enum.StrEnum):
     QWEN2 = "qwen2"
     QWEN3 = "qwen3"
 
+    @property
+    def architecture(self) -> str:
+        """Name of the class in transformers."""
+        return f"{self.capitalize()}ForCausalLM"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:

@@ -7,8 +7,8 @@ loader's.
 import dataclasses
 from dataclasses import dataclass
 
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, LAYERS, NORM
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, LAYERS, NORM
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the m
 (prefill, decode, verify) to the engine.
 """
 
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,9 @@ from outrider.kernels.cpu.pass_threads import run_together
 from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.kept_weights import KeptWeights
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.movable_weights import MovableWeights
-from outrider.worker.model.packing import make_buffers, pack_model
+from outrider.worker.model.packing import Pack, make_buffers, pack_model
 from outrider.worker.model.pass_threads import PassThreads
 from outrider.worker.model.rows import Rows
 
@@ -53,8 +51,8 @@ class PassOptions:
     """Of one stage; None: all."""
     host_folder: Path | None = None
     """Folder for weights that leave their memory; None: they never do."""
-    kept: KeptWeights | None = None
-    """Packed weights that outlive the process; None: they are packed now."""
+    pack: Pack = pack_model
+    """What packs the weights, or finds them packed."""
 
 
 class Llama:
@@ -79,10 +77,7 @@ class Llama:
         kind = options.kind or kind_of(path)
         self.layers = layers = options.layers or LayerRange.whole(config)
         self._outputs = config.outputs if layers.has_head else 0
-        if options.kept is None:
-            self._weights = pack_model(config, weights, kind, kv_cache.longest, layers)
-        else:
-            self._weights = options.kept.packed(config, weights, kind, kv_cache.longest)
+        self._weights = options.pack(config, weights, kind, kv_cache.longest, layers)
         self.movable: MovableWeights | None = None
         """Its weights, if they may leave their memory."""
         if options.host_folder is not None:
@@ -231,39 +226,15 @@ class ThreadPool:
     def __init__(self, threads: int) -> None:
         barrier = make_barrier()
         self._own, *self._others = (Thread(barrier, number, threads) for number in range(threads))
-        self._queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
-        self._done = threading.Semaphore(0)
-        self._failure: BaseException | None = None
+        self._executor = ThreadPoolExecutor(max(1, len(self._others)), "pass")
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call function(*arguments, thread) on every thread and wait for all."""
-        if len(self._queues) < len(self._others):
-            self._start()
-        for queue in self._queues:
-            queue.put((function, *arguments))
+        calls = [self._executor.submit(function, *arguments, other) for other in self._others]
         function(*arguments, self._own)
-        for _ in self._queues:
-            self._done.acquire()
-        if self._failure is not None:
-            raise self._failure
-
-    def _start(self) -> None:
-        for thread in self._others:
-            queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-            self._queues.append(queue)
-            threading.Thread(target=self._help, args=(thread, queue), daemon=True).start()
-
-    def _help(self, thread: Thread, queue: "SimpleQueue[tuple[Any, ...] | None]") -> None:
-        while (work := queue.get()) is not None:
-            function, *arguments = work
-            try:
-                function(*arguments, thread)
-            except BaseException as error:
-                self._failure = error
-            del work, function, arguments  # a sleeping thread must keep no weights alive
-            self._done.release()
+        for call in calls:
+            call.result()
 
     def close(self) -> None:
         """End the further threads."""
-        for queue in self._queues:
-            queue.put(None)
+        self._executor.shutdown()

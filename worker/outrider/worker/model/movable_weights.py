@@ -7,8 +7,8 @@ mapped from a checkpoint, as an embedding in fp32, is in a file already and stay
 """
 
 import tempfile
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,8 +37,8 @@ class MovableWeights:
         self._folder = folder
         self._file: BinaryIO | None = None
         """Holds the weights while they are away."""
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._copy: Future[None] | None = None
+        """The copy under way."""
 
     @property
     def bytes(self) -> int:
@@ -61,35 +61,28 @@ class MovableWeights:
 
         Of one that has failed nothing is lost: weights are where they were.
         """
-        if self._thread is None or self._thread.is_alive():
+        if self._copy is None or not self._copy.done():
             return False
-        self._thread = None
-        if self._failure is not None:
-            raise CopyFailed(str(self._failure) or repr(self._failure)) from self._failure
+        copy, self._copy = self._copy, None
+        if (failure := copy.exception()) is not None:
+            raise CopyFailed(str(failure) or repr(failure)) from failure
         return True
 
     def close(self) -> None:
         """Wait for a copy under way, and drop the file."""
-        if self._thread is not None:
-            self._thread.join()
+        if self._copy is not None:
+            self._copy.exception()
         if self._file is not None:
             self._file.close()
 
     def _begin(self, copy: Callable[[], None]) -> None:
-        self._failure = None
-        thread = threading.Thread(target=self._run, args=(copy,), name="draft's weights")
-        thread.daemon = True
+        executor = ThreadPoolExecutor(1, "draft's weights")
         try:
-            thread.start()
+            self._copy = executor.submit(copy)
         except RuntimeError as error:  # the system has no thread to give
             raise CopyFailed(str(error)) from error
-        self._thread = thread
-
-    def _run(self, copy: Callable[[], None]) -> None:
-        try:
-            copy()
-        except BaseException as error:
-            self._failure = error
+        finally:
+            executor.shutdown(wait=False)
 
     def _offload(self) -> None:
         file: Any = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115

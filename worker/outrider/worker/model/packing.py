@@ -4,7 +4,7 @@ Reads Hugging Face names; QKV and gate/up become one layer each. Leaves files to
 arithmetic to `outrider.kernels`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,14 @@ from outrider.kernels.cpu.numeric_kind import NumericKind
 from outrider.kernels.cpu.packing import BLOCK, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.checkpoint import EMBEDDING, HEAD, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rotary import rotary_table
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM
 
 Floats = NDArray[np.float32]
+Pack = Callable[[ModelConfig, Mapping[str, Floats], NumericKind, int, LayerRange], PassWeights]
+"""`pack_model`, or what keeps its results."""
 
 
 class Tensors:
@@ -51,26 +53,28 @@ def pack_model(
 
     Raises `ModelError` for a missing tensor.
     """
-    get = Tensors(weights)
-    every = layers.numbers
+    get, numbers = Tensors(weights), layers.numbers
     none = np.zeros((0, config.hidden), np.float32)
     norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
+
+    def each(*names: str) -> Iterator[Floats]:
+        return (get.layer(number, *names) for number in numbers)
+
+    def optional(present: bool, *names: str) -> Floats:
+        return np.stack([*each(*names)]) if present else np.zeros((config.layers, 0), np.float32)
+
     return PassWeights(
-        qkv=_stack((_qkv(get, i) for i in every), kind),
-        output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
-        gates=_stack((_gates(get, i, config) for i in every), kind),
-        down=_stack((get.layer(i, "mlp.down_proj.weight") for i in every), kind),
-        head=_stack([_head(get, config, weights) if layers.has_head else none], kind.head),
-        attention_norm=_rows(get.layer(i, "input_layernorm.weight") for i in every),
-        ffn_norm=_rows(get.layer(i, "post_attention_layernorm.weight") for i in every),
+        qkv=_stack(each(*(f"self_attn.{x}_proj.weight" for x in "qkv")), kind),
+        output=_stack(each("self_attn.o_proj.weight"), kind),
+        gates=_stack((_gates(get, number, config) for number in numbers), kind),
+        down=_stack(each("mlp.down_proj.weight"), kind),
+        head=_stack([_head(get, config) if layers.has_head else none], kind.head),
+        attention_norm=_rows(each("input_layernorm.weight")),
+        ffn_norm=_rows(each("post_attention_layernorm.weight")),
         final_norm=_rows([norm]),
-        qkv_bias=_optional(config.qkv_bias, (_bias(get, i) for i in every), config.layers),
-        q_norm=_optional(
-            config.qk_norm, (get.layer(i, "self_attn.q_norm.weight") for i in every), config.layers
-        ),
-        k_norm=_optional(
-            config.qk_norm, (get.layer(i, "self_attn.k_norm.weight") for i in every), config.layers
-        ),
+        qkv_bias=optional(config.qkv_bias, *(f"self_attn.{x}_proj.bias" for x in "qkv")),
+        q_norm=optional(config.qk_norm, "self_attn.q_norm.weight"),
+        k_norm=optional(config.qk_norm, "self_attn.k_norm.weight"),
         rotary=rotary_table(config, positions),
         embedding=embedding_of(config, weights, layers),  # last: a checkpoint is read once then
     )
@@ -84,14 +88,6 @@ def embedding_of(config: ModelConfig, weights: Mapping[str, Floats], layers: Lay
     return np.zeros((0, config.hidden), np.float32)
 
 
-def _qkv(get: Tensors, i: int) -> Floats:
-    return get.layer(i, *(f"self_attn.{x}_proj.weight" for x in "qkv"))
-
-
-def _bias(get: Tensors, i: int) -> Floats:
-    return get.layer(i, *(f"self_attn.{x}_proj.bias" for x in "qkv"))
-
-
 def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
     """Stack gates, then ups, each padded so that a row of both is two whole halves."""
     width = padded(config.ffn, BLOCK)
@@ -101,14 +97,8 @@ def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
     return both
 
 
-def _head(get: Tensors, config: ModelConfig, weights: Mapping[str, Floats]) -> Floats:
-    if HEAD in weights:
-        head = get(HEAD)
-    elif not config.tied:
-        raise ModelError(f"the checkpoint lacks {HEAD}")
-    else:
-        embedding = get(EMBEDDING)
-        head = embedding if config.output_ids is None else embedding[list(config.output_ids)]
+def _head(get: Tensors, config: ModelConfig) -> Floats:
+    head = get(EMBEDDING if config.tied else HEAD)
     if len(head) != config.outputs:
         raise ModelError(f"{HEAD} has {len(head)} rows, expected {config.outputs}")
     return head
@@ -131,10 +121,6 @@ def _rows(vectors: Iterable[Floats]) -> Floats:
     out = np.zeros((len(rows), padded(rows.shape[1], BLOCK)), np.float32)
     out[:, : rows.shape[1]] = rows
     return out
-
-
-def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
-    return np.stack(list(vectors)) if present else np.zeros((layers, 0), np.float32)
 
 
 def make_buffers(

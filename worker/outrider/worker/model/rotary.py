@@ -16,12 +16,18 @@ Floats = NDArray[np.float32]
 
 def rotary_table(config: ModelConfig, positions: int) -> NDArray[np.float32]:
     """Return cosines, then sines: [positions, 2, head_dim / 2] float32."""
-    exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
-    frequencies: Floats = np.float32(1) / np.float32(config.rope_theta) ** exponents
+    frequencies = frequencies_of(config.rope_theta, config.head_dim)
     if config.rope_scaling is not None:
         frequencies = stretched(frequencies, config.rope_scaling)
     angles = np.outer(np.arange(positions, dtype=np.float32), frequencies)
     return np.stack((np.cos(angles), np.sin(angles)), axis=1)
+
+
+def frequencies_of(theta: float, head_dim: int) -> Floats:
+    """Return the rotary frequencies, [head_dim / 2] float32."""
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    frequencies: Floats = np.float32(1) / np.float32(theta) ** exponents
+    return frequencies
 
 
 def stretched(frequencies: Floats, scaling: RopeScaling) -> Floats:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.host.device import devices_of
 from outrider.worker.model.layer_range import LayerRange
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement, processors_of
 
 GROUP_LOST = 1

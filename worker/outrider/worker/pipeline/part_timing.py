@@ -1,6 +1,6 @@
 """Measurement of what a model's parts cost a stage: a layer, the embedding, the head and sampling.
 
-Once per machine and model, then remembered. Few layers stand for all, as in `model.path_timing`.
+Once per machine and model, then remembered. Few layers stand for all, as in `costs.path_timing`.
 Leaves the cut to `cut`.
 """
 
@@ -8,7 +8,7 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.worker.model.checkpoint import EMBEDDING
+from outrider.worker.costs.measurement_cache import facts_file
+from outrider.worker.costs.path_timing import Weights, evictor_array, pass_seconds, sample
+from outrider.worker.host.disk_cache import remember, remembered
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.measurement_cache import facts_file, remember, remembered
-from outrider.worker.model.path_timing import Weights, evictor_array, pass_seconds, sample
+from outrider.worker.model.tensor_names import EMBEDDING
 from outrider.worker.pipeline.cut import PartCosts
 from outrider.worker.sampling.params import SamplingParams
 
@@ -43,7 +44,7 @@ def part_costs(
     `config` and what `load` loads are those of one rank; sums over ranks are not counted.
     """
     file = facts_file(cache, "parts", config, str(path), threads, ROWS)
-    known = _known(remembered(file))
+    known = remembered(file, _known)
     if known is not None:
         return known
     weights = load()
@@ -97,12 +98,9 @@ def lookup_seconds(embedding: NDArray[np.float32], evictor: NDArray[np.int64]) -
     return time.perf_counter() - began
 
 
-def _known(facts: Mapping[str, Any] | None) -> PartCosts | None:
-    """Read what was remembered; None if it holds no such costs."""
-    if facts is None:
-        return None
-    numbers = [facts.get(name) for name in PartCosts._fields]
-    if all(isinstance(n, float) and n >= 0 for n in numbers) and facts["layer"] > 0:
-        return PartCosts(*map(float, numbers))  # type: ignore[arg-type]
-    logger.warning("what is remembered holds no costs of parts: measuring afresh")
-    return None
+def _known(facts: Any) -> PartCosts:
+    """Read what was remembered; raises `KeyError`, `TypeError` or `ValueError`."""
+    costs = PartCosts(*(float(facts[name]) for name in PartCosts._fields))
+    if min(costs) < 0 or costs.layer == 0:
+        raise ValueError(f"no costs of parts: {costs}")
+    return costs

@@ -27,11 +27,14 @@ def main(settings: WorkerSettings, parent: int | None = None) -> int:
     `parent`: descriptor of a pipe; what is measured ends with it, as with `exit_with_parent`.
     """
     counts = [settings.threads] if torch_device(settings.device) else thread_counts()
-    jobs = [(role, threads) for role in roles(settings) for threads in counts]
+    models = {settings.role: settings.model}
+    if settings.colocated is not None:
+        models[Role.DRAFT] = settings.colocated
+    jobs = [(role, threads) for role in models for threads in counts]
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(jobs):
         print_json(stage=on_threads(role, threads), done=done, total=len(jobs))
-        measured = measure_apart(settings, role, threads, parent)
+        measured = measure_apart(settings, role, models[role], threads, parent)
         costs.setdefault(role, {})[str(threads)] = measured
     print_json(**costs)
     return 0
@@ -42,18 +45,6 @@ def on_threads(role: Role, threads: int) -> str:
     return f"{role} with {threads} thread{'s' if threads != 1 else ''}"
 
 
-def roles(settings: WorkerSettings) -> list[Role]:
-    """Return the roles whose models the settings name."""
-    return [settings.role, Role.DRAFT] if settings.colocated else [settings.role]
-
-
-def model_of(settings: WorkerSettings, role: Role) -> ModelSettings:
-    """Return the model of one of `roles`."""
-    model = settings.model if role is settings.role else settings.colocated
-    assert model is not None
-    return model
-
-
 def thread_counts() -> list[int]:
     """Return 1, 2, 4, … and the number of cores."""
     counts = {1 << i for i in range(cores().bit_length()) if 1 << i <= cores()}
@@ -61,14 +52,14 @@ def thread_counts() -> list[int]:
 
 
 def measure_apart(
-    settings: WorkerSettings, role: Role, threads: int, parent: int | None = None
+    settings: WorkerSettings, role: Role, model: ModelSettings, threads: int, parent: int | None
 ) -> dict[str, Any]:
     """Run `measure` in a fresh process; raises `ModelError` if it fails."""
     ranks = settings if role is settings.role else settings.on_one_rank()
     one = dataclasses.replace(
         ranks,
         role=role,
-        model=model_of(settings, role),
+        model=model,
         threads=threads,
         colocated=None,
         api_keys_file=None,

@@ -5,14 +5,14 @@ For what starts all stages on one machine: stages that are started one by one ca
 """
 
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.costs.path_timing import LAYERS, Weights
 from outrider.worker.launch.load_stage import path_of
 from outrider.worker.launch.prepare import prepare_models
-from outrider.worker.model.checkpoint import LAYERS as PREFIX
 from outrider.worker.model.layer_range import LayerRange
-from outrider.worker.model.load import load_part
-from outrider.worker.model.path_timing import LAYERS, Weights
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
+from outrider.worker.model.tensor_names import LAYERS as PREFIX
 from outrider.worker.parallel.placement import LEADER
 from outrider.worker.pipeline.cut import PartCosts, cut_by_cost
 from outrider.worker.pipeline.part_timing import part_costs

@@ -14,11 +14,11 @@ from outrider.contract.settings import Role, SettingsError
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.compiled import at_first_compilation
+from outrider.worker.costs.numeric_path import CHOSEN, choose, compared, independent_rows
+from outrider.worker.costs.path_timing import LAYERS, mean_pass, measured_curves, samples
 from outrider.worker.host.process import cores
-from outrider.worker.model.checkpoint import expected_shapes
 from outrider.worker.model.config import Family, ModelConfig
-from outrider.worker.model.numeric_path import CHOSEN, choose, compared, independent_rows
-from outrider.worker.model.path_timing import LAYERS, mean_pass, measured_curves, samples
+from outrider.worker.model.tensor_names import expected_shapes
 from outrider.worker.profile.command import print_json
 
 MODEL = "SmolLM2-135M"

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,7 +106,7 @@ class Grammars:
     """Compiles the grammars of one model's requests; the tokenizer is built for the first."""
 
     build: "Callable[[], LLTokenizer]"
-    _thread: ThreadPoolExecutor | None = None
+    _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "grammars"))
     _tokenizer: "LLTokenizer | None" = None
     _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
 
@@ -119,8 +120,6 @@ class Grammars:
 
     def compiled(self, source: str) -> "Future[LLMatcher]":
         """Return a grammar that is compiled, or about to be."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "grammars")
         if source not in self._compiled:
             self._forget(len(self._compiled) + 1 - REMEMBERED)
             self._compiled[source] = self._thread.submit(self._compile, source)

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from outrider.worker.checkpoints import vocabulary
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
-from outrider.worker.model import vocabulary
-from outrider.worker.model.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -4,7 +4,6 @@ Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`, what penalties
 logits to `outrider.kernels.sampling.penalties`.
 """
 
-import math
 from dataclasses import dataclass
 
 from outrider.worker.errors import InvalidField
@@ -16,6 +15,9 @@ MAX_PENALTY = 2.0
 MAX_REPETITION = 10.0
 MAX_BIAS = 100.0
 MAX_BIASES = 1024
+TEMPERATURE_LIMIT = f"it must be a finite number from 0 to {MAX_TEMPERATURE:g}"
+PENALTY_LIMIT = f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}"
+REPETITION_LIMIT = f"it must be above 0, and at most {MAX_REPETITION:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +64,20 @@ class SamplingParams:
     def validate(self, vocabulary: int) -> None:
         """Raise `InvalidField` for the first setting out of its limits; ids are below
         `vocabulary`."""
-        require(
-            math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
-            "sampling.temperature",
-            self.temperature,
-            f"it must be a finite number from 0 to {MAX_TEMPERATURE:g}",
-        )
-        require(self.top_k >= 0, "sampling.top_k", self.top_k, "it must be 0 (off) or more")
-        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "it must be in (0, 1]")
-        require(0 <= self.min_p <= 1, "sampling.min_p", self.min_p, "it must be in [0, 1]")
-        require(0 <= self.seed <= MAX_SEED, "sampling.seed", self.seed, "it must be in [0, 2^64)")
-        choice = self.choice
-        require(0 <= choice <= MAX_CHOICE, "sampling.choice", choice, "it must be in [0, 2^32)")
-        self._validate_penalties()
+        limits = {
+            "temperature": (0 <= self.temperature <= MAX_TEMPERATURE, TEMPERATURE_LIMIT),
+            "top_k": (self.top_k >= 0, "it must be 0 (off) or more"),
+            "top_p": (0 < self.top_p <= 1, "it must be in (0, 1]"),
+            "min_p": (0 <= self.min_p <= 1, "it must be in [0, 1]"),
+            "seed": (0 <= self.seed <= MAX_SEED, "it must be in [0, 2^64)"),
+            "choice": (0 <= self.choice <= MAX_CHOICE, "it must be in [0, 2^32)"),
+            "frequency_penalty": (abs(self.frequency_penalty) <= MAX_PENALTY, PENALTY_LIMIT),
+            "presence_penalty": (abs(self.presence_penalty) <= MAX_PENALTY, PENALTY_LIMIT),
+            "repetition_penalty": (0 < self.repetition_penalty <= MAX_REPETITION, REPETITION_LIMIT),
+        }
+        for name, (holds, limit) in limits.items():
+            require(holds, f"sampling.{name}", getattr(self, name), limit)
         self._validate_biases(vocabulary)
-
-    def _validate_penalties(self) -> None:
-        for name in ("frequency_penalty", "presence_penalty"):
-            value = getattr(self, name)
-            require(
-                -MAX_PENALTY <= value <= MAX_PENALTY,
-                f"sampling.{name}",
-                value,
-                f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}",
-            )
-        require(
-            0 < self.repetition_penalty <= MAX_REPETITION,
-            "sampling.repetition_penalty",
-            self.repetition_penalty,
-            f"it must be above 0, and at most {MAX_REPETITION:g}",
-        )
 
     def _validate_biases(self, vocabulary: int) -> None:
         field, given = "sampling.logit_bias", self.logit_bias

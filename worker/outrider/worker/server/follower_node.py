@@ -14,10 +14,10 @@ from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import Stopping
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import Models, prepare_models
-from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
 from outrider.worker.parallel.rank_spec import GROUP_LOST, Rendezvous, rank_specs

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
-from outrider.worker.model.step_costs import Seconds
+from outrider.worker.costs.step_costs import Seconds
 
 HOST_SECONDS = 0.0001
 """Host time of a source in each step in which it may propose nodes: searching, ranking, and the

@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.contract.counters import Choice
 from outrider.kernels.jit.compiled import njit
-from outrider.worker.model.step_costs import Seconds
+from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT, contains

@@ -1,6 +1,6 @@
 """Expected seconds of a target's passes, by sequences, prefill rows, context and node rows.
 
-Leaves measuring the step costs to `model/step_timing`, how much slower passes are than those to
+Leaves measuring the step costs to `costs/step_timing`, how much slower passes are than those to
 `target/selection`.
 """
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outrider.worker.model.step_costs import Seconds, StepCosts
+from outrider.worker.costs.step_costs import Seconds, StepCosts
 
 SLOWDOWN_STEP = 0.005
 """Share by which a slowdown moves before step costs are scaled by it again: one multiplication in

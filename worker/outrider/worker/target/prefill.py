@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.model.step_costs import Seconds, StepCosts
+from outrider.worker.costs.step_costs import Seconds, StepCosts
 
 STREAM_SLOWDOWN = 2.0
 """A pass beside decoding streams takes at most this many times what it takes without prefill."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.messages import Submit
-from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
 from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.speculation.planner import (

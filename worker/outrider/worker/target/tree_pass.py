@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from outrider.kernels.jit.compiled import njit
 from outrider.kernels.jit.handle import Handle
+from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.kv.block_pool import BLOCK
-from outrider.worker.model.step_costs import Seconds
 from outrider.worker.speculation.acceptance import (
     Curves,
     first_child_surplus,

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import StageDtype
 from outrider.kernels.cpu.packing import to_bfloat
-from outrider.worker.model.checkpoint import widened
+from outrider.worker.checkpoints.checkpoint import widened
 
 Floats = NDArray[np.float32]
 

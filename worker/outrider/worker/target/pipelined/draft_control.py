@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
+from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.messages import Submit
-from outrider.worker.model.step_costs import Seconds
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch

@@ -1,0 +1,150 @@
+"""ModelConfig from config.json: what is read, what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.worker.checkpoints.config_file import parse_config, read_config
+from outrider.worker.errors import ModelError
+from outrider.worker.model.config import Family, ModelConfig, RopeScaling
+from tests.tiny_models import FAMILIES, write_tiny
+
+PLAIN: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 1024,
+    "vocab_size": 512,
+    "rms_norm_eps": 1e-5,
+}
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def parsed(**fields: Any) -> ModelConfig:
+    return parse_config(PLAIN | fields, "config.json")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_transformers_writes_is_read(tmp_path: Path, family: str) -> None:
+    window = {"sliding_window": 16} if family == "mistral" else {}
+    write_tiny(tmp_path, family, tie_word_embeddings=False, head_dim=32, **window)
+    config = read_config(tmp_path)
+    assert config.family is Family(family)
+    assert (config.heads, config.kv_heads, config.layers) == (4, 2, 2)
+    assert (config.head_dim, config.vocab, config.context) == (32, 512, 1024)
+    assert config.rope_theta == 10000.0
+    assert config.tied is False
+    assert config.end_ids == (256,)
+    assert config.qkv_bias is (family == "qwen2")
+    assert config.qk_norm is (family == "qwen3")
+    assert config.sliding_window == (16 if family == "mistral" else None)
+
+
+def test_fields_that_are_left_out_take_transformers_defaults() -> None:
+    config = parsed()
+    assert (config.kv_heads, config.head_dim, config.rope_theta) == (4, 16, 10000.0)
+    assert (config.tied, config.bos_id, config.end_ids) == (False, None, ())
+    assert parsed(model_type="mistral", max_position_embeddings=8192).sliding_window == 4096
+
+
+@pytest.mark.parametrize(
+    ("fields", "theta", "scaling"),
+    [
+        ({"rope_theta": 5e5}, 5e5, None),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 1e6, None),
+        ({"rope_theta": 5e5, "rope_scaling": LLAMA3 | {"type": "llama3"}}, 5e5, RopeScaling),
+        (
+            {"rope_parameters": LLAMA3 | {"rope_type": "llama3", "rope_theta": 7.0}},
+            7.0,
+            RopeScaling,
+        ),
+    ],
+)
+def test_rope_is_read_where_old_and_new_transformers_put_it(
+    fields: dict[str, Any], theta: float, scaling: type | None
+) -> None:
+    config = parsed(**fields)
+    assert config.rope_theta == theta
+    expected = scaling and RopeScaling(
+        factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
+    )
+    assert config.rope_scaling == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model_type": "mixtral", "num_local_experts": 8}, "'mixtral'"),
+        ({"model_type": "qwen3_moe", "num_experts": 64}, "'qwen3_moe'"),
+        ({"model_type": "gemma3"}, "'gemma3'"),
+        ({"model_type": None}, "model_type: is missing"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "'linear'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor: is missing"),
+        ({"hidden_act": "gelu"}, "hidden_act: 'gelu'"),
+        ({"attention_bias": True}, "attention_bias: True"),
+        ({"mlp_bias": True}, "mlp_bias: True"),
+        ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: True"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "x"]}, "layer_types"),
+        ({"hidden_size": None}, "hidden_size: is missing"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers: 0"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers: '2'"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: 3"),
+        ({"head_dim": 15}, "head_dim: 15"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps: nan"),
+        ({"eos_token_id": 512}, "eos_token_id: 512"),
+        ({"draft_vocab_ids": []}, "draft_vocab_ids"),
+        ({"draft_vocab_share": 0.0}, "draft_vocab_share"),
+        ({"draft_vocab_share": 1.1}, "draft_vocab_share"),
+        ({"draft_vocab_ids": [1, 1]}, "draft_vocab_ids"),
+        ({"draft_vocab_ids": [1, 512]}, "draft_vocab_ids"),
+    ],
+)
+def test_what_would_run_wrong_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        parsed(**fields)
+    assert named in str(caught.value)
+    assert "allowed: " in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unknown_family_is_told_the_known_ones(family: str) -> None:
+    with pytest.raises(ModelError, match=rf"allowed: .*\b{family}\b"):
+        parsed(model_type="mamba")
+
+
+def test_end_tokens_of_both_files_count(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN | {"eos_token_id": 7}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 7]}))
+    assert read_config(tmp_path).end_ids == (7, 9)
+
+
+def test_a_borrowing_draft_takes_what_it_does_not_say_from_its_target(tmp_path: Path) -> None:
+    target, draft = tmp_path / "target", tmp_path / "draft"
+    fields = {k: v for k, v in PLAIN.items() if k != "max_position_embeddings"}
+    write_tiny(target)
+    draft.mkdir()
+    (draft / "config.json").write_text(json.dumps(fields | {"draft_vocab_ids": [3, 1]}))
+    config = read_config(draft, target)
+    assert (config.context, config.end_ids) == (1024, (256,))
+    assert (config.output_ids, config.outputs, config.tied) == ((3, 1), 2, False)
+    with pytest.raises(ModelError, match="max_position_embeddings: is missing"):
+        read_config(draft)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_a_broken_config_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_config(tmp_path)

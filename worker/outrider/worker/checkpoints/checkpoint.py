@@ -1,0 +1,88 @@
+"""Checkpoint folders: safetensors files, and their tensors as arrays.
+
+Tensors are mapped, not read, and without torch, whose import takes a worker longer than everything
+else until its weights are there. Leaves scales and missing tensors to `load`, and hashing to
+`fingerprint`.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from outrider.worker.checkpoints.config_file import read_json
+from outrider.worker.errors import ModelError
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+BFLOAT16 = "BF16"
+STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
+"""numpy's names of the dtypes that a checkpoint may have."""
+
+
+Wanted = Callable[[str], bool]
+"""True for the name of a tensor that is to be read."""
+
+
+def everything(name: str) -> bool:
+    """Want every tensor."""
+    return True
+
+
+def weight_files(directory: Path, wanted: Wanted = everything) -> tuple[Path, ...]:
+    """Return the one safetensors file, or those in which the index names a wanted tensor.
+
+    Raises `ModelError`.
+    """
+    index = directory / INDEX
+    names = {WEIGHTS}
+    if index.is_file():
+        names = {file for tensor, file in _shards(index).items() if wanted(tensor)}
+    files = tuple(directory / name for name in sorted(names))
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{file} does not exist")
+    return files
+
+
+def _shards(index: Path) -> dict[str, str]:
+    """Read tensor name → file name."""
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ModelError(f"{index}: weight_map is missing or empty")
+    for name in shards.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ModelError(f"{index}: {name!r} is not a file name")
+    return shards
+
+
+def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[np.generic]]:
+    """Return the wanted tensors by name; writing to them changes no file. bfloat16, which numpy
+    lacks, comes as uint16, for `widened`.
+
+    Raises `ModelError` for a damaged file or a wanted tensor of another dtype.
+    """
+    try:
+        with safe_open(file, framework="np"), file.open("rb") as opened:  # checks the header, too
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file}: {error}") from error
+    contents = np.asarray(np.memmap(file, np.uint8, "c"))  # writable, for that is a type of its own
+    tensors = {}
+    header.pop("__metadata__", None)
+    for name in filter(wanted, header):
+        dtype, (begin, end) = header[name]["dtype"], header[name]["data_offsets"]
+        if dtype not in STORED:
+            raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(STORED)}")
+        stored = contents[8 + length + begin : 8 + length + end].view(STORED[dtype])
+        tensors[name] = stored.reshape(header[name]["shape"])
+    return tensors
+
+
+def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return float32 of bfloat16, which is its upper half."""
+    return (stored.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,192 @@
+"""`ModelConfig` from the fields of a Hugging Face `config.json`.
+
+Refuses by name what the forward pass would get wrong; leaves GGUF metadata to `gguf_file`, which
+writes the same fields, and tensors to `load`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.worker.errors import ModelError
+from outrider.worker.model.config import Family, ModelConfig, RopeScaling
+
+MISTRAL_WINDOW = 4096
+"""What transformers' `MistralConfig` takes when the file says nothing."""
+_INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def read_config(directory: Path, embeddings: Path | None = None) -> ModelConfig:
+    """Read `directory`'s config.json (and generation_config.json, for end tokens).
+
+    With `embeddings`, the folder of the model whose embedding is borrowed, the context length and
+    the begin and end tokens default to that model's, and the head to the embedding. Raises
+    `ModelError`.
+    """
+    fields = read_json(directory / "config.json")
+    if embeddings is not None:
+        lender = read_config(embeddings)
+        inherited = (lender.context, lender.bos_id, list(lender.end_ids))
+        fields = (
+            dict(zip(_INHERITED, inherited, strict=True)) | {"tie_word_embeddings": True} | fields
+        )
+    generation = directory / "generation_config.json"
+    ends = read_json(generation).get("eos_token_id") if generation.is_file() else None
+    return parse_config(fields, str(directory / "config.json"), ends)
+
+
+def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -> ModelConfig:
+    """Build the config from the fields of one config.json.
+
+    `where` names the file in errors; `more_ends` is the generation config's `eos_token_id`. Raises
+    `ModelError` that names the field, its value and what is allowed.
+    """
+    reader = _Fields(fields, where)
+    family = _family(reader)
+    _refuse_variants(reader, family)
+    heads, hidden = reader.count("num_attention_heads"), reader.count("hidden_size")
+    kv_heads = reader.count("num_key_value_heads", heads)
+    head_dim = reader.count("head_dim", hidden // heads)
+    context = reader.count("max_position_embeddings")
+    theta, scaling = _rope(reader)
+    reduced, bos_ids = fields.get("draft_vocab_ids"), reader.ids("bos_token_id")
+    output_ids = None if reduced is None else reader.ids("draft_vocab_ids")
+    end_ids = (*reader.ids("eos_token_id"), *reader.ids("generation eos_token_id", more_ends))
+    config = ModelConfig(
+        family=family,
+        hidden=hidden,
+        ffn=reader.count("intermediate_size"),
+        layers=reader.count("num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=reader.count("vocab_size"),
+        context=context,
+        norm_eps=reader.number("rms_norm_eps", 1e-6),
+        rope_theta=theta,
+        rope_scaling=scaling,
+        qkv_bias=family is Family.QWEN2,
+        qk_norm=family is Family.QWEN3,
+        tied=output_ids is None and bool(fields.get("tie_word_embeddings", False)),
+        sliding_window=_window(reader, family, context),
+        bos_id=bos_ids[0] if bos_ids else None,
+        end_ids=tuple(dict.fromkeys(end_ids)),
+        output_ids=output_ids,
+        output_share=reader.number("draft_vocab_share", 1.0),
+    )
+    of_heads = f"a divisor of {heads} heads"
+    reader.check(heads % kv_heads == 0, "num_key_value_heads", kv_heads, of_heads)
+    reader.check(head_dim % 2 == 0, "head_dim", head_dim, "an even number")
+    share = config.output_share
+    reader.check(share <= 1, "draft_vocab_share", share, "a number above 0, at most 1")
+    if output_ids is not None:
+        sound, count = 0 < len(set(output_ids)) == len(output_ids), f"{len(output_ids)} ids"
+        reader.check(sound, "draft_vocab_ids", count, "at least one, none twice")
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; raises `ModelError` naming it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: expected an object, got {type(value).__name__}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Typed access to a config's fields; a missing or null field takes the default."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    def check(self, holds: bool, name: str, value: object, allowed: str) -> None:
+        """Raise `ModelError` unless a field's value is one that is allowed."""
+        if not holds:
+            fault = "is missing" if value is None else f"{value!r} is not supported"
+            raise ModelError(f"{self.where}: {name}: {fault}; allowed: {allowed}")
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value: Any = self.values.get(name)
+        value = default if value is None else value
+        self.check(type(value) is int and value >= 1, name, value, "an integer of at least 1")
+        return int(value)
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value: Any = self.values.get(name)
+        value = default if value is None else value
+        holds = type(value) in (int, float) and 0 < value < math.inf
+        self.check(holds, name, value, "a finite number above 0")
+        return float(value)
+
+    def ids(self, name: str, given: Any = None) -> tuple[int, ...]:
+        """Read a token id, or a list of them, or nothing; `given`: the value of no field here."""
+        value, size = self.values.get(name, given), self.count("vocab_size")
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        holds = all(type(i) is int and 0 <= i < size for i in ids)
+        self.check(holds, name, value, f"token ids in [0, {size})")
+        return tuple(ids)
+
+
+def _family(reader: _Fields) -> Family:
+    kind: Any = reader.values.get("model_type")
+    dense = not any(map(reader.values.get, _EXPERTS))
+    reader.check(dense, "model_type", kind, f"dense models ({', '.join(Family)})")
+    reader.check(kind in list(Family), "model_type", kind, ", ".join(Family))
+    family = Family(kind)
+    found = reader.values.get("architectures") or [family.architecture]
+    allowed = ", ".join(known.architecture for known in Family)
+    reader.check(found == [family.architecture], "architectures", found, allowed)
+    return family
+
+
+def _refuse_variants(reader: _Fields, family: Family) -> None:
+    """Raise for options of these families that the forward pass does not have."""
+    values = reader.values
+    allowed: dict[str, tuple[object, ...]] = {
+        "hidden_act": (None, "silu"),
+        "attention_bias": (None, False) if family is not Family.QWEN2 else (None, False, True),
+        "mlp_bias": (None, False),
+        "quantization_config": (None,),
+        "use_sliding_window": (None, False),
+        "partial_rotary_factor": (None, 1, 1.0),
+    }
+    for name, good in allowed.items():
+        value = values.get(name)
+        reader.check(value in good, name, value, " or ".join(repr(v) for v in good))
+    kinds = set(values.get("layer_types") or ())
+    known = {"full_attention"} | ({"sliding_attention"} if family is Family.MISTRAL else set())
+    uniform = len(kinds) <= 1 and kinds <= known
+    reader.check(uniform, "layer_types", values.get("layer_types"), "full_attention throughout")
+
+
+def _rope(reader: _Fields) -> tuple[float, RopeScaling | None]:
+    """Read base and scaling; both are in `rope_parameters` since transformers 5."""
+    found = reader.values.get("rope_parameters") or reader.values.get("rope_scaling") or {}
+    reader.check(isinstance(found, dict), "rope_parameters", found, "an object")
+    inner = _Fields(found, f"{reader.where}: rope_parameters")
+    theta = inner.number("rope_theta", reader.number("rope_theta", 10000.0))
+    kind = found.get("rope_type", found.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    inner.check(kind == "llama3", "rope_type", kind, "default, llama3")
+    return theta, RopeScaling(
+        factor=inner.number("factor"),
+        low_freq_factor=inner.number("low_freq_factor"),
+        high_freq_factor=inner.number("high_freq_factor"),
+        original_context=inner.count("original_max_position_embeddings"),
+    )
+
+
+def _window(reader: _Fields, family: Family, context: int) -> int | None:
+    if family is not Family.MISTRAL or reader.values.get("sliding_window", 0) is None:
+        return None
+    window = reader.count("sliding_window", MISTRAL_WINDOW)
+    return window if window < context else None

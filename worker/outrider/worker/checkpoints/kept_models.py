@@ -1,0 +1,188 @@
+"""Models that are kept on this machine: what was prepared of them, and what was downloaded.
+
+A prepared model's folder says which URIs it is of: several, where they have the same content.
+Downloads lie in Hugging Face's cache, which other programs share. Leaves preparing to `prepare`.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outrider.worker.checkpoints.source import ModelSource, Scheme
+from outrider.worker.errors import ModelError
+from outrider.worker.host.disk_cache import remember, remembered
+
+if TYPE_CHECKING:
+    from huggingface_hub import CachedRevisionInfo
+
+SOURCE = "source.json"
+ID_CHARACTERS = 12
+DEFAULT_REVISION = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptModel:
+    """One prepared model."""
+
+    folder: Path
+    """Converted weights and tokenizer, measured facts; its name follows from the weights."""
+    uris: tuple[str, ...]
+    """Sources that have this content; empty: not known."""
+    prepared_bytes: int
+    """Size of the folder."""
+    changed: float
+    """Time of the last change in the folder, in seconds since 1970."""
+    downloads: "frozenset[CachedRevisionInfo]"
+    """Revisions in Hugging Face's cache."""
+
+    @property
+    def id(self) -> str:
+        """Begin of the folder's name."""
+        return self.folder.name[:ID_CHARACTERS]
+
+    def uris_of(self, wanted: str) -> set[str]:
+        """Return those of its URIs that are the wanted one, or have it as their name."""
+        return {uri for uri in self.uris if wanted == uri or wanted == _source(uri).name}
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "id": self.id,
+            "uris": self.uris,
+            "prepared_bytes": self.prepared_bytes,
+            "download_bytes": sum(one.size_on_disk for one in self.downloads),
+            "changed": self.changed,
+        }
+
+
+def note_source(folder: Path, uri: str) -> None:
+    """Write down what a prepared model's folder is of, where that can be written."""
+    noted = _noted(folder)
+    if uri not in noted:
+        remember(folder / SOURCE, {"uris": [*noted, uri]})
+
+
+def kept_models(cache: Path) -> list[KeptModel]:
+    """Return the prepared models of a cache, by their URIs."""
+    revisions, models = _revisions(), cache / "models"
+    found: list[KeptModel] = []
+    for folder in models.iterdir() if models.is_dir() else ():
+        if folder.is_dir() and not folder.name.startswith("."):
+            with contextlib.suppress(FileNotFoundError):  # somebody removes it meanwhile
+                found.append(_kept(folder, revisions))
+    return sorted(found, key=lambda one: (one.uris, one.id))
+
+
+def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
+    """Remove models by URI, by name or by the beginning of an id, with the downloads that no other
+    model was made of; return what was removed.
+
+    Raises `ModelError`, before anything is removed, where none or several fit.
+    """
+    kept = kept_models(cache)
+    found = dict.fromkeys(one for name in wanted for one in _fitting(kept, name))
+    used = {download for one in kept if one not in found for download in one.downloads}
+    removed = [replace(one, downloads=one.downloads - used) for one in found]
+    for one in removed:
+        shutil.rmtree(one.folder)
+    for revision in {download for one in removed for download in one.downloads}:
+        _delete(revision)
+    return removed
+
+
+def main(cache: Path, removed: Sequence[str]) -> int:
+    """Run `python -m outrider.worker models`: print what is kept, or what was removed, as JSON, or
+    an object with the key `error` or `missing`."""
+    try:
+        found = remove(cache, removed) if removed else kept_models(cache)
+    except (ModelError, OSError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 1
+    except ImportError as error:  # the command line can be installed without workers
+        print(json.dumps({"missing": str(error)}), flush=True)
+        return 1
+    print(json.dumps({"models": [one.to_fields() for one in found]}), flush=True)
+    return 0
+
+
+def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
+    """Return the models of one URI, or the one with a name or an id; raises `ModelError`."""
+    named = {one: uris for one in models if (uris := one.uris_of(wanted))}
+    by_id = [one for one in models if len(wanted) >= 4 and one.id.startswith(wanted)]
+    several: set[str] = set()
+    if len(named) > 1 and not set.intersection(*named.values()):
+        several = set.union(*named.values())
+    elif not named and len(by_id) > 1:
+        several = {one.id for one in by_id}
+    if several:
+        raise ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
+    if not named and not by_id:
+        known = ", ".join(name for one in models for name in one.uris or (one.id,))
+        known = known or "none is kept"
+        raise ModelError(f"model {wanted!r} is not kept here; allowed: {known}")
+    return [*named] or by_id
+
+
+def _noted(folder: Path) -> tuple[str, ...]:
+    return remembered(folder / SOURCE, lambda facts: tuple(map(str, facts["uris"]))) or ()
+
+
+def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]") -> KeptModel:
+    uris, files = _noted(folder), list(_files(folder))
+    sources = [one for one in map(_source, uris) if one.scheme is Scheme.HF]
+    names = [(one.place, one.detail or DEFAULT_REVISION) for one in sources]
+    return KeptModel(
+        folder=folder,
+        uris=uris,
+        prepared_bytes=sum(file.st_size for file in files),
+        changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
+        downloads=frozenset(revisions[name] for name in names if name in revisions),
+    )
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """Yield the state of each file in a folder; those that vanish meanwhile are left out."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.stat(os.path.join(place, name))
+
+
+def _source(uri: str) -> ModelSource:
+    """Return what a note says; nothing where this version does not know its form."""
+    try:
+        return ModelSource.parse(uri)
+    except ModelError:
+        return ModelSource(uri, Scheme.FILE, uri)
+
+
+def _revisions() -> "dict[tuple[str, str], CachedRevisionInfo]":
+    """Return the downloaded revisions of models, by repository and commit, branch or tag."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        found = scan_cache_dir()
+    except (CacheNotFound, ValueError):  # ValueError: a file lies where the cache would
+        return {}
+    return {
+        (repository.repo_id, name): revision
+        for repository in found.repos
+        if repository.repo_type == "model"
+        for revision in repository.revisions
+        for name in (revision.commit_hash, *revision.refs)
+    }
+
+
+def _delete(revision: "CachedRevisionInfo") -> None:
+    """Delete a revision: the files that no other one of its repository has, and what names it."""
+    from huggingface_hub import scan_cache_dir
+
+    folder, found = revision.snapshot_path.parents[1], scan_cache_dir()
+    own = frozenset(one for one in found.repos if one.repo_path == folder)
+    alone = replace(found, repos=own)  # a copy of the repository has the same hashes
+    alone.delete_revisions(revision.commit_hash).execute()

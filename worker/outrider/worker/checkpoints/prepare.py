@@ -1,0 +1,199 @@
+"""Preparation of models: a model URI becomes folders of plain files that load in a second.
+
+A GGUF file is dequantised once, into the cache; folders of safetensors are used where they lie.
+Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `load`.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.contract.files import user_cache
+from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
+from outrider.contract.version import version
+from outrider.worker.checkpoints.checkpoint import WEIGHTS, weight_files
+from outrider.worker.checkpoints.config_file import read_config, read_json
+from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
+from outrider.worker.checkpoints.kept_models import note_source
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.source import ModelSource
+from outrider.worker.errors import ModelError, WorkerError
+from outrider.worker.host import torch_extra
+from outrider.worker.host.disk_cache import made_once
+
+FORMAT = "1"
+"""Raised when what is written into the cache changes, so that older folders are left alone."""
+LENDER = "embeddingsFrom of a service, --embeddings-from of `outrider models pull`"
+_TOKENIZER_SOURCES = ("tokenizer.model", "vocab.json", "spiece.model")
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """One model's own files, before anything is borrowed."""
+
+    directory: Path
+    tokenizer: Path | None
+    cache: Path
+    identity: str
+    """SHA-256 of weights and config."""
+    gguf_sha256: str | None
+
+
+def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
+    """Make everything that `load` and `Text` need; does nothing twice, in no number of processes.
+
+    `progress` is told (stage, done, total): "download" and "hash" in bytes, "dequantise" in
+    tensors, "tokenizer" in steps. Raises `ModelError`.
+    """
+    try:
+        return _prepare(model, cache, progress)
+    except OSError as error:
+        raise ModelError(f"model {model.uri}: {error}") from error
+
+
+def cache_folder(settings: WorkerSettings) -> Path:
+    """Return the folder of prepared models and measured facts."""
+    given = settings.cache
+    return user_cache() if given is None else Path(given).absolute()
+
+
+def main(settings_path: str) -> int:
+    """Run `python -m outrider.worker prepare`: JSON lines on stdout; returns the exit status.
+
+    Lines are `{"stage", "done", "total"}`, at the end `{"prepared", "colocated"}` with the fields
+    of `PreparedModel`, or `{"error"}` with status 1.
+    """
+    try:
+        settings = WorkerSettings.from_json(Path(settings_path).read_text(encoding="utf-8"))
+        torch_extra.check(settings)  # before anything is fetched
+        cache = cache_folder(settings)
+        report = _Report()
+        own = prepare(settings.model, cache, report)
+        settings.pipeline.check_layers(own.config().layers)
+        colocated = settings.colocated and prepare(settings.colocated, cache, report)
+        done = {"prepared": own.to_fields(), "colocated": colocated and colocated.to_fields()}
+    except (WorkerError, SettingsError, OSError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 1
+    print(json.dumps(done), flush=True)
+    return 0
+
+
+class _Report:
+    """Prints progress as JSON lines, one for each new percent."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, int] | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = (stage, 100 * done // max(total, 1))
+        if now != self._last:
+            self._last = now
+            print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
+
+
+def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
+    lender = None
+    if model.embeddings_from is not None:
+        lender = _checkpoint(ModelSource.parse(model.embeddings_from), cache, progress)
+    own = _checkpoint(ModelSource.parse(model.uri), cache, progress, lender)
+    if lender is not None:
+        _check_lender(own.directory, lender, str(model.embeddings_from))
+    tokenizer = own.tokenizer or (lender.tokenizer if lender else None)
+    if tokenizer is None:
+        raise ModelError(
+            f"model {model.uri}: {own.directory} holds no tokenizer; a draft that borrows its "
+            f"target's has to name that ({LENDER})"
+        )
+    return PreparedModel(
+        name=ModelSource.parse(model.uri).name,
+        directory=own.directory,
+        tokenizer=tokenizer,
+        cache=own.cache,
+        revision=combined(version(), own.identity, lender.identity if lender else ""),
+        embeddings=lender.directory if lender else None,
+    )
+
+
+def _checkpoint(
+    source: ModelSource, cache: Path, progress: Progress, lender: _Checkpoint | None = None
+) -> _Checkpoint:
+    path = source.resolve(progress)
+    files: tuple[Path, ...] = (path,)
+    config: tuple[bytes, ...] = ()
+    if not (is_gguf := path.is_file()):
+        read_config(path, lender.directory if lender else None)  # refuses before hashing gigabytes
+        files, config = weight_files(path), ((path / "config.json").read_bytes(),)
+    hashes = file_hashes(files, cache, progress)
+    identity = combined(FORMAT, *hashes, *config)
+    folder = cache / "models" / identity[:32]
+    folder.mkdir(parents=True, exist_ok=True)
+    note_source(folder, source.uri)
+    if not is_gguf:
+        return _Checkpoint(path, _tokenizer(path, folder, progress), folder, identity, None)
+    made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
+    return _Checkpoint(made, made, folder, identity, hashes[0])
+
+
+def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
+    """Write a Hugging Face folder in float32 from a GGUF file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    from outrider.worker.checkpoints.gguf_file import GgufModel, tokenizer_of
+
+    model = GgufModel(path)
+    (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
+    read_config(fresh)
+    tensors = {}
+    for count, (name, value) in enumerate(model.tensors(), start=1):
+        tensors[name] = value
+        progress("dequantise", count, len(model))
+    try:
+        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # its own word for a full disk
+        raise ModelError(f"{fresh / WEIGHTS}: {error}") from error
+    _write_tokenizer(fresh, progress, path, lambda: tokenizer_of(model))
+
+
+def _tokenizer(directory: Path, folder: Path, progress: Progress) -> Path | None:
+    """Return a folder with tokenizer.json: the model's own, or converted from its older files."""
+    if (directory / "tokenizer.json").is_file():
+        return directory
+    if not any((directory / name).is_file() for name in _TOKENIZER_SOURCES):
+        return None
+
+    def converted() -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(directory)
+
+    return made_once(
+        folder / "tokenizer", lambda fresh: _write_tokenizer(fresh, progress, directory, converted)
+    )
+
+
+def _write_tokenizer(
+    fresh: Path, progress: Progress, source: Path, tokenizer: Callable[[], Any]
+) -> None:
+    """Write tokenizer.json and its neighbours of transformers' tokenizer of `source`."""
+    progress("tokenizer", 0, 1)
+    try:
+        tokenizer().save_pretrained(fresh)
+    except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
+        raise ModelError(f"{source}: no usable tokenizer: {error}") from error
+    progress("tokenizer", 1, 1)
+
+
+def _check_lender(draft: Path, lender: _Checkpoint, uri: str) -> None:
+    """Check the file that a draft may name as the source of its embedding."""
+    target = read_json(draft / "config.json").get("target")
+    wanted = target.get("gguf_sha256") if isinstance(target, dict) else None
+    if wanted is not None and wanted != lender.gguf_sha256:
+        found = lender.gguf_sha256 or "not a GGUF file"
+        raise ModelError(
+            f"{draft}: this draft was made for the GGUF file with sha256 {wanted}, "
+            f"but embeddings_from {uri} is {found}"
+        )

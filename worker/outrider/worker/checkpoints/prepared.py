@@ -1,0 +1,44 @@
+"""A model whose files lie ready: where they are, and what identifies them.
+
+Leaves making them to `prepare` and reading tensors to `load`; imports no torch.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.model.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """Local folders from which one model loads without further work."""
+
+    name: str
+    """What people call the model: the last part of its URI."""
+    directory: Path
+    """config.json and safetensors."""
+    tokenizer: Path
+    """tokenizer.json and tokenizer_config.json: the model's own, or those of its target."""
+    cache: Path
+    """An existing folder for measured facts about exactly these weights."""
+    revision: str
+    """SHA-256 of weights, config and Outrider's version, in hex."""
+    embeddings: Path | None = None
+    """config.json and safetensors of the model whose embedding is borrowed."""
+
+    def config(self) -> ModelConfig:
+        """Read the config; raises `ModelError`."""
+        return read_config(self.directory, self.embeddings)
+
+    def to_fields(self) -> dict[str, str | None]:
+        """Return plain JSON values, as `from_fields` takes them."""
+        return {k: None if v is None else str(v) for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Restore what `to_fields` returned."""
+        folders = ("directory", "tokenizer", "cache", "embeddings")
+        paths = {key: fields[key] and Path(fields[key]) for key in folders}
+        return cls(**(fields | paths))

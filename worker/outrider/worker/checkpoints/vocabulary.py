@@ -1,0 +1,180 @@
+"""Vocabularies: the bytes of each token id, and the comparison of two tokenizers by them.
+
+Leaves tokenizing to `outrider.worker.api.text`, and Hello to `link.handshake` (architecture.md,
+Link).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.host.disk_cache import remember, remembered
+
+MEMO = "vocabulary.json"
+BYTES = "latin-1"
+"""Encoding that has a character for each byte."""
+VOCABULARY_BLOCK = 64
+"""Token ids that share one hash."""
+MIN_AGREEMENT = 0.99
+"""Share of the draft's outputs below which a pair is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of a draft's tokenizer with the target's."""
+
+    share: float
+    """Of the ids that the draft can output, those in blocks that agree."""
+    agreed: NDArray[np.bool_]
+    """[the target's blocks] False masks the ids of a block."""
+
+
+def read(prepared: PreparedModel) -> list[bytes]:
+    """Return `token_bytes` of a model's tokenizer, remembered in its cache; raises `ModelError`."""
+    try:
+        state = (prepared.tokenizer / "tokenizer.json").stat()
+    except OSError as error:
+        raise ModelError(f"{prepared.tokenizer}: {error}") from error
+    identity, memo = [state.st_size, state.st_mtime_ns], prepared.cache / MEMO
+
+    def read_memo(facts: Any) -> list[bytes]:
+        known = facts["tokens"] if facts["tokenizer"] == identity else []
+        return [token.encode(BYTES) for token in known]
+
+    if known := remembered(memo, read_memo):
+        return known
+    tokens = token_bytes(load_tokenizer(prepared.tokenizer))
+    remember(memo, {"tokenizer": identity, "tokens": [token.decode(BYTES) for token in tokens]})
+    return tokens
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Load the tokenizer of a prepared folder; raises `ModelError`."""
+    path = directory / "tokenizer.json"
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the binding raises nothing narrower
+        raise ModelError(f"{path}: {error}") from error
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """Return the bytes that each id adds to a text, by id; empty for ids that name no token.
+
+    Byte-level tokenizers (GPT-2's alphabet of bytes) and SentencePiece's (▁ for a space, <0x0A> for
+    a byte) are understood, others raise `ModelError`. Added tokens stand for their own content.
+    """
+    kinds = {str(part.get("type")) for part in decoder_parts(tokenizer)}
+    byte_level = "ByteLevel" in kinds
+    if not byte_level and not kinds & {"Metaspace", "Replace"}:
+        raise ModelError(f"tokenizer decoder {sorted(kinds)}: neither byte-level nor SentencePiece")
+    alphabet = _byte_alphabet()
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    tokens = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    for text, token in vocabulary.items():
+        tokens[token] = _from_alphabet(text, alphabet) if byte_level else _from_metaspace(text)
+    for token, added in tokenizer.get_added_tokens_decoder().items():
+        tokens[token] = added.content.encode()
+    return tokens
+
+
+def decoder_parts(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return the steps of a tokenizer's decoder, as tokenizer.json writes them."""
+    found: Any = json.loads(tokenizer.to_str()).get("decoder") or {}
+    parts: list[dict[str, Any]] = found.get("decoders", [found])
+    return parts
+
+
+def block_hashes(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Hash [blocks] by blake2b of 8 bytes over a block's tokens, each with its length before it.
+
+    The last block may be short. Trailing ids that name no token are padding and do not count.
+    """
+    size = max((i + 1 for i, token in enumerate(tokens) if token), default=0)
+    starts = range(0, size, VOCABULARY_BLOCK)
+    blocks = (tokens[start : min(start + VOCABULARY_BLOCK, size)] for start in starts)
+    return np.array([_block_hash(block) for block in blocks], dtype=np.uint64)
+
+
+def outputs_by_block(output_ids: Sequence[int] | None, size: int) -> tuple[int, ...]:
+    """Return how many ids of each block of a vocabulary a draft can output; empty means all."""
+    if output_ids is None:
+        return ()
+    ids = np.asarray(output_ids, np.int64)
+    counts = np.bincount(
+        ids[ids < size] // VOCABULARY_BLOCK, minlength=-(-size // VOCABULARY_BLOCK)
+    )
+    return tuple(counts.tolist())
+
+
+def agreement(
+    target_hashes: NDArray[np.uint64],
+    draft_hashes: NDArray[np.uint64],
+    draft_outputs: NDArray[np.int64] | None,
+) -> Agreement:
+    """Compare what two Hellos say; nothing in either is trusted.
+
+    `draft_outputs` is the draft's `outputs_by_block`; None means every id of its every block.
+    Blocks that one side lacks do not agree. Raises `PairRefused`, naming the share, when less than
+    `MIN_AGREEMENT` of the outputs agree.
+    """
+    outputs = _checked_outputs(len(draft_hashes), draft_outputs)
+    shared = min(len(target_hashes), len(draft_hashes))
+    agreed = np.zeros(len(target_hashes), dtype=np.bool_)
+    agreed[:shared] = target_hashes[:shared] == draft_hashes[:shared]
+    total = int(outputs.sum())
+    share = int(outputs[:shared][agreed[:shared]].sum()) / total if total else 0.0
+    if share < MIN_AGREEMENT:
+        raise PairRefused(
+            f"the tokenizers agree on {100 * share:.1f} % of the {total} ids that the draft can "
+            f"output; {100 * MIN_AGREEMENT:.0f} % is needed"
+        )
+    return Agreement(share, agreed)
+
+
+def _checked_outputs(blocks: int, outputs: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    if outputs is None:
+        return np.full(blocks, VOCABULARY_BLOCK, dtype=np.int64)
+    if len(outputs) != blocks:
+        raise PairRefused(f"the draft gives {len(outputs)} output counts for {blocks} hashes")
+    odd = outputs[(outputs < 0) | (outputs > VOCABULARY_BLOCK)]
+    if len(odd):
+        raise PairRefused(f"the draft claims {odd[0]} outputs in a block of {VOCABULARY_BLOCK}")
+    return outputs
+
+
+def _block_hash(tokens: Iterable[bytes]) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for token in tokens:
+        digest.update(len(token).to_bytes(4, "little") + token)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return GPT-2's character → byte: itself where that prints, else the next from U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    moved = [byte for byte in range(256) if byte not in printable]
+    stand_ins = {chr(256 + i): byte for i, byte in enumerate(moved)}
+    return {chr(byte): byte for byte in printable} | stand_ins
+
+
+def _from_alphabet(text: str, alphabet: dict[str, int]) -> bytes:
+    """Decode a token; one with other characters stands for itself, as in `tokenizers`."""
+    try:
+        return bytes([alphabet[character] for character in text])
+    except KeyError:
+        return text.encode()
+
+
+def _from_metaspace(text: str) -> bytes:
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes([int(text[3:5], 16)])
+    return text.replace("\u2581", " ").encode()
