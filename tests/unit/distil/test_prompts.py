@@ -78,7 +78,9 @@ def test_no_question_is_one_that_drafts_are_tested_on() -> None:
         templates = Templates(seed, whole=True)
         asked |= {words(templates.question(number).text) for number in range(6000)}
     for name in ("unseen_chats", "blind_chats"):
-        for line in (ROOT / "bench" / "prompts" / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        for line in (
+            (ROOT / "bench" / "prompts" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        ):
             tested = words(line)
             alike = [one for one in asked if len(one & tested) > 0.8 * len(one | tested)]
             assert alike == [], line

@@ -23,7 +23,7 @@ from outrider.contract.sources import SOURCES, SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason
-from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
+from outrider.worker.compiled_loop.run import RootOutput, RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
 from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS
 from outrider.worker.draft.scheduler import DraftScheduler
@@ -558,7 +558,7 @@ def test_a_timeline_shows_the_passes_of_both(folder: Path) -> None:
     pair = Serial(folder, True)
     pair.submit(1, prompt=5, count=60)
     output = pair.first_run()
-    spans = list(root_spans(output))
+    spans = list(output.spans())
     assert [span.lane for span in spans].count("target") == len(output.roots)
     assert [span.lane for span in spans].count("draft") == sum(
         len(root.draft_passes) for root in output.roots

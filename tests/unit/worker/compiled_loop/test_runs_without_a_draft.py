@@ -21,7 +21,7 @@ from outrider.contract.sources import SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.compiled_loop.loop import MOST_ROOTS, Reason
-from outrider.worker.compiled_loop.run import RootOutput, RootPlanner, root_spans
+from outrider.worker.compiled_loop.run import RootOutput, RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledTarget
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
@@ -320,7 +320,7 @@ def test_what_needs_more_than_tokens_runs_pass_by_pass(folder: Path) -> None:
 def test_each_pass_of_a_run_is_a_span(folder: Path) -> None:
     target = Target(folder, MOST_ROOTS)
     target.submit(1, prompt=5, count=9)
-    spans = list(root_spans(target.first_run()))
+    spans = list(target.first_run().spans())
     assert [(one.lane, one.rows, one.committed_rows) for one in spans] == 8 * [("target", 1, 1)]
     assert all(one.ended <= other.began for one, other in itertools.pairwise(spans))
 

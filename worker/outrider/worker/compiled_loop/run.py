@@ -8,7 +8,7 @@ and the rate, is taken for known while it goes on; it is learnt when the run is 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.state import TimelineSpan
@@ -19,14 +19,13 @@ from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.wait import WaitPolicy
-from outrider.worker.target.batch import TargetBatch, TargetPart
+from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.pass_record import PassRecord
-from outrider.worker.target.scheduler import HasParts, TargetScheduler
+from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import FULL_SHARE, NO_NODES
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.spans import LANE as TARGET_LANE
-from outrider.worker.target.spans import TargetSpans
-from outrider.worker.target.stats import Stats, StepRecord
+from outrider.worker.target.stats import StepRecord
 
 FEWEST_ROOTS = 2
 """Of a run: one alone is a step."""
@@ -104,9 +103,19 @@ class RootOutput:
         drafting = sum([one.seconds for root in self.roots for one in root.draft_passes])
         return drafting + sum([root.ended - root.began for root in self.roots])
 
+    def spans(self) -> Iterable[TimelineSpan]:
+        """Return a span for each pass of both roles."""
+        for root in self.roots:
+            for one in root.draft_passes:
+                times = one.began, one.began, one.after.now
+                yield TimelineSpan(DRAFT_LANE, 0, *times, one.rows, prompt_rows=one.prefill)
+            rows, committed = 1 + root.done.nodes, 1 + root.done.accepted
+            times = root.began, root.began, root.ended
+            yield TimelineSpan(TARGET_LANE, 0, *times, rows, 0, committed, rows - committed)
+
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class GrowthPlan:
     """The draft's part of a run."""
 
     session: DraftSession
@@ -136,7 +145,7 @@ class RootRun:
     terms: RootTerms
     started: float
     """Time at which it was planned."""
-    drafting: Drafting | None
+    drafting: GrowthPlan | None
     """None: no draft grows for the sequence."""
 
     @property
@@ -206,7 +215,7 @@ class RootPlanner:
         peers = self._target.sessions.peers
         return bool(peers) and self._target.row_selector.wants_drafts(sequence.submit)
 
-    def _drafting(self, sequence: Sequence, policy: WaitPolicy) -> Drafting | None:
+    def _drafting(self, sequence: Sequence, policy: WaitPolicy) -> GrowthPlan | None:
         """Return the draft's part of a run, if its session is at the target's root, and all that
         it needs is in compiled code."""
         session = sequence.session
@@ -222,7 +231,7 @@ class RootPlanner:
         few = 0 < fresh <= MOST_GROWTHS >= supplied
         if not (level and fits and few and self._target.row_selector.drafts_as_usual(sequence)):
             return None
-        return Drafting(own, self._draft.terms(own), fresh, supplied)
+        return GrowthPlan(own, self._draft.terms(own), fresh, supplied)
 
     def book(self, run: RootRun, output: RootOutput) -> None:
         """Apply each root of a run as the steps that it stands for."""
@@ -301,30 +310,3 @@ def needs_tokens_alone(sequence: Sequence) -> bool:
         and sequence.logits_processor is None
         and sequence.submit.logprobs is None
     )
-
-
-class RunSpans:
-    """Spans of one target's steps; call it for each, once it is settled."""
-
-    def __init__(self, stats: Stats) -> None:
-        self._batches = TargetSpans(stats)
-
-    def __call__(
-        self, step: HasParts, output: Any, began: float, ended: float
-    ) -> Iterable[TimelineSpan]:
-        """Return a span for each pass."""
-        if isinstance(step, RootRun):
-            return root_spans(output)
-        assert isinstance(step, TargetBatch)
-        return self._batches(step, output, began, ended)
-
-
-def root_spans(output: RootOutput) -> Iterable[TimelineSpan]:
-    """Return a span for each pass of both roles."""
-    for root in output.roots:
-        for one in root.draft_passes:
-            times = one.began, one.began, one.after.now
-            yield TimelineSpan(DRAFT_LANE, 0, *times, one.rows, prompt_rows=one.prefill)
-        rows, committed = 1 + root.done.nodes, 1 + root.done.accepted
-        times = root.began, root.began, root.ended
-        yield TimelineSpan(TARGET_LANE, 0, *times, rows, 0, committed, rows - committed)

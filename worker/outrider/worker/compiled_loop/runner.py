@@ -27,8 +27,8 @@ from outrider.worker.compiled_loop.loop import (
 )
 from outrider.worker.compiled_loop.run import (
     MOST_MOVES,
-    Drafting,
     DraftPass,
+    GrowthPlan,
     Root,
     RootOutput,
     RootRun,
@@ -177,7 +177,7 @@ class CompiledDraft:
         """The tables of the last session."""
 
     @contextlib.contextmanager
-    def grows(self, drafting: Drafting) -> Iterator[tuple[Handle[GrowthTables], GrowthTerms]]:
+    def grows(self, drafting: GrowthPlan) -> Iterator[tuple[Handle[GrowthTables], GrowthTerms]]:
         """Yield tables and terms of a run, whose passes make the moves of KV that wait."""
         own, kv_cache = drafting.session, self._model.kv_cache
         rules = self._runner.compiled(own.rules)

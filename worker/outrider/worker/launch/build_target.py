@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.worker.compiled_loop.run import RootPlanner, RunSpans
+from outrider.worker.compiled_loop.run import RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledTarget
 from outrider.worker.engine.loop import Engine, Runner, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
@@ -32,6 +32,7 @@ from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
+from outrider.worker.target.spans import TargetSpans
 
 
 def build_target(
@@ -50,7 +51,7 @@ def build_target(
 
     processors = logits_processors(models)
     scheduler = target_scheduler(settings, loaded, processors, send, outbox, host_seconds)
-    timeline = PassTimeline(RunSpans(scheduler.stats))
+    timeline = PassTimeline(TargetSpans(scheduler.stats))
     return Engine(scheduler, runner, transport, timeline), loaded
 
 

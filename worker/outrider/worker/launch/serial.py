@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.state import TimelineSpan
-from outrider.worker.compiled_loop.run import RootPlanner, RootRun, RunSpans
+from outrider.worker.compiled_loop.run import RootPlanner, RootRun
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
@@ -29,6 +29,7 @@ from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
 from outrider.worker.target.scheduler import HasParts, TargetScheduler
+from outrider.worker.target.spans import TargetSpans
 from outrider.worker.target.stats import Stats
 
 SerialStep = DraftBatch | HasParts
@@ -264,7 +265,7 @@ class SerialSpans:
 
     def __init__(self, stats: Stats) -> None:
         """`stats`: the target's."""
-        self._target = RunSpans(stats)
+        self._target = TargetSpans(stats)
 
     def __call__(
         self, step: SerialStep, output: Any, began: float, ended: float

@@ -1,8 +1,7 @@
 """Selection of the node rows that the next pass verifies, or of a wait for better ones.
 
-Joins acceptance, planner, switch and wait policy, each a file of `speculation`. Leaves what local
-sources add to trees to `local_search`, the costs of passes to `pass_costs`. Knows nothing of KV or
-links.
+Joins acceptance, planner, switch and wait policy, each a file of `speculation`. Leaves the costs of
+passes to `pass_costs`. Knows nothing of KV or links.
 """
 
 from dataclasses import dataclass, field
@@ -28,10 +27,9 @@ from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch, switch_for
-from outrider.worker.target.local_search import depth_of, search_text
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import Hunt, candidates
+from outrider.worker.target.tree_pass import Hunt, candidates, search
 from outrider.worker.tree.growth import Ints
 
 DRAFT_BIT = 1
@@ -201,7 +199,15 @@ class RowSelector(DraftSwitch):
 
     def search(self, sequence: Sequence) -> None:
         """Let local sources add to a sequence's tree, if they may and have read its text."""
-        search_text(sequence, self.local, self.policy)
+        sequence.searched = sequence.length
+        on = self.local.on & sequence.sources
+        if on and sequence.length > sequence.prompt_length:
+            search(sequence.tree, on, self.policy.max_rows, self._depth_of(sequence))
+            sequence.unjudged = True
+
+    def _depth_of(self, sequence: Sequence) -> int:
+        """Return how deep a node of a sequence may lie for its row to add a token."""
+        return min(self.policy.depth, sequence.most_tokens - sequence.length - 1)
 
     def drafts_as_usual(self, sequence: Sequence) -> bool:
         """True if nothing that is learnt soon should change how a draft grows for a sequence."""
@@ -240,7 +246,7 @@ class RowSelector(DraftSwitch):
         """Return what local sources may add to a sequence's tree, and what pays at these costs."""
         return Hunt(
             self.policy.max_rows,
-            depth_of(sequence, self.policy),
+            self._depth_of(sequence),
             self.sources(sequence.submit),
             costs.scaled,
             self.planner.rate,
