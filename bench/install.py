@@ -91,13 +91,7 @@ def main() -> int:
             results["demo"] = demo(clone, folder)
     for name, found in results.items():
         print(f"{name}: {found}")
-    write_report(
-        options.out,
-        command="python -m bench.install",
-        results=results,
-        ratios={},
-        load_average=load_average,
-    )
+    write_report(options.out, "python -m bench.install", results, {}, load_average)
     return 0
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from tools import crds
 
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.naming import API_VERSION, KIND
 from tests.kube import pod_network
@@ -191,8 +191,7 @@ def main() -> int:
         results = run(options, options.folder or Path(folder))
     rest = results["rest"]["requests_per_minute"] / options.services
     ratios = {"rest_requests_per_service_and_minute": rest}
-    command = "python -m bench.operator " + " ".join(sys.argv[1:])
-    write_report(options.out, command=command, results=results, ratios=ratios, load_average=load)
+    write_run(options.out, "operator", results, ratios, load)
     print(json.dumps(results | ratios, indent=1))
     return 0
 

@@ -98,10 +98,7 @@ def saver(
 
     def save(entries: Sequence[Entry]) -> None:
         results = {"device": facts, **(beside or {}), key: entries}
-        write_report(
-            options.report, command=command, results=results, ratios=ratios(entries),
-            load_average=load,
-        )  # fmt: skip
+        write_report(options.report, command, results, ratios(entries), load)
 
     return save
 

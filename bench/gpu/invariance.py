@@ -44,10 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     def save(entries: Sequence[Entry]) -> None:
         sums = steps(entries, LLAMA_8B, kinds)
         results = {"device": facts, "kernels": entries, "steps": sums}
-        write_report(
-            options.report, command=COMMAND, results=results, ratios=ratios(sums),
-            load_average=load,
-        )  # fmt: skip
+        write_report(options.report, COMMAND, results, ratios(sums), load)
 
     kept = earlier(options.report, facts, "kernels") if options.resume else {}
     compared = cases() if options.peers else map(without_peers, cases())

@@ -22,7 +22,7 @@ from rich.table import Table
 from bench.host_tree.loops import STAGES, DraftLoop, Laps, TargetLoop, TimedLoop
 from bench.host_tree.models import computing
 from bench.host_tree.peer import DRAFT_SECONDS, TARGET_SECONDS
-from bench.record.report import RESULTS, write_report
+from bench.record.report import RESULTS, write_run
 
 TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
 """Microseconds of work that a step may take."""
@@ -100,23 +100,17 @@ def main() -> None:
             runs[case.name].append(measure(case, options.steps))
     results = {name: summary(laps) for name, laps in runs.items()}
     Console().print(table(results))
-    write_report(
-        options.out,
-        command=f"python -m bench.host_tree --steps {options.steps} "
-        f"--repetitions {options.repetitions}",
-        results={
-            "unit": "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is "
-            "least disturbed by other work on the machine), mean and p99 of stalls",
-            "cases": results,
-        },
-        ratios={
-            f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
-                results[case.name]["stages"]["total"]["work_us"] / case.limit_us
-            )
-            for case in CASES
-        },
-        load_average=load,
+    unit = (
+        "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is least "
+        "disturbed by other work on the machine), mean and p99 of stalls"
     )
+    ratios = {
+        f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
+            results[case.name]["stages"]["total"]["work_us"] / case.limit_us
+        )
+        for case in CASES
+    }
+    write_run(options.out, "host_tree", {"unit": unit, "cases": results}, ratios, load)
 
 
 def summary(runs: list[Laps]) -> dict[str, Any]:

@@ -11,22 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.load.prompts import BundledPrompt as Prompt
-from outrider.cli.load.prompts import bundled as prompts
-from outrider.cli.machine.info import heading, machine
+from outrider.cli.load.prompts import BundledPrompt, bundled
+from outrider.cli.machine.info import heading
+from outrider.cli.machine.info import machine as machine
 
-__all__ = [
-    "RESULTS",
-    "Prompt",
-    "Spread",
-    "headless_pyplot",
-    "machine",
-    "median_and_range",
-    "prompts",
-    "say",
-    "write_report",
-    "write_run",
-]
+Prompt, prompts = BundledPrompt, bundled
 RESULTS = Path(__file__).parents[1] / "results"
 
 
@@ -50,20 +39,15 @@ def median_and_range(values: Sequence[float]) -> Spread:
 
 
 def write_report(
-    path: Path,
-    *,
-    command: str,
-    results: Any,
-    ratios: Mapping[str, float],
-    load_average: Sequence[float],
+    path: Path, command: str, results: Any, ratios: Mapping[str, float], load: Sequence[float]
 ) -> None:
     """Write the JSON that README and docs quote.
 
     `results` are the figures (dataclasses are spelt out); `ratios` a flat map of what is claimed;
-    `command` and `load_average` are those of `heading`.
+    `command` and `load` are those of `heading`.
     """
     report = {
-        **heading(command, load_average),
+        **heading(command, load),
         "results": results,
         "ratios": {name: round(value, 4) for name, value in ratios.items()},
     }
@@ -76,7 +60,7 @@ def write_run(
 ) -> None:
     """Write the report of this process's run of a module of `bench`, with its options."""
     command = f"python -m bench.{module} {' '.join(sys.argv[1:])}"
-    write_report(out, command=command, results=results, ratios=ratios, load_average=load)
+    write_report(out, command, results, ratios, load)
 
 
 def headless_pyplot() -> Any:

@@ -28,9 +28,7 @@ def test_a_spread_is_above_another_only_when_ranges_do_not_touch() -> None:
 def test_a_report_holds_what_is_needed_to_repeat_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.json"
     spread = {"plain": median_and_range([1.0])}
-    write_report(
-        path, command="c", results=spread, ratios={"a_vs_b": 1.23456}, load_average=(0.1234, 0, 0)
-    )
+    write_report(path, "c", spread, {"a_vs_b": 1.23456}, (0.1234, 0, 0))
     report = json.loads(path.read_text())
     assert report["results"] == {"plain": {"median": 1.0, "low": 1.0, "high": 1.0, "n": 1}}
     assert (report["command"], report["ratios"]) == ("c", {"a_vs_b": 1.2346})
@@ -41,9 +39,7 @@ def test_a_report_holds_what_is_needed_to_repeat_it(tmp_path: Path) -> None:
 
 def test_a_ratio_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_report(
-            tmp_path / "r", command="c", results={}, ratios={"a": float("nan")}, load_average=()
-        )
+        write_report(tmp_path / "r", "c", {}, {"a": float("nan")}, ())
 
 
 def test_the_machine_is_described() -> None:
