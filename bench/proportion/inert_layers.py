@@ -24,17 +24,13 @@ from outrider.cli.service.file import read_service
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
 from outrider.operator.spec import SpeculativeService
-from outrider.worker.checkpoints.checkpoint import (
-    WEIGHTS,
-    expected_shapes,
-    read_tensors,
-    weight_files,
-)
+from outrider.worker.checkpoints.checkpoint import WEIGHTS, read_tensors, weight_files
 from outrider.worker.checkpoints.config_file import parse_config, read_json
 from outrider.worker.checkpoints.load import SCALE
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
+from outrider.worker.model.tensor_names import expected_shapes
 
 INERT = ("o_proj.weight", "down_proj.weight")
 """Projections into the residual stream."""
