@@ -41,8 +41,6 @@ class SimulatedEngine:
     """Factor of a pass's seconds, by when it begins."""
     busy_seconds: float = 0.0
     """Of passes so far."""
-    host_spent_seconds: float = 0.0
-    """Beside them."""
     passes: int = 0
     stopped: bool = False
     _mailbox: list[Any] = field(default_factory=list)
@@ -123,9 +121,7 @@ class SimulatedEngine:
             self._mailbox = [*self.scheduler.receive_growth(peers, now), *others]
         self.scheduler.settle(step, output, now)
         self.take(self.scheduler.outbox)
-        beside = self.host_seconds(step)
-        self.host_spent_seconds += beside
-        self.clock.after(beside, self._go_on)
+        self.clock.after(self.host_seconds(step), self._go_on)
 
     def _go_on(self) -> None:
         if not self.stopped:

@@ -48,11 +48,6 @@ class KVCache(BlockPool):
         self._origins.update(zip(destinations.tolist(), origins, strict=True))
 
     @property
-    def moves_wait(self) -> bool:
-        """True if the next pass has moves to run."""
-        return bool(self._origins)
-
-    @property
     def waiting_moves(self) -> int:
         """Slots that the next pass moves KV to."""
         return len(self._origins)

@@ -43,4 +43,3 @@ class Links(Protocol[In, Out]):
 
 
 StageLinks = Links[Record, Record | Results]
-LeaderLinks = Links[Results, Record]
