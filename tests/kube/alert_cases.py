@@ -68,7 +68,7 @@ CASES: Mapping[str, Case] = {
         {SUCCESS: "0+540x60", FAILED: "0+60x60", CANCELLED: "0x60"},
         {SUCCESS: "0+540x60", FAILED: "0+6x60", CANCELLED: "0+600x60"},
         "critical",
-        "m/chat gives up 10% of its requests.",
+        "m/chat fails 10% of its requests.",
     ),
     "OutriderRequestsRefused": Case(
         20,
@@ -170,7 +170,7 @@ CASES: Mapping[str, Case] = {
         {HEARD: "130x60"},
         {HEARD: "90x60"},
         "warning",
-        "The leading operator has heard nothing of the API server for 2m 10s.",
+        "The leading operator has received no watch event from the API server for 2m 10s.",
         {},
     ),
     "OutriderOperatorFails": Case(
@@ -178,7 +178,7 @@ CASES: Mapping[str, Case] = {
         {ERRORS: "0+6x60"},
         {ERRORS: "3x60"},
         "warning",
-        "Passes of the operator have failed for a while: KeyError.",
+        "Reconciles of the operator have failed for a while: KeyError.",
         {"error_type": "KeyError"},
     ),
     "OutriderOperatorRefused": Case(
@@ -194,7 +194,7 @@ CASES: Mapping[str, Case] = {
         {f'{QUEUE}{{le="5.0"}}': "0x60", f'{QUEUE}{{le="10.0"}}': "0+60x60", ALL: "0+60x60"},
         {f'{QUEUE}{{le="5.0"}}': "0+60x60", f'{QUEUE}{{le="10.0"}}': "0+60x60", ALL: "0+60x60"},
         "warning",
-        "Events of services wait 9.95s for their pass.",
+        "Events of services wait 9.95s for their reconcile.",
         {},
     ),
 }
