@@ -77,25 +77,25 @@ class RootLog(NamedTuple):
     """Roots of one run, [MOST_ROOTS] each; `values` to `draft_began` by the draft's passes too."""
 
     values: NDArray[np.float64]
-    """Of the step with the tree as it is after so many passes, in tokens;"""
+    """Value in tokens of a step with the tree as it is after so many passes of the draft."""
     times: NDArray[np.float64]
-    """when that was weighed."""
+    """Time at which that was weighed, which is when the pass had ended."""
     draft_rows: Ids
-    """Rows of the draft's passes,"""
+    """Rows of each pass of the draft."""
     draft_prefills: Ids
-    """of which those of committed tokens;"""
+    """Rows of committed tokens in each pass of the draft."""
     draft_began: NDArray[np.float64]
-    """when it began; `times` says when it ended;"""
+    """Time at which each pass of the draft began."""
     sent: NDArray[np.bool_]
-    """True where the tree grew by it."""
+    """True where the tree grew by a pass of the draft."""
     grown: Ids
-    """[MOST_ROOTS + 1] growths that its tree had as it began, the next one's too;"""
+    """[MOST_ROOTS + 1] growths that each root's tree had as it began, the next root's too."""
     passes: Ids
-    """passes of the draft from then on."""
+    """Passes of the draft at each root."""
     supplied: NDArray[np.bool_]
-    """True where it began with rows, as of `Answer`."""
+    """True where a root began with rows, as of `Answer`."""
     began: NDArray[np.float64]
-    """Of the target's pass."""
+    """Time at which the target's pass began."""
     ended: NDArray[np.float64]
     live: Ids
     """Nodes of the mirror as rows were selected."""
@@ -105,13 +105,13 @@ class RootLog(NamedTuple):
     """Likeliest token after the root, if its node is among the rows; -1: it is not."""
     accepted: Ids
     tokens: Ids
-    """Committed; 0: no logit was a number."""
+    """Committed tokens; 0: no logit was a number."""
     committed: Ints
     """[roots, deepest + 1]"""
     survived: NDArray[np.bool_]
     """True where the new root was in the mirror."""
     followed: NDArray[np.bool_]
-    """True where it was in the draft's tree."""
+    """True where the new root was in the draft's tree."""
     surplus: NDArray[np.float64]
     """`first_child_surplus`."""
     source_rows: Ids
@@ -262,13 +262,13 @@ class RootTerms(NamedTuple):
     roots: int
     """Most passes; at most `MOST_ROOTS`."""
     local: bool
-    """True if local sources look for nodes: a root is supplied if rows pay after that;"""
+    """True if local sources look for nodes: a root is supplied if rows pay after that."""
     judged: bool
-    """True if that is known of the first root."""
+    """True if it is known whether rows pay at the first root."""
     supplied: bool
-    """True if the first root is, or else was in the mirror;"""
+    """True if the first root is supplied, or was in the mirror while that is not known."""
     grown: int
-    """growths that it has had."""
+    """Growths that the first root has had."""
 
 
 class GrowthTerms(NamedTuple):

@@ -28,16 +28,16 @@ from outrider.worker.target.spans import LANE as TARGET_LANE
 from outrider.worker.target.stats import StepRecord
 
 FEWEST_ROOTS = 2
-"""Of a run: one alone is a step."""
+"""Fewest roots of a run with a draft: one alone is a step."""
 MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
-"""Of KV, before one pass."""
+"""Most moves of KV before one pass."""
 
 
 class Weighing(NamedTuple):
     """One look at a tree during a run."""
 
     value: float
-    """Of a step with the tree as it is then, in tokens."""
+    """Value in tokens of a step with the tree as it is then."""
     now: float
 
 
@@ -47,7 +47,7 @@ class DraftPass(NamedTuple):
     began: float
     rows: int
     prefill: int
-    """Of them, those of committed tokens."""
+    """Rows of committed tokens."""
     sent: bool
     """True if the tree grew by it."""
     after: Weighing
@@ -55,7 +55,7 @@ class DraftPass(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """It took."""
+        """Duration in seconds."""
         return self.after.now - self.began
 
 
@@ -99,7 +99,7 @@ class RootOutput:
 
     @property
     def pass_seconds(self) -> float:
-        """Of the passes of both roles, without what lies between them."""
+        """Seconds of the passes of both roles, without what lies between them."""
         drafting = sum([one.seconds for root in self.roots for one in root.draft_passes])
         return drafting + sum([root.ended - root.began for root in self.roots])
 

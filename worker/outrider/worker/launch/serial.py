@@ -39,6 +39,8 @@ CHUNK_SHARE = 0.5
 """Most time of a chunk of catching up, over a plain pass of the target: what it delays others."""
 MIN_CHUNK_ROWS = 4
 """Rows of a chunk at least: fewer take no less time."""
+LEAST_PRICE = 1e-6
+"""Tokens that a row costs at least: a price of 0 has no logarithm."""
 COPY_POLL_SECONDS = 0.005
 """How often an idle engine looks whether a copy of the draft's weights has ended."""
 
@@ -81,7 +83,9 @@ class SerialScheduler:
         self._link = link
         self.outbox = target.outbox
         selector = target.row_selector
-        self._chunk_rows, self._row_seconds = MIN_CHUNK_ROWS, 0.0
+        self._chunk_rows = MIN_CHUNK_ROWS
+        self._row_seconds: float | None = None
+        """Seconds that a further row adds to a short pass of the draft; None: not known."""
         if costs is not None:
             self._chunk_rows = chunk_rows(costs, selector.costs, draft.most_rows.prefill)
             self._row_seconds = row_seconds(costs)
@@ -119,9 +123,9 @@ class SerialScheduler:
         self.deliver(now)
         if self.target.row_selector.behind:
             self._let_opened_catch_up()
-        least = self._least_score()
-        for own in self.draft.sessions.live.values():
-            own.least_score = least
+        if self._row_seconds is not None:
+            for own in self.draft.sessions.live.values():
+                own.least_score = self._least_score(self._row_seconds)
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
@@ -136,11 +140,11 @@ class SerialScheduler:
             return draft_step
         return self.target.next(now, may_wait=False)
 
-    def _least_score(self) -> float:
+    def _least_score(self, row_seconds: float) -> float:
         """Return the log-probability from which on a leaf is worth a row of both models."""
         selector = self.target.row_selector
-        price = selector.planner.rate * (self._row_seconds + selector.row_seconds)
-        return math.log(min(1.0, max(price, 1e-6)))
+        price = selector.planner.rate * (row_seconds + selector.row_seconds)
+        return math.log(min(1.0, max(price, LEAST_PRICE)))
 
     def _run(self, runs: RootPlanner, now: float) -> RootRun | None:
         """Return a run of roots, if nothing else is to be done first."""
