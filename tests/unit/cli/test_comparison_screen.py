@@ -30,6 +30,15 @@ def test_a_few_tokens_are_too_short_to_compare() -> None:
     assert verdict(1.63, 31, same_text=True).startswith("Too short")
 
 
+def test_a_draft_that_auto_took_and_that_lost_wants_a_profile() -> None:
+    said = {
+        (ratio, auto): verdict(ratio, 64, True, auto)
+        for ratio in (0.5, 2.0)
+        for auto in (False, True)
+    }
+    assert [key for key, words in said.items() if "outrider profile" in words] == [(0.5, True)]
+
+
 class Clock:
     """Seconds that a test sets."""
 

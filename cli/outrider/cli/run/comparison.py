@@ -11,13 +11,12 @@ from outrider.cli.failures import BadInput
 from outrider.cli.local.service import LocalService
 from outrider.cli.run import figures
 from outrider.cli.run.answers import Answers, compared
-from outrider.cli.run.comparison_screen import SAME, Comparison, reason, verdict
+from outrider.cli.run.comparison_screen import Comparison, reason, verdict
 from outrider.cli.run.prompts import PromptSet, ask
 from outrider.cli.service.arrangement import Arrangement
 from outrider.client import AsyncClient, Result
 from outrider.operator.spec import SpeculativeService
 
-PROFILE = "; `outrider profile` measures at length, and placement Auto goes by it from then on"
 Running = tuple[LocalService, AsyncClient]
 """A service that runs, and a client of it."""
 
@@ -78,7 +77,6 @@ async def _in_turns(
         drafted = figures.figures([answer.drafted for answer in found.answers])
         comparison.why = reason(drafted.tokens_per_pass, drafted.acceptance_rate)
         ratio, same = figures.times(found.answers), figures.same_text(found.answers)
-        comparison.said = verdict(ratio, drafted.tokens, same)
-        if local.choice and local.drafts and ratio and ratio <= SAME:
-            comparison.said += PROFILE
+        chosen = local.drafts and local.choice is not None
+        comparison.said = verdict(ratio, drafted.tokens, same, chosen)
     return found

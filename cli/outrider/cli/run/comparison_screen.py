@@ -21,6 +21,7 @@ SAME, MORE = 0.95, 1.05
 """Ratios of speed between which neither side is called faster."""
 LEAST_TOKENS = 32
 """Tokens of all answers below which a ratio of speeds says nothing."""
+PROFILE = "; `outrider profile` measures at length, and placement Auto goes by it from then on"
 BAR_COLUMNS = 16
 PICTURES_PER_SECOND = 8
 
@@ -32,15 +33,16 @@ def reason(tokens_per_pass: float | None, acceptance_rate: float | None) -> str:
     return f"{tokens_per_pass:.2f} tokens per pass, acceptance rate {acceptance_rate:.0%}"
 
 
-def verdict(ratio: float | None, tokens: int, same_text: bool) -> str:
-    """Return what a comparison found; `ratio`: tokens a second with the draft by those without."""
+def verdict(ratio: float | None, tokens: int, same_text: bool, chosen: bool = False) -> str:
+    """Return what a comparison found; `ratio`: tokens a second with the draft by those without;
+    `chosen`: Auto took the draft."""
     text = "identical text" if same_text else "DIFFERENT TEXT"
     if ratio is None or tokens < LEAST_TOKENS:
         return f"Too short to compare the speed ({tokens} tokens), {text}"
     if SAME < ratio < MORE:
         return f"As fast with the draft as without ({ratio:.2f}x), {text}"
     times = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
-    return f"{times} with the draft, {text}"
+    return f"{times} with the draft, {text}{PROFILE if chosen and ratio < 1 else ''}"
 
 
 @dataclass
