@@ -217,7 +217,7 @@ async def peer_sides(
             await side.ask(Prompt("first", "code", "Say yes."), 2, MODES[GREEDY])
             sides[name] = side
     except DoesNotRun as error:
-        say(f"llama.cpp: not had: {error}")
+        say(f"llama.cpp: does not run: {error}")
         return {}, str(error)
     return sides, ""
 
@@ -344,6 +344,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         for side, values in results[key].items():
             cells = [f"{values[str(head)]:.0f}" for head in heads]
             lines.append(f"| {side} | {' | '.join(cells)} |")
+    lines += ["", f"llama.cpp is that of llama-cpp-python: {results['peer']}."]
     return "\n".join(lines)
 
 

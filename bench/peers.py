@@ -176,7 +176,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             try:
                 sides[name] = await ENGINES[name](stack, files, options.threads)
             except peer.DoesNotRun as error:
-                say(f"{name}: not had: {error}")
+                say(f"{name}: does not run: {error}")
                 missing[name] = str(error)
         found = {}
         for name, chosen in sets.items():

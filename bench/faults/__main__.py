@@ -2,7 +2,7 @@
 
 Real targets and drafts on loopback under load, with drafts killed and started again, stopped,
 partitioned and delayed by a plan that follows from a seed. Each fault comes alone, after a calm
-time that it is compared with. Prints what was seen of each fault, and each claim as had or not had;
+time that it is compared with. Prints what was seen of each fault, and each claim as met or missed;
 ends with status 1 if a text is wrong or a request is lost. Linux only.
 """
 

@@ -1,4 +1,4 @@
-"""Claims about a pool under faults, as had or not had, and the table of what was seen; pure."""
+"""Claims about a pool under faults, as met or missed, and the table of what was seen; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Claim:
     @property
     def verdict(self) -> str:
         """In words."""
-        return {True: "had", False: "not had", None: "not tried"}[self.had]
+        return {True: "met", False: "missed", None: "not tried"}[self.had]
 
 
 def claims(

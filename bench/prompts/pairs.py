@@ -73,12 +73,12 @@ CHATS = (
 
 
 def code(count: int) -> list[Prompt]:
-    """Return wishes for code of which nothing is written yet."""
+    """Return prompts for code of which nothing is written yet."""
     return [Prompt(f"code {at}", "code", task) for at, task in enumerate(TASKS[:count])]
 
 
 def edits(count: int) -> list[Prompt]:
-    """Return wishes to change code that stands below them."""
+    """Return prompts to change code that stands below them."""
     whole = "Answer with nothing but the whole result."
     asked = [(f"{change} {whole}", CODE[name]) for name, change in CHANGES]
     asked += [(STACK_WISH, STACK), (CACHE_WISH, CACHE)]

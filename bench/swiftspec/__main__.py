@@ -212,7 +212,7 @@ def show(depth: int, found: Found, claims: Sequence[Verdict]) -> None:
     for delay, sides in found.far.items():
         console.print(table(f"{depth} x, gRPC, {delay:g} ms added each way", sides))
     for one in claims:
-        word = "had" if one.had else "not had"
+        word = "met" if one.had else "missed"
         print(
             f"{depth} x, {one.side}, round trip {one.round_trip_ms:g} ms longer: {one.claim}: "
             f"{one.found:.3f}, bound {one.bound:.3f}: {word}"

@@ -54,7 +54,7 @@ def answer(on: Recording) -> None:
     on.run(
         f"""outrider run -f plain.yaml --dtype int8 --json --max-tokens 600 \\
   --prompt "{PROMPT}" > plain.json
-python -c 'import json; print(json.load(open("plain.json"))["text"])' > plain.txt"""
+python -c 'import json; print(json.load(open("plain.json"))["answers"][0]["text"])' > plain.txt"""
     )
     on.run(f"{ASK} \\\n  --address {ADDRESS}:50051 > streamed.txt")
     on.run("wc -w plain.txt streamed.txt; diff plain.txt streamed.txt && echo 'the same text'")

@@ -157,10 +157,11 @@ def test_a_prompt_is_answered_as_one_json_object(tmp_path: Path) -> None:
     status, out, err = outcome(tmp_path, "fine", "one two", "compare")
     assert status == 0, err
     shown = json.loads(out)
-    assert shown["text"] == "one two one two one two one two "
+    [one] = shown["answers"]
+    assert one["text"] == "one two one two one two one two "
     assert shown["gain"] == pytest.approx(7 / 4)
     assert shown["plain"]["gain"] is None  # no draft token was verified
-    assert shown["plain"]["seed"] == shown["seed"]
+    assert one["plain"]["seed"] == one["seed"]
     assert shown["same_text"] is True
     assert "loading" in err
     assert not list((tmp_path / "runs").iterdir())
@@ -434,7 +435,7 @@ def test_auto_measures_in_the_workers_that_then_serve_and_remembers(tmp_path: Pa
     first, notes = auto(tmp_path, "fine", "hello")
     assert first["arrangement"].startswith(("Colocated", "Separate"))
     assert f"placement Auto takes {first['arrangement']}: " in notes
-    assert "72% of the draft's first guesses are right; loaded in " in notes
+    assert "72% of the draft's first tokens are accepted; loaded in " in notes
     assert "placement: timing passes, 1 thread" in notes
     assert notes.count("fine-target-0: loading") == 1, "no worker is started twice"
     assert notes.count("fine-draft-0: loading") == 1

@@ -1,10 +1,12 @@
 """`outrider serve` with real workers, and what a user then does: chat, generate, health, models."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -88,22 +90,27 @@ def test_a_chat_with_nobody_is_a_failure(run: Run) -> None:
     assert "127.0.0.2:1" in done.stderr
 
 
+def answer_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """The only answer of a command with `--json`."""
+    return dict(json.loads(done.stdout)["answers"][0])
+
+
 def test_generate_reads_a_prompt_from_standard_input(run: Run) -> None:
     asked = ("generate", "--address", run.address, "--max-tokens", "8", "--json")
     by_argument = run.outrider(*asked, "Why is\nthe sky blue?")
     by_stdin = run.outrider(*asked, "-", stdin="Why is\nthe sky blue?\n")
     assert by_argument.returncode == by_stdin.returncode == 0, by_stdin.stderr
-    assert json.loads(by_stdin.stdout)["text"] == json.loads(by_argument.stdout)["text"]
+    assert answer_of(by_stdin)["text"] == answer_of(by_argument)["text"]
 
 
 def test_generate_tells_a_system_prompt_and_stops_where_it_is_told(run: Run) -> None:
     asked = ("generate", "--address", run.address, "--max-tokens", "24", "--json", "Hello!")
-    plain = json.loads(run.outrider(*asked, "--no-draft").stdout)
-    told = json.loads(run.outrider(*asked, "--system", "Be a pirate.").stdout)
+    plain = answer_of(run.outrider(*asked, "--no-draft"))
+    told = answer_of(run.outrider(*asked, "--system", "Be a pirate."))
     assert plain["draft_share"] == 0 or plain["draft_share"] is None
     assert told["text"] != plain["text"]
     stop = plain["text"][3:5]
-    stopped = json.loads(run.outrider(*asked, "--stop", stop).stdout)
+    stopped = answer_of(run.outrider(*asked, "--stop", stop))
     assert stopped["text"] == plain["text"][: plain["text"].index(stop)]
 
 

@@ -113,10 +113,11 @@ def refuse_open(ports: WantedPorts, guard: GuardFiles) -> None:
     if ports.on_loopback:
         return
     files = {"--api-keys": guard.api_keys_file, "--tls-cert": guard.tls_cert}
-    if missing := [option for option, file in files.items() if file is None]:
+    files["--tls-key"] = guard.tls_key
+    if missing := [f"{option} FILE" for option, file in files.items() if file is None]:
         raise BadInput(
-            f"{HOST_OPTION} {ports.host} is beyond loopback and needs "
-            f"{' and '.join(missing)} FILE; allowed: {HOST}, or these with it"
+            f"{HOST_OPTION} {ports.host}: other machines reach it, so it needs "
+            f"{', '.join(missing)}; without them, allowed: {HOST}"
         )
 
 

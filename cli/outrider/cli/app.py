@@ -34,7 +34,7 @@ PYDANTIC_PREFIX = "Value error, "
 
 HINTS = {
     "Socket closed": "; a target with TLS needs --tls-ca FILE, or --tls-ca system",
-    "Connection refused": "; `outrider serve MODEL` starts one, which then says `Serving`",
+    "Connection refused": "; `outrider serve MODEL` starts one, --address names one elsewhere",
     "http1.x server": "; that port speaks HTTP: --address takes the one after `gRPC at`",
 }
 """By what gRPC says, among other things, of a target that cannot be reached: what to do."""

@@ -32,7 +32,7 @@ STYLES = {"ready": "green", "down": "bold red"}
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("tok/s", "tokens_per_second", "{:.1f}".format),
     ("/pass", "tokens_per_pass", "{:.2f}".format),
-    ("accepted", "accepted_share", "{:.0%}".format),
+    ("acceptance", "acceptance_rate", "{:.0%}".format),
     ("gain", "gain", "{:.2f}".format),
 )
 """Columns of rates: heading, name, format."""
@@ -69,7 +69,7 @@ def rates(before: Look | None, after: Look) -> dict[str, float | None]:
     return {
         "tokens_per_second": tokens / (after.at - before.at),
         "tokens_per_pass": None if is_draft else _by(c.tokens, c.passes),
-        "accepted_share": None if is_draft else _by(c.accepted_rows, c.draft_rows),
+        "acceptance_rate": None if is_draft else _by(c.accepted_rows, c.draft_rows),
         "hit_rate": _by(c.first_hits, c.first_guesses),
         "gain": _by(c.plain_seconds, c.spent_seconds),
         "waiting_share": _by(c.draft_wait_seconds, c.spent_seconds),

@@ -76,8 +76,8 @@ def test_the_goal_is_had_within_15_percent() -> None:
         spread = Spread(took, took, took, 3)
         return decode_step.entry(timed_steps.Timed(spread, Spread(80.0, 80, 80, 3)), 100.0)
 
-    assert figures(114.0)["goal"] == "had"
-    assert figures(116.0)["goal"] == "not had"
+    assert figures(114.0)["goal"] == "met"
+    assert figures(116.0)["goal"] == "missed"
     assert figures(160.0) | {"share_of_roofline": 0.625, "host_share": 0.5} == figures(160.0)
 
 

@@ -1,4 +1,4 @@
-"""The screen of a comparison: two speeds, each answer once, and the verdict first and last."""
+"""The screen of a comparison: two speeds, each answer once, and the verdict at the end."""
 
 import io
 
@@ -21,9 +21,22 @@ from outrider.client import Chunk
 )
 @pytest.mark.parametrize("same", [True, False])
 def test_a_loss_is_said_in_the_words_of_a_gain(ratio: float | None, words: str, same: bool) -> None:
-    said = verdict(ratio, same)
+    said = verdict(ratio, 32, same)
     assert said.startswith(words)
     assert ("identical" in said, "DIFFERENT" in said) == (same, not same)
+
+
+def test_a_few_tokens_are_too_short_to_compare() -> None:
+    assert verdict(1.63, 31, same_text=True).startswith("Too short")
+
+
+def test_a_draft_that_auto_took_and_that_lost_wants_a_profile() -> None:
+    said = {
+        (ratio, auto): verdict(ratio, 64, True, auto)
+        for ratio in (0.5, 2.0)
+        for auto in (False, True)
+    }
+    assert [key for key, words in said.items() if "outrider profile" in words] == [(0.5, True)]
 
 
 class Clock:
@@ -40,7 +53,9 @@ def shown(comparison: Comparison) -> list[str]:
     with comparison.on(console):
         pass
     assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().rstrip().splitlines()
+    text = console.file.getvalue()
+    assert text.endswith("\n")
+    return text.rstrip().splitlines()
 
 
 def test_both_speeds_count_from_each_answers_first_tokens_and_texts_are_shown_once() -> None:
@@ -56,13 +71,14 @@ def test_both_speeds_count_from_each_answers_first_tokens_and_texts_are_shown_on
             clock.now += seconds
             side.chunk(Chunk(" it is", (2, 3)))
             side.end()
-    comparison.said = verdict(2.0, same_text=True)
+    comparison.said = verdict(2.0, 64, same_text=True)
     comparison.why = reason(2.5, 0.75)
     lines = shown(comparison)
-    assert lines[0].rstrip() == lines[-1].rstrip() == comparison.said
+    assert [line.rstrip() for line in lines].count(comparison.said) == 1
+    assert lines[-1].rstrip() == comparison.said
     rates = [line for line in lines if "tokens/s" in line]
     assert ["Colocated, 1 thread" in rates[0], "4.0 tokens/s" in rates[0]] == [True, True]
     assert ["plain, 2 threads" in rates[1], "2.0 tokens/s" in rates[1]] == [True, True]
     text = "\n".join(lines)
-    assert "2.50 tokens per pass, 75%" in text
+    assert "2.50 tokens per pass, acceptance rate 75%" in text
     assert (text.count("so it is"), text.count("[bold]why?"), text.count("how? …")) == (2, 1, 1)

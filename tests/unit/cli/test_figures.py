@@ -18,7 +18,7 @@ REQUIRED = {
     "tokens",
     "tokens_per_second",
     "tokens_per_pass",
-    "hit_rate",
+    "acceptance_rate",
     "gain",
     "draft_rows_accepted",
     "ttft_seconds",
@@ -50,12 +50,12 @@ def result(
     )
 
 
-def test_one_answer_is_one_object_with_every_promised_key() -> None:
-    shown = as_json(Answers([PromptAnswer("why?", result())]))
+def test_one_answer_stands_under_answers_with_every_promised_key() -> None:
+    [shown] = as_json(Answers([PromptAnswer("why?", result())]))["answers"]
     assert shown.keys() >= REQUIRED
     assert shown["tokens"] == 9
     assert shown["tokens_per_second"] == pytest.approx(8.0)
-    assert shown["hit_rate"] == pytest.approx(0.5)
+    assert shown["acceptance_rate"] == pytest.approx(5 / 40)
     assert shown["gain"] == pytest.approx(1.6)
     assert shown["draft_rows_accepted"] == 5
     assert shown["ttft_seconds"] == 0.25
@@ -64,11 +64,10 @@ def test_one_answer_is_one_object_with_every_promised_key() -> None:
 
 
 def test_a_comparison_has_the_same_keys_under_plain() -> None:
-    shown = as_json(
-        Answers([PromptAnswer("why?", result(), result(decode=2.0, passes=8, guesses=0))])
-    )
+    plain = result(decode=2.0, passes=8, rows=0)
+    [shown] = as_json(Answers([PromptAnswer("why?", result(), plain)]))["answers"]
     assert shown["plain"].keys() >= REQUIRED
-    assert shown["plain"]["hit_rate"] is None
+    assert shown["plain"]["acceptance_rate"] is None
     assert shown["ratio"] == pytest.approx(2.0)
     assert shown["same_text"] is True
 
@@ -84,9 +83,9 @@ def test_several_answers_stand_beside_their_totals() -> None:
 
 
 def test_figures_that_do_not_exist_are_null_in_json() -> None:
-    nothing = result(tokens=1, decode=0.0, passes=0, guesses=0)
+    nothing = result(tokens=1, decode=0.0, passes=0, rows=0)
     shown = json.loads(json.dumps(as_json(Answers([PromptAnswer("a", nothing)])), allow_nan=False))
-    assert shown["tokens_per_second"] is shown["hit_rate"] is shown["gain"] is None
+    assert shown["tokens_per_second"] is shown["acceptance_rate"] is shown["gain"] is None
 
 
 def test_the_figures_of_one_answer_are_the_client_s() -> None:

@@ -53,5 +53,6 @@ def test_a_model_of_two_names_is_shown_under_both() -> None:
     shown = Console(file=io.StringIO(), width=100)
     show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}], shown)
     assert isinstance(shown.file, io.StringIO)
-    names = [line.split()[0] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
-    assert names == [TARGET, OTHER, "(not"]
+    names = [line.split()[-1] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
+    assert names == [TARGET, OTHER, "known)"]
+    assert "in place" in shown.file.getvalue(), "one byte is a note"

@@ -34,7 +34,7 @@ def local(folder: Path, mode: str = "Adaptive", *, auto: bool = True) -> LocalSe
     ("mode", "auto", "because"),
     [
         ("Adaptive", True, "plain decoding is the fastest on this machine"),
-        ("Adaptive", False, "plain decoding is asked for"),
+        ("Adaptive", False, "plain decoding, for a comparison or by --no-draft"),
         ("Disabled", False, None),
     ],
 )
@@ -46,7 +46,7 @@ def test_plain_decoding_has_the_reason_of_who_took_it(
 
 def test_plain_decoding_that_is_compared_with_is_asked_for(tmp_path: Path) -> None:
     other = local(tmp_path).other(Arrangement(None, 1), "int8")
-    assert other.plain_because == "plain decoding is asked for"
+    assert other.plain_because == "plain decoding, for a comparison or by --no-draft"
     [target] = other.plan.workers
     assert (target.settings.model.dtype, target.settings.threads) == ("int8", 1)
 

@@ -40,7 +40,7 @@ def summary(*answers: PromptAnswer) -> str:
 
 def test_a_summary_names_each_figure() -> None:
     text = summary(PromptAnswer("why?", result()))
-    for words in ("8.0", "2.00", "50%", "1.60x", "75%", "250 ms"):
+    for words in ("8.0", "2.00", "acceptance rate", "12%", "1.60x", "75%", "250 ms"):
         assert words in text
 
 

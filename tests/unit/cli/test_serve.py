@@ -209,5 +209,5 @@ def test_a_service_beyond_loopback_is_refused_before_anything_is_loaded(models: 
     result = CliRunner().invoke(app, ["serve", "target", "--host", "0.0.0.0"])
     assert isinstance(result.exception, BadInput)
     assert str(result.exception).startswith(
-        "--host 0.0.0.0 is beyond loopback and needs --api-keys"
+        "--host 0.0.0.0: other machines reach it, so it needs --api-keys"
     )

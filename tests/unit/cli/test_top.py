@@ -52,7 +52,7 @@ def drawn(before: Mapping[str, Look], *looks: Look, width: int = 100) -> list[st
 def test_rates_are_of_what_was_counted_between_two_looks() -> None:
     found = rates(look(10.0), look(12.0, LATE))
     assert (found["tokens_per_second"], found["tokens_per_pass"]) == (100, 2)
-    assert (found["accepted_share"], found["gain"], found["hit_rate"]) == (0.25, 1.5, None)
+    assert (found["acceptance_rate"], found["gain"], found["hit_rate"]) == (0.25, 1.5, None)
 
 
 def test_a_draft_is_rated_by_what_its_targets_committed() -> None:

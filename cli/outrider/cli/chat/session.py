@@ -92,7 +92,7 @@ def status(result: Result) -> str:
     figures = [
         f"{result.usage.completion_tokens} tokens",
         _figure(result.tokens_per_second, "{:.1f} tokens/s"),
-        _figure(result.acceptance, "acceptance {:.0%}"),
+        _figure(result.acceptance, "acceptance rate {:.0%}"),
         _figure(result.tokens_per_pass, "{:.2f} tokens per pass")
         if result.usage.draft_rows
         else "",

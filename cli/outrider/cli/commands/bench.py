@@ -111,6 +111,8 @@ def serve(
             report(found)
         if check_text and (wrong := len(found["texts"]["differences"])):
             raise Failure(f"--check-text: {wrong} answers differ")
+        if check_text and found["completed"] and not found["texts"]["compared"]:
+            raise Failure(f"--check-text: no prompt of {len(chosen)} was answered twice")
         if not found["completed"] and (found["failed"] or found["rejected"]):
             why = next(iter(found["problems"]), f"{found['rejected']} were rejected (HTTP 429)")
             raise Failure(f"no request completed: {why}")

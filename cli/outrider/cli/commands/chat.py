@@ -19,7 +19,7 @@ def chat(
 ) -> None:
     """Talk with a service that runs already, turn by turn; `/help` shows its commands.
 
-    Answers go to stdout; tokens per second and acceptance of each go to stderr, with all else.
+    Answers go to stdout; tokens per second and acceptance rate of each go to stderr, with all else.
 
     Examples:
 

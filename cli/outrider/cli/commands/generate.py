@@ -12,7 +12,7 @@ from outrider.contract import process
 def generate(
     prompt: Annotated[
         list[str],
-        typer.Argument(metavar="PROMPT...", help="One answer for each; - is standard input."),
+        typer.Argument(metavar="PROMPT", help="One answer for each; - is standard input."),
     ],
     address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
     system: options.System = None,

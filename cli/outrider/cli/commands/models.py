@@ -18,8 +18,9 @@ FORMS = "a folder, a .gguf file, ORGANISATION/NAME at Hugging Face, or a URI as 
 def list_models(json: Json = False) -> None:
     """List the models that were prepared, with their sizes.
 
-    *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's.
-    Models of the same content are kept once, under the URIs of all.
+    *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's; *in
+    place* is a model that is read from its own files. Models of the same content are kept once,
+    under the URIs of all.
 
     Examples:
 
@@ -45,9 +46,7 @@ def list_models(json: Json = False) -> None:
 
 @models.command()
 def pull(
-    model: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help=f"What to fetch: {FORMS}.")
-    ],
+    model: Annotated[list[str], typer.Argument(metavar="MODEL", help=f"What to fetch: {FORMS}.")],
     embeddings_from: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +86,7 @@ def pull(
 @models.command()
 def remove(
     model: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="URI, name or id, as listed.")
+        list[str], typer.Argument(metavar="MODEL", help="URI, name or id, as listed.")
     ],
     json: Json = False,
 ) -> None:

@@ -18,7 +18,7 @@ from outrider.operator.plan import Plan, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 FASTEST = "plain decoding is the fastest on this machine"
-ASKED_FOR = "plain decoding is asked for"
+ASKED_FOR = "plain decoding, for a comparison or by --no-draft"
 """Why nothing is drafted in a run, trial or comparison without the draft."""
 
 

@@ -232,9 +232,9 @@ def numeric_path(name: str, engine: EngineState) -> str:
     by_cost = sorted(engine.path_seconds.items(), key=lambda item: item[1])
     costs = {path: f"{1e3 * seconds:.2f} ms" for path, seconds in by_cost}
     others = ", ".join(f"{path} {cost}" for path, cost in costs.items() if path != engine.dtype)
-    others = others or "no other came into question on this processor"
-    taken = costs.get(engine.dtype, "nothing measured")
-    return f"{name} computes in {engine.dtype}: {taken} a pass on average; {others}."
+    others = others or "no other was eligible on this processor"
+    taken = costs.get(engine.dtype, "not measured")
+    return f"{name} computes in {engine.dtype} (a pass, when measured: {taken}; {others})."
 
 
 def further_ports(ports: WantedPorts, role: Role) -> WantedPorts:

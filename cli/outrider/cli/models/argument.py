@@ -28,22 +28,23 @@ def model_uri(option: str, text: str) -> str:
     if text.startswith(PACKAGE):
         return text
     if text.startswith(LOCAL):
-        return local_uri(option, Path(text.removeprefix(LOCAL)))
-    path = Path(text).expanduser()
-    if not text.startswith(HUB) and (text[:1] in "./~" or path.exists()):
-        return local_uri(option, path)
+        return local_uri(option, text.removeprefix(LOCAL))
+    place = os.path.expanduser(text)
+    if not text.startswith(HUB) and (text[:1] in "./~" or os.path.exists(place)):
+        return local_uri(option, place)
     repository = text.removeprefix(HUB)
     if REPOSITORY.fullmatch(repository):
         return f"{HUB}{repository}"
     raise BadInput(f"{option} {text!r} is not allowed; allowed: {ALLOWED}")
 
 
-def local_uri(option: str, path: Path) -> str:
+def local_uri(option: str, place: str) -> str:
     """Return the URI of a model on this machine; raises `BadInput` if there is none."""
+    path = Path(place)
     if not path.exists():
-        raise BadInput(f"{option} {path}: does not exist; allowed: {ALLOWED}")
+        raise BadInput(f"{option} {place}: does not exist; allowed: {ALLOWED}")
     if not (path.suffix == ".gguf" if path.is_file() else (path / "config.json").is_file()):
-        raise BadInput(f"{option} {path}: is no model; allowed: {ALLOWED}")
+        raise BadInput(f"{option} {place}: is no model; allowed: {ALLOWED}")
     return f"{LOCAL}{os.path.abspath(path)}"
 
 

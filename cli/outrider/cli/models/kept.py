@@ -23,6 +23,10 @@ from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.version import missing_extra
 
 INSTALL = missing_extra("worker")
+WIDE = 250
+"""Columns of the list of models."""
+NOTES = 10**5
+"""Most bytes that are kept of a model whose own files are read."""
 LENDER = "--embeddings-from"
 """The option that names the model whose embedding a draft borrows."""
 
@@ -83,16 +87,17 @@ async def pulled(
 def show(models: Sequence[dict[str, Any]], console: Console) -> None:
     """Print a line for each model, and further ones for its further URIs."""
     table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
-    table.add_column("model", overflow="fold")
     table.add_column("id", style="dim")
     for title in ("prepared", "downloaded"):
         table.add_column(title, justify="right")
     table.add_column("changed", style="dim")
+    table.add_column("model")
     for one in models:
         day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
-        prepared, downloaded = size(one["prepared_bytes"]), size(one["download_bytes"])
+        own, downloaded = one["prepared_bytes"], size(one["download_bytes"])
         names = "\n".join(one["uris"]) or "(not known)"
-        table.add_row(names, one["id"], prepared, downloaded, day)
+        table.add_row(one["id"], size(own) if own > NOTES else "in place", downloaded, day, names)
+    console.width = max(console.width, WIDE)  # the terminal breaks a long name, not the table
     console.print(table)
 
 

@@ -67,11 +67,11 @@ class Choice:
         plain, best = self.plain.arrangement, self.best
         drafted = [one for one in self.found if one.arrangement.placement is not None]
         rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
-        known = "are right" if self.facts.first_guesses else "are assumed to be right"
+        known = "are accepted" if self.facts.first_guesses else "are assumed to be accepted"
         return (
             f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
             f"expected; over {plain.name}: {rates or 'nothing else is possible'}; "
-            f"{self.facts.acceptance:.0%} of the draft's first guesses {known}{self.spent}"
+            f"{self.facts.acceptance:.0%} of the draft's first tokens {known}{self.spent}"
         )
 
 
@@ -168,17 +168,11 @@ class Chooser:
         return Choice(best, plain, tuple(found), facts)
 
     def learn(self, state: State) -> None:
-        """Remember how the pair did in a run; say so where its passes outdate what was measured."""
-        facts, row = Facts.read(self.file), state.step_seconds.get(1, 0.0)
-        learnt = facts.after_run(state.counters, state.threads, row)
-        if facts.alone and not learnt.alone:
-            before = facts.alone[state.threads].target[1]
-            self.start.progress.note(
-                f"a row takes {1e3 * row:.2f} ms, and took {1e3 * before:.2f} ms when placement "
-                "Auto measured it: the machine was busy, or is another. The next start measures "
-                "again; `outrider profile` does so at length."
-            )
-        learnt.write(self.file)
+        """Remember how the pair did in a run. The next start measures again where passes now take
+        another time than was measured."""
+        row = state.step_seconds.get(1, 0.0)
+        facts = Facts.read(self.file).after_run(state.counters, state.threads, row)
+        facts.write(self.file)
 
     def _two(self, separate: Arrangement) -> tuple[WorkerSettings, WorkerSettings]:
         """Return the settings of target and draft as two processes, each on its processors."""

@@ -26,7 +26,7 @@ def render(found: Mapping[str, Any]) -> Group:
         splits(devices, found["splits"], best),
         Text(f"recommended: {name_of(best['target'], best['draft'])} of {devices}", style="bold"),
         Text(
-            f"  the draft's first guess is right in {found['acceptance']:.0%} ({words}); "
+            f"  the draft's first token is accepted in {found['acceptance']:.0%} ({words}); "
             f"trees {best['width']} wide",
             style="dim",
         ),

@@ -75,6 +75,8 @@ async def _in_turns(
         arrangements = (local.arrangement, other.arrangement)
         found = compared(questions.prompts, arrangements, own, theirs)
         drafted = figures.figures([answer.drafted for answer in found.answers])
-        comparison.why = reason(drafted.tokens_per_pass, drafted.hit_rate)
-        comparison.said = verdict(figures.times(found.answers), figures.same_text(found.answers))
+        comparison.why = reason(drafted.tokens_per_pass, drafted.acceptance_rate)
+        ratio, same = figures.times(found.answers), figures.same_text(found.answers)
+        chosen = local.drafts and local.choice is not None
+        comparison.said = verdict(ratio, drafted.tokens, same, chosen)
     return found

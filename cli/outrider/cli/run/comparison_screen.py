@@ -1,6 +1,6 @@
 """The screen of a comparison: bars of tokens a second with and without the draft, each answer once.
 
-Its first line and its last are the verdict. Asking is `comparison`'s.
+Its last line is the verdict. Asking is `comparison`'s.
 """
 
 import time
@@ -19,27 +19,30 @@ from outrider.client import Chunk
 
 SAME, MORE = 0.95, 1.05
 """Ratios of speed between which neither side is called faster."""
+LEAST_TOKENS = 32
+"""Tokens of all answers below which a ratio of speeds says nothing."""
+PROFILE = "; `outrider profile` measures at length, and placement Auto goes by it from then on"
 BAR_COLUMNS = 16
 PICTURES_PER_SECOND = 8
 
 
-def reason(tokens_per_pass: float | None, hit_rate: float | None) -> str:
-    """Return what a draft did: `hit_rate` is the share of its first guesses that were right."""
-    if tokens_per_pass is None or hit_rate is None:
+def reason(tokens_per_pass: float | None, acceptance_rate: float | None) -> str:
+    """Return what a draft did."""
+    if tokens_per_pass is None or acceptance_rate is None:
         return ""
-    guesses = f"{hit_rate:.0%} of the draft's first guesses right"
-    return f"{tokens_per_pass:.2f} tokens per pass, {guesses}"
+    return f"{tokens_per_pass:.2f} tokens per pass, acceptance rate {acceptance_rate:.0%}"
 
 
-def verdict(ratio: float | None, same_text: bool) -> str:
-    """Return what a comparison found; `ratio`: tokens a second with the draft by those without."""
+def verdict(ratio: float | None, tokens: int, same_text: bool, chosen: bool = False) -> str:
+    """Return what a comparison found; `ratio`: tokens a second with the draft by those without;
+    `chosen`: Auto took the draft."""
     text = "identical text" if same_text else "DIFFERENT TEXT"
-    if ratio is None:
-        return f"Too short to tell the speed, {text}"
+    if ratio is None or tokens < LEAST_TOKENS:
+        return f"Too short to compare the speed ({tokens} tokens), {text}"
     if SAME < ratio < MORE:
         return f"As fast with the draft as without ({ratio:.2f}x), {text}"
     times = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
-    return f"{times} with the draft, {text}"
+    return f"{times} with the draft, {text}{PROFILE if chosen and ratio < 1 else ''}"
 
 
 @dataclass
@@ -126,14 +129,14 @@ class Comparison:
             yield
 
     def _rendered(self) -> Group:
-        line = Text(self.said or "The same questions with the draft and without, in turns", "bold")
-        parts: list[Text | Table] = [line, Text(), self._bars(), Text(self.why, "dim")]
+        heading = Text("The same questions with the draft and without, in turns", "bold")
+        parts: list[Text | Table] = [heading, Text(), self._bars(), Text(self.why, "dim")]
         for prompt, text in self.answers:
             first, *more = prompt.strip().splitlines() or [""]
             parts += [Text(f"> {first}{' …' if more else ''}", "bold"), Text(text.strip())]
         if self.said:
-            parts += [Text(), line]
-        return Group(*parts)
+            parts += [Text(), Text(self.said, "bold")]
+        return Group(*parts, Text())  # `Live` ends the last line on terminals only
 
     def _bars(self) -> Table:
         table = Table.grid(padding=(0, 2))

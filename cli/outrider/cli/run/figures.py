@@ -23,8 +23,8 @@ class AnswerFigures:
     """Tokens by the seconds from the first token to the last."""
     tokens_per_pass: float | None
     """Committed tokens by target passes."""
-    hit_rate: float | None
-    """Share of first draft tokens that were accepted."""
+    acceptance_rate: float | None
+    """Accepted draft tokens by verified ones."""
     gain: float | None
     """Seconds that plain decoding would have taken, by seconds taken; None where no draft token was
     verified."""
@@ -49,7 +49,7 @@ def figures(results: Sequence[Result]) -> AnswerFigures:
             results, lambda r: r.tokens_per_second, lambda r: r.timing.decode_seconds
         ),
         tokens_per_pass=_mean(results, lambda r: r.tokens_per_pass, lambda r: r.usage.passes),
-        hit_rate=_mean(results, lambda r: r.hit_rate, lambda r: r.usage.first_guesses),
+        acceptance_rate=_mean(results, lambda r: r.acceptance, lambda r: r.usage.draft_rows),
         gain=_mean(results, lambda r: r.gain, lambda r: r.timing.decode_seconds)
         if drafted
         else None,
@@ -100,13 +100,11 @@ def lines(found: Answers) -> list[Line]:
 
 
 def as_json(found: Answers) -> dict[str, Any]:
-    """One answer as one object; several under `answers`, beside the figures of all."""
+    """Return one object: each answer under `answers`, beside the figures of all."""
     answers = found.answers
     where: dict[str, Any] = {"arrangement": found.arrangement} if found.arrangement else {}
     if found.plain:
         where["arrangements"] = [asdict(line) for line in lines(found)]
-    if len(answers) == 1:
-        return _answer(answers[0]) | where
     return {"answers": [_answer(one) for one in answers], **_together(answers), **where}
 
 

@@ -9,12 +9,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from outrider.cli.run.answers import Answers
-from outrider.cli.run.figures import (
-    AnswerFigures,
-    cut_short,
-    draft_is_useless,
-    figures,
-)
+from outrider.cli.run.figures import AnswerFigures, cut_short, draft_is_useless, figures
 from outrider.cli.run.prompts import Screen
 from outrider.cli.terminal import tables
 
@@ -27,7 +22,7 @@ _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
     ("tokens per second", lambda f: _number(f.tokens_per_second, "{:.1f}")),
     ("tokens per pass", lambda f: _number(f.tokens_per_pass, "{:.2f}")),
-    ("hit rate (first guesses)", lambda f: _number(f.hit_rate, "{:.0%}")),
+    ("acceptance rate", lambda f: _number(f.acceptance_rate, "{:.0%}")),
     ("gain", lambda f: _number(f.gain, "{:.2f}x")),
     ("passes with draft tokens", lambda f: _number(f.draft_share, "{:.0%}")),
     ("time to first token", lambda f: f"{f.ttft_seconds * 1000:.0f} ms"),

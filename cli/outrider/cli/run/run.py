@@ -4,6 +4,7 @@ Options are parsed by `commands.run`; the processes are `local`'s.
 """
 
 import asyncio
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -157,7 +158,8 @@ async def _serve(model: str, hand: LocalWorkers, options: RunOptions) -> Never:
         console.print(f"  {s.worker.name:{width}}  {place}", style="dim", soft_wrap=True)
     console.print(f"  logs in {hand.folder.path}", style="dim", soft_wrap=True)
     further = _asking_options(hand, options.plan)
-    asking = " ".join(("outrider generate --address", addresses, *further))
+    outrider = "uv run outrider" if "UV" in os.environ else "outrider"  # uv names itself so
+    asking = " ".join((f"{outrider} generate --address", addresses, *further))
     console.print(f'Try: {asking} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()

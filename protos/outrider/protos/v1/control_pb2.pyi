@@ -253,7 +253,7 @@ class Counters(_message.Message):
     spent_seconds: _builtins.float
     """Seconds that they took."""
     draft_wait_seconds: _builtins.float
-    """Seconds that the target waited for growth."""
+    """Seconds that the target waited for growth, without the host's other work between passes."""
     growth_dropped: _builtins.int
     """Nodes that arrived dead."""
     kv_slots_used: _builtins.int

@@ -465,7 +465,7 @@ class Timing(_message.Message):
     plain_seconds: _builtins.float
     """What plain decoding would have taken for the same tokens, from the measured step costs."""
     draft_wait_seconds: _builtins.float
-    """Time between passes: waits for growth, and the work of choosing rows."""
+    """From each commit to the next pass: waits for growth, and the host's other work between passes."""
     def __init__(
         self,
         *,

@@ -1,4 +1,4 @@
-"""Claims about pools under faults: what makes each had, not had and not tried."""
+"""Claims about pools under faults: what makes each met, missed and not tried."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,12 +38,12 @@ def of(kind: Kind, **changes: Any) -> Seen:
 
 def test_all_is_had_where_all_is_well() -> None:
     found = claims([ANSWERED], SAME, [of(kind) for kind in Kind], 0.2, targets=2)
-    assert [one.verdict for one in found] == ["had"] * 7
+    assert [one.verdict for one in found] == ["met"] * 7
 
 
 def test_what_no_fault_has_tried_is_neither_had_nor_not() -> None:
     found = claims([ANSWERED], SAME, [], 0.2, targets=2)
-    assert [one.verdict for one in found] == ["had", "had", *["not tried"] * 5]
+    assert [one.verdict for one in found] == ["met", "met", *["not tried"] * 5]
 
 
 def test_nothing_asked_is_nothing_had() -> None:
@@ -65,11 +65,11 @@ def test_nothing_asked_is_nothing_had() -> None:
 def test_one_fault_that_goes_wrong_is_enough(
     claim: Callable[[Sequence[Seen]], Claim], found: list[Seen]
 ) -> None:
-    assert claim(found).verdict == "not had"
+    assert claim(found).verdict == "missed"
 
 
 def test_a_wrong_text_and_a_lost_request_are_counted() -> None:
     lost = replace(ANSWERED, status=Status.FAILED)
     text, none_lost = claims([ANSWERED, lost], DIFFERENT, [], 0.2, targets=2)[:2]
-    assert (text.verdict, text.found) == ("not had", "1 of 2 answers differ")
-    assert (none_lost.verdict, none_lost.found) == ("not had", "1 of 2 lost")
+    assert (text.verdict, text.found) == ("missed", "1 of 2 answers differ")
+    assert (none_lost.verdict, none_lost.found) == ("missed", "1 of 2 lost")

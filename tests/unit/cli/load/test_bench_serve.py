@@ -149,6 +149,13 @@ def test_wrong_text_is_found_and_fails_the_run(capsys: pytest.CaptureFixture[str
     assert "38 answers compared with the first to a prompt: 1 differ" in out
 
 
+def test_a_check_that_compares_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    with LoopbackEndpoint() as endpoint:
+        options = ("--check-text", "--concurrency", "1", "--requests", "8")
+        status, _, err = serve(capsys, endpoint.url, *options)
+    assert (status, "was answered twice" in err) == (1, True)
+
+
 def test_right_text_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--check-text", "--concurrency", "4", "--requests", "70")
     with LoopbackEndpoint() as endpoint:

@@ -68,8 +68,8 @@ def test_the_fastest_is_taken_and_one_line_says_why(tmp_path: Path) -> None:
     assert line.startswith("placement Auto takes Colocated, 2 threads: ")
     assert "over plain, 2 threads: Colocated, 2 threads 1." in line
     assert "Separate, 1 + 1 threads" in line
-    assert line.endswith("45% of the draft's first guesses are right")
-    assert "60% of the draft's first guesses are assumed" in str(chooser(tmp_path).decide(DEAR))
+    assert line.endswith("45% of the draft's first tokens are accepted")
+    assert "60% of the draft's first tokens are assumed" in str(chooser(tmp_path).decide(DEAR))
 
 
 def test_a_draft_that_gains_nothing_is_not_taken_unless_the_service_keeps_it(
@@ -257,16 +257,13 @@ def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [0.0010, 0.0120])
 def test_passes_that_cost_otherwise_than_was_measured_are_measured_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: float
+    tmp_path: Path, row: float
 ) -> None:
     made = chooser(tmp_path)
     KNOWN.write(made.file)
     for usual in (0.0036, 0.0030, 0.0050):
         made.learn(state(usual, Counters()))
         assert made.known()
-    assert capsys.readouterr().err == ""
     made.learn(state(row, Counters()))
-    said = capsys.readouterr().err
-    assert f"a row takes {1e3 * row:.2f} ms, and took 3.40 ms when placement Auto" in said
     assert made.known() is None
     assert Facts.read(made.file).first_guesses == KNOWN.first_guesses

@@ -1,7 +1,7 @@
 """Compiled halves of a verify pass over one sequence's tree: what runs, and what it settles.
 
 Each is one call without the interpreter lock, over arrays that are laid out once for a sequence:
-what it finds it writes there, for to return an array costs more than to compute what is in it.
+it writes its results there, as returning an array costs more than computing it.
 Joins the trees of `tree` and the estimates of `speculation`; leaves budgets to the planner, KV and
 clients to `target/commit`.
 """
