@@ -20,7 +20,7 @@ from tests.kube.operator_process import Operators
 from tests.kube.other_kinds import installed
 from tests.kube.space import Object, Space, service
 
-PICKER = {"endpointPicker": {"name": "picker", "port": 9003}}
+PICKER = {"endpointPicker": {"name": "picker"}}
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_leader_worker_sets_and_inference_pools_are_made_where_they_are_known(
     space.until_condition("chat", "Progressing", "False", "Complete")
     pool = space.there(INFERENCE_POOL, "chat")["spec"]
     assert pool["selector"]["matchLabels"][WORKER_INDEX] == "0"
-    assert pool["endpointPickerRef"]["port"] == {"number": 9003}
+    assert pool["endpointPickerRef"]["port"] == {"number": 9002}
     for kind, (name, edit) in OTHERS.items():
         comes_back_as_it_was(space, kind, name, edit)
     owner = space.there(SERVICE, "chat")["metadata"]["uid"]
