@@ -25,7 +25,7 @@ ON_A_SERVER = {
     "target.parallelism.nodes": "a Deployment becomes a LeaderWorkerSet",
     "draft.placement": "a Deployment goes, with its pods",
     "networkPolicy.clientNamespaces": "the list of peers has no merge key",
-    "inferencePool.endpointPicker.failureMode": "an InferencePool's definition has rules of its own",
+    "inferencePool.endpointPicker.failureMode": "an InferencePool has rules of its own",
 }
 """Paths of cases that depend on what a real server does, and why."""
 CLAIM = {"type": "PersistentVolumeClaim", "size": "1Gi", "storageClassName": "slow"}
