@@ -37,8 +37,8 @@ from bench.sides.services import (
     without_draft,
 )
 from bench.speculation.figures import Measured, over, same_text, summary
-from outrider.cli.local.trial import Arrangement
 from outrider.cli.machine import processors
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import parse_service
 from outrider.client import Sampling
 from outrider.contract.settings import PolicySettings

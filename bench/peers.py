@@ -39,8 +39,8 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from outrider.cli.local.trial import Arrangement
 from outrider.cli.machine import processors
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService

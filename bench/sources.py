@@ -40,8 +40,8 @@ from bench.sides.services import (
     without_draft,
 )
 from bench.speculation.figures import Measured, geometric_mean, over, same_text, summary
-from outrider.cli.local.trial import Arrangement
 from outrider.cli.machine import processors
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService

@@ -2,7 +2,7 @@
 
 The same requests are served with drafting always on, always off, and as the operator's policy
 decides; then, on a machine where drafting pays at any load, more requests than plain decoding can
-answer, with drafting decided by the policy and always off; then the plants of `loop_plants`, a day
+answer, with drafting decided by the policy and always off; then the plants of `plants`, a day
 each. Simulated time and a fixed seed: the figures say how the policy behaves, not how fast anything
 is.
 """

@@ -1,7 +1,7 @@
 """Plants that try to make the control loop go wrong, for `control_loop` and the loop's properties.
 
 A plant says what a service gains at any moment, and what the loop gets to see of it: late, in part,
-or not at all. Unlike `simulated_service` it has no requests: gain and load are given, so that they
+or not at all. Unlike `service` it has no requests: gain and load are given, so that they
 can be as nasty as one likes. Arithmetic with a fixed seed; it measures nothing.
 """
 

@@ -2,7 +2,7 @@
 
 Times what an engine does between two passes: it takes messages in, `next`, samples or scores what a
 pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and put out
-what `host_tree_models` says. *Work* is processor time of the loop's own thread; *stalls* are what
+what `models` says. *Work* is processor time of the loop's own thread; *stalls* are what
 the wall clock shows beyond it: another thread held the interpreter lock, or the processor.
 """
 

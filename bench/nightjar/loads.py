@@ -2,7 +2,7 @@
 other.
 
 Loads and pairs are those of Nightjar (arXiv 2512.22420); what of a pair is the paper's and what is
-assumed is written in its file. Leaves running them to `nightjar_run`.
+assumed is written in its file. Leaves running them to `run`.
 """
 
 from collections.abc import Mapping, Sequence

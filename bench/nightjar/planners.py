@@ -1,7 +1,7 @@
 """Planners of `nightjar` that name a number of draft tokens, and the selector that obeys them.
 
 The product has one planner, which picks rows by their worth. A planner that names a number waits
-until trees are as deep, and has the draft rest where the number is 0. `nightjar_bandit` has the one
+until trees are as deep, and has the draft rest where the number is 0. `bandit` has the one
 of the paper.
 """
 

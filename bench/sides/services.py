@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bench.record.report import Prompt
 from outrider.cli.local.service import placed
-from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.local.trial import running
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
 from outrider.cli.workers.supervisor import StartOptions

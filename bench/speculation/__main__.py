@@ -25,7 +25,7 @@ from bench.sides.services import MODES, SERVICE, Service, Side, fastest, started
 from bench.speculation.arrangements import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from bench.speculation.figures import all_ratios, sum_up
 from bench.speculation.pinned import EXAMPLES, Pinned, checkout, pinned_service
-from outrider.cli.local.trial import Arrangement
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculativeService
 

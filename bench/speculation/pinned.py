@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.record.report import Prompt
 from bench.sides.peer import Peer, started
 from bench.sides.services import Answer, Counts
-from outrider.cli.local.trial import Arrangement
+from outrider.cli.service.arrangement import Arrangement
 from outrider.client import Sampling
 from outrider.contract.files import user_cache
 

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.local.trial import Arrangement, running
+from outrider.cli.local.trial import running
+from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.workers.supervisor import StartOptions

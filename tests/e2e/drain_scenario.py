@@ -1,4 +1,4 @@
-"""Targets that end while requests stream: a roll-out, fewer replicas, a node that is drained.
+"""Targets that end while requests stream: a rollout, fewer replicas, a node that is drained.
 
 Requests arrive at a mean rate through the Service, by kube-proxy: a few that stream for many
 seconds, on connections of their own or kept, and many that ask for a word. None may fail, and
@@ -120,7 +120,7 @@ STEPS = (
         apply,
     ),
     Step(
-        "A roll-out",
+        "A rollout",
         "Requests arrive at a mean rate through the Service; every pod is replaced meanwhile.",
         roll_out,
     ),

@@ -430,7 +430,7 @@ def test_a_revision_that_has_no_room_fails_and_the_old_group_serves_on(space: Sp
     before = uids(space)
     begun(space, resources=NO_ROOM, update={"progressSeconds": 3})
     failed = lambda: space.condition("chat", "Degraded")["reason"] == "RolloutFailed"  # noqa: E731
-    watched(space, failed, "the roll-out has failed")
+    watched(space, failed, "the rollout has failed")
     message = space.condition("chat", "Degraded")["message"]
     assert "ready within 3 s; machine 1 of 2 (chat-target-1)" in message
     assert "Insufficient cpu" in message, "the scheduler is quoted"
@@ -459,7 +459,7 @@ def test_a_revision_whose_containers_end_again_and_again_fails(space: Space) -> 
                     space.report_pod(name, CRASHED)
         return bool(space.condition("chat", "Degraded")["reason"] == "RolloutFailed")
 
-    space.until(failed, "the roll-out has failed")
+    space.until(failed, "the rollout has failed")
     assert len(ended) > 2, "the group was made anew"
     assert space.condition("chat", "TargetAvailable")["status"] == "True", "the old group serves"
     assert before.items() <= uids(space).items()

@@ -48,7 +48,7 @@ class Workload:
     replacing: bool
     """Replicas of an older template are left, or its controller has not seen the newest."""
     failed: str
-    """Why the roll-out has stopped; empty if it has not."""
+    """Why the rollout has stopped; empty if it has not."""
     owner: str
     """Field manager that last set the replicas; empty: none has."""
     revision: str = ""
@@ -56,7 +56,7 @@ class Workload:
 
     @property
     def rolling_out(self) -> bool:
-        """True if pods are being replaced or added. A roll-out that has failed waits for a person,
+        """True if pods are being replaced or added. A rollout that has failed waits for a person,
         and nothing else need wait for it."""
         return not self.failed and (self.replacing or self.updated < self.replicas)
 
@@ -209,7 +209,7 @@ def _failed(status: Object) -> str:
 
 
 def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
-    """Return why a LeaderWorkerSet's roll-out has stopped, which its controller does not report. It
+    """Return why a LeaderWorkerSet's rollout has stopped, which its controller does not report. It
     makes a group anew whenever a container of it ends, so that its pods may always be young."""
     notes = raw["metadata"].get("annotations", {})
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:

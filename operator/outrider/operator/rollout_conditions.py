@@ -1,4 +1,4 @@
-"""Problems of a service, worst first, in the cluster's words, and conditions of a roll-out: whether
+"""Problems of a service, worst first, in the cluster's words, and conditions of a rollout: whether
 one runs, has failed, or is complete. Pure.
 """
 

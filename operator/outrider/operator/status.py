@@ -32,7 +32,7 @@ PERCENT_SECONDS = 60.0
 """Least time between two writes for the percentages alone; each write causes one more pass. Under
 traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`bench.operator`)."""
 ROLLED_OUT = "RolledOut"
-"""Reason of the event that ends a roll-out."""
+"""Reason of the event that ends a rollout."""
 UPGRADE_WAITS = "UpgradeWaits"
 """Reason of the event that says that pods are kept as another version made them."""
 ROLLOUT_REASONS = frozenset((ReadyReason.ROLLING_OUT, ReadyReason.ROLLOUT_FAILED))
@@ -130,7 +130,7 @@ def _without_percentages(content: Mapping[str, Any]) -> Object:
 
 def status_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[StatusEvent]:
     """Yield an event for each problem that has come, changed its reason or ended, and for each
-    roll-out that has begun or is complete."""
+    rollout that has begun or is complete."""
     old = {c["type"]: c for c in observed.status.get("conditions", ())}
     for new in content["conditions"]:
         before = old.get(new["type"])
@@ -160,7 +160,7 @@ def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[
 
 
 def _is_told(new: Mapping[str, Any]) -> bool:
-    """True if a condition is an event where it changes; roll-outs have events of their own."""
+    """True if a condition is an event where it changes; rollouts have events of their own."""
     if new["type"] == ConditionType.READY and new["reason"] in ROLLOUT_REASONS:
         return False
     return new["type"] in EVENT_CONDITIONS

@@ -415,16 +415,6 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Me
 """Every metric, in the order of this file."""
 OF_STAGES = (BUILD_INFO, READY, *(metric for metric in ALL if metric.roles is STAGES))
 """What a stage of a pipelined target shows."""
-OF_PIPELINES = tuple(metric for metric in ALL if metric.name.startswith(f"{PREFIX}pipeline_"))
-"""What only pipelined targets have values of."""
-OF_SHARED_MEMORY = (
-    DRAFT_MEMORY_STATE,
-    MEMORY_BYTES,
-    KV_EXPANSIONS,
-    KV_CONTRACTIONS,
-    KV_MOVED_BLOCKS,
-)
-"""What only targets with a draft inside have values of."""
 
 
 def of_role(role: Role) -> tuple[Metric, ...]:

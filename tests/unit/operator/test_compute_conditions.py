@@ -372,7 +372,7 @@ def test_ready_is_never_true_at_a_generation_that_is_not_rolled_out() -> None:
     service.rest(4)
     assert ready_and_generations(service) == ("True", 1, 1)
     service.edit(lambda spec: spec["target"].update(image="worker:2"))
-    service.pass_()  # the very pass that begins the roll-out
+    service.pass_()  # the very pass that begins the rollout
     assert ready_and_generations(service) == ("False", 2, 1)
     assert service.condition("TargetAvailable")[0] == "True", "requests are answered meanwhile"
     service.rest(3)

@@ -40,7 +40,7 @@ def grow(made: OneService, stages: int) -> None:
 
 
 def added(made: OneService, number: int, stages: int) -> None:
-    """A ready pod of the group that a roll-out adds to those that are wanted."""
+    """A ready pod of the group that a rollout adds to those that are wanted."""
     pod, name = copy.deepcopy(made.cluster.of("Pod")[0]), f"added-{number}"
     pod["metadata"] |= {"name": name, "uid": name}
     pod["metadata"]["labels"] |= {WORKER_GROUP: "1", WORKER_INDEX: str(number)}

@@ -110,7 +110,7 @@ def test_groups_that_are_made_anew_again_and_again_fail_a_roll_out(
 
 
 def test_a_group_that_crashes_fails_a_roll_out_though_the_one_beside_it_serves() -> None:
-    """The one that a roll-out adds serves in its place."""
+    """The one that a rollout adds serves in its place."""
     live = rolling(Available="False", UpdateInProgress="True")
     live["metadata"]["annotations"][REPLICAS_ANNOTATION] = "1"
     now = 1070.0

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from outrider.cli.local.service import LocalService
-from outrider.cli.service.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
-from outrider.cli.service.arrangement import one_target
+from outrider.cli.service.arrangement import Arrangement, one_target
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Message, Prompt, Sampling
 from outrider.operator.spec import SpeculativeService

@@ -41,7 +41,7 @@ class ControlInputs:
     rolling_out: bool = False
     """True if pods of either role are being replaced."""
     stopped: bool = False
-    """True if the drafts' roll-out has failed: no replica is on its way, whatever is missing."""
+    """True if the drafts' rollout has failed: no replica is on its way, whatever is missing."""
     contested: bool = False
     """True if another owner writes the number of draft replicas."""
     others: str = ""

@@ -41,7 +41,7 @@ class Hold(enum.StrEnum):
     REPLICAS_PENDING = "ReplicasPending"
     """The last number has not been reached yet."""
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
-    """A roll-out goes on."""
+    """A rollout goes on."""
     DRAINING = "Draining"
     """Drafts still hold sessions, or some target still drafts."""
 

@@ -1,7 +1,7 @@
 """Number of draft replicas, and when it may change.
 
 Off: drafting must be off at every target that answers in time, then sessions leave, then drafts are
-given back. On: drafts come first. Never while replicas are pending or a roll-out goes on. Leaves
+given back. On: drafts come first. Never while replicas are pending or a rollout goes on. Leaves
 the phases of drafting to `phases`.
 """
 

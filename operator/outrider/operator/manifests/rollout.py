@@ -19,7 +19,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a roll-out, in replicas."""
+    """Bounds of a rollout, in replicas."""
 
     replicas: int
     """Replicas that are wanted."""

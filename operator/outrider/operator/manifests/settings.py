@@ -1,7 +1,7 @@
 """ConfigMaps: settings of a role's workers, and the stored policy and memory of the control loop.
 
 A role's settings never change in place: their name ends in their digest, so that an old pod that
-restarts finds its own. The policy is not part of them: it changes without a roll-out.
+restarts finds its own. The policy is not part of them: it changes without a rollout.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The operator's own metrics.
 
-Names follow the pattern of other operators' (Dynamo's): duration of passes, errors, decisions, age
-of the metrics. Leaves serving them to `health`.
+Names follow the pattern of other operators' (Dynamo's): duration of reconciles, errors, decisions,
+age of the metrics. Leaves serving them to `health`.
 """
 
 import contextlib

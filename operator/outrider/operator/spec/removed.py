@@ -14,7 +14,10 @@ _WINDOWS = (
     "two bad windows turn drafting off, four good ones bring it back, and as many lie between"
 )
 _PRESSURE = "a Colocated draft goes off above 5 waiting requests or 80 % of KV, back under 2 and 70"
-_SHARED_MEMORY = "podTemplate may mount another volume of memory at /dev/shm"
+_SHARED_MEMORY = (
+    "podTemplate sets another size, by a volume shared-memory (of a SamePod draft: "
+    "draft-shared-memory) and its mount at /dev/shm"
+)
 REMOVED: Mapping[str, str] = {
     "spec.speculation.planner": _PLANNER,
     "spec.speculation.staticTable": _PLANNER,

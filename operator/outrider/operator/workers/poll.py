@@ -256,7 +256,7 @@ def _samples(
         elif is_plausible(report.state):
             samples.append(sample(report.state, pod.uid, report.at))
         else:
-            problems[pod.name] = "a number in its state is negative, infinite, or none"
+            problems[pod.name] = "its state has a number or a word that cannot be"
     return samples, problems
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+from outrider.contract.metrics import DRAFTING_STATES
 from outrider.contract.settings import Role
 from outrider.contract.state import LinkState, State
 from outrider.operator.control.samples import (
@@ -14,11 +15,13 @@ from outrider.operator.control.samples import (
 
 
 def is_plausible(state: State) -> bool:
-    """True if every number that a sample has is finite and not negative, and KV not overfull."""
+    """True if every number that a sample has is finite and not negative, KV not overfull, and a
+    target's state of drafting a known one."""
     counters = state.counters
     numbers = (*(getattr(counters, name) for name in COUNTERS), state.waiting, state.running)
     whole = 0 <= counters.kv_slots_used <= counters.kv_slots
-    return whole and all(math.isfinite(number) and number >= 0 for number in numbers)
+    known = state.role is Role.DRAFT or state.drafting in DRAFTING_STATES
+    return known and whole and all(math.isfinite(number) and number >= 0 for number in numbers)
 
 
 def sample(state: State, uid: str, at: float) -> Sample:

@@ -132,3 +132,29 @@ def test_a_draft_in_its_targets_pod_gets_what_its_own_ranks_need() -> None:
         assert mounts["/dev/shm"] == volume
         (size,) = (one for one in pod(made(text))["volumes"] if one["name"] == volume)
         assert size["emptyDir"]["sizeLimit"] == f"{ranks}Gi"
+
+
+@pytest.mark.parametrize("parallelism", ["{tensor: 6}", "{}", "{tensor: 2, nodes: 2}"])
+@pytest.mark.parametrize(
+    ("draft", "name", "volume"),
+    [
+        ("", "main", "shared-memory"),
+        (", placement: SamePod", "draft", "draft-shared-memory"),
+        (", placement: SamePod, parallelism: {tensor: 2}", "draft", "draft-shared-memory"),
+    ],
+)
+def test_a_template_gives_any_worker_shared_memory_of_its_own_size(
+    parallelism: str, draft: str, name: str, volume: str
+) -> None:
+    memory = {"medium": "Memory", "sizeLimit": "8Gi"}
+    mount = {"name": volume, "mountPath": "/dev/shm"}
+    over = {
+        "volumes": [{"name": volume, "emptyDir": memory}],
+        "containers": [{"name": name, "volumeMounts": [mount]}],
+    }
+    text = spec(f", parallelism: {parallelism}, podTemplate: {json.dumps({'spec': over})}", draft)
+    template = group(text) if "nodes" in parallelism else pod(made(text))
+    volumes = [one for one in template["volumes"] if one["name"] == volume]
+    assert volumes == [{"name": volume, "emptyDir": memory}]
+    (worker,) = (one for one in template["containers"] if one["name"] == name)
+    assert [one for one in worker["volumeMounts"] if one["mountPath"] == "/dev/shm"] == [mount]

@@ -1,4 +1,4 @@
-"""Roll-outs of a LeaderWorkerSet: what its controller cannot do, the operator makes room for."""
+"""Rollouts of a LeaderWorkerSet: what its controller cannot do, the operator makes room for."""
 
 import copy
 

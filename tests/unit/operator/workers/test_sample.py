@@ -1,5 +1,6 @@
 """States of workers as samples, and states that no window is made of."""
 
+import dataclasses
 import math
 
 import pytest
@@ -44,3 +45,9 @@ def test_a_draft_says_its_sessions() -> None:
 def test_a_state_with_a_number_that_cannot_be_is_not_plausible(counted: dict[str, float]) -> None:
     assert is_plausible(state())
     assert not is_plausible(state(**counted))
+
+
+@pytest.mark.parametrize("word", ["", "resting"])
+def test_only_a_target_has_to_say_whether_it_drafts_in_a_known_word(word: str) -> None:
+    assert not is_plausible(dataclasses.replace(state(), drafting=word))
+    assert is_plausible(dataclasses.replace(state(Role.DRAFT), drafting=word))
