@@ -29,8 +29,8 @@ from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.operator.spec import SpeculativeService
 
-PINNED = "ee90665"
-"""The last commit before rows, step and link were made cheaper."""
+PINNED = "7cc675dc"
+"""The oldest commit whose command line has the modules that `pinned_peer` imports."""
 CHOOSING = 3
 """Prompts that choose plain decoding's number of threads."""
 
