@@ -113,7 +113,8 @@ class PodWorker:
         if self.process is not None and self.process.pid is not None:
             os.kill(self.process.pid, number)
 
-    def _start(self, control_plane: ControlPlane) -> None:
+    def sync(self, control_plane: ControlPlane) -> None:
+        """Writes its files anew, as a kubelet does some time after a Secret has changed."""
         namespace = self.pod["metadata"]["namespace"]
         pod_files.mount(
             self.pod,
@@ -122,6 +123,9 @@ class PodWorker:
             self.container,
             lambda name: _secret(control_plane, namespace, name),
         )
+
+    def _start(self, control_plane: ControlPlane) -> None:
+        self.sync(control_plane)
         own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
         own += ("--hosts", str(self.hosts))
         given = pod_files.arguments(self.pod, self.folder, self.container)

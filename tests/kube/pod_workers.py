@@ -71,6 +71,11 @@ class PodWorkers:
             found = [worker for worker in self._workers.values() if worker.role is role]
         return sorted(found, key=lambda worker: worker.name)
 
+    def sync(self) -> None:
+        """Writes the files of all anew, as kubelets do some time after a Secret has changed."""
+        for worker in (*self.of(Role.TARGET), *self.of(Role.DRAFT)):
+            worker.sync(self.control_plane)
+
     def wait_for(self, role: Role, count: int) -> list[PodWorker]:
         """Exactly so many workers of a role, once all of them answer."""
         found: list[PodWorker] = []

@@ -30,7 +30,9 @@ def schema_of(definition: Object) -> Object:
 def older_rules() -> Object:
     """A definition without the rules between the parts of `spec`."""
     definition: Object = copy.deepcopy(DEFINITION)
-    del schema_of(definition)["spec"]["x-kubernetes-validations"]
+    spec = schema_of(definition)["spec"]
+    for part in (spec, spec["properties"]["speculation"]):
+        part.pop("x-kubernetes-validations", None)
     return definition
 
 
@@ -85,4 +87,4 @@ def test_a_service_that_was_stored_before_a_rule_goes_on(
         return
     space.until_condition("chat", "Ready", "True", "Serving")
     with pytest.raises(Refused, match="gainAbovePercent"):
-        space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})
+        space.patch(SERVICE, "chat", {"spec": {"speculation": {"maxRows": 7}}})

@@ -88,7 +88,7 @@ def test_the_second_operator_writes_nothing_and_says_why(space: Space, start: St
 
 @pytest.mark.slow
 def test_a_claim_that_is_given_up_is_taken_by_the_other_operator(
-    space: Space, start: Start
+    space: Space, start: Start, workers: PodWorkers
 ) -> None:
     first, _ = start("one")
     space.apply(service(NAME))
@@ -99,6 +99,12 @@ def test_a_claim_that_is_given_up_is_taken_by_the_other_operator(
     space.delete(LEASE, CLAIM_NAME)  # or wait until it has expired
     space.until(lambda: holder(space) == "two", "the second has taken it")
     space.patch(SERVICE, NAME, {"spec": {"target": {"image": "new:1"}}})
+
+    def asks_by_its_own_authority() -> bool:
+        workers.sync()
+        return space.condition(NAME, "MetricsAvailable").get("status") == "True"
+
+    space.until(asks_by_its_own_authority, "workers have the certificates of the second")
     space.until_at_rest(NAME)
     assert written(proxy) != []
     again, later = start("one")
