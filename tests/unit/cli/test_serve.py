@@ -51,6 +51,10 @@ def test_a_model_is_named_in_the_ways_that_people_do(models: Path, text: str, ur
     assert model_uri("MODEL", text.format(here=models)) == uri.format(here=models)
 
 
+def test_a_printed_service_is_in_the_order_in_which_people_write_one(models: Path) -> None:
+    assert list(yaml.safe_load(printed("target"))) == ["apiVersion", "kind", "metadata", "spec"]
+
+
 def test_a_folder_that_is_there_goes_before_a_repository(models: Path) -> None:
     (models / "org" / "name").mkdir(parents=True)
     (models / "org" / "name" / "config.json").write_text("{}")

@@ -28,8 +28,7 @@ def test_a_service_of_another_operator_is_not_written_to_and_its_pods_are_not_as
     assert "status" not in service.raw, "it is the other one's to write"
     ((reason, note),) = service.cluster.events
     assert reason == "NamespaceClaimed"
-    assert THEIRS in note
-    assert OURS in note
+    assert f"{THEIRS} manages {service.raw['metadata']['namespace']}, {OURS} does not" in note
 
 
 def test_a_service_is_taken_up_and_let_go_as_its_claim_changes_hands() -> None:
