@@ -7,7 +7,7 @@ and the rate, is taken for known while it goes on; it is learnt when the run is 
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
@@ -18,7 +18,6 @@ from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, DraftTerm
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.kv.block_pool import BLOCK
-from outrider.worker.speculation.wait import WaitPolicy
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import TargetScheduler
@@ -175,21 +174,26 @@ class RootPlanner:
         target, selector = self._target, self._target.row_selector
         if self.most == 0 or not needs_tokens_alone(sequence) or self._many_moves:
             return None
-        roots, drafting = self.most, None
+        roots, own, growths = self.most, None, (0, 0)
         if sequence.session is not None or self._drafts_for(sequence):
             policy = selector.wait_policy.of(1, now)
-            drafting, roots = self._drafting(sequence, policy), policy.roots_as_usual
-            if drafting is None or roots < FEWEST_ROOTS:
+            own, growths, roots = self._level(sequence), policy.usual, policy.roots_as_usual
+            if (
+                own is None
+                or roots < FEWEST_ROOTS
+                or not 0 < growths[0] <= MOST_GROWTHS >= growths[1]
+            ):
                 return None
         if not target.admission.make_room(sequence):
             return None
         block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
         if sequence.length >= block_tokens:
             return None
-        if drafting and self._draft:
-            if not self._draft.sessions.make_room(drafting.session, drafting.new_nodes):
+        drafting = None
+        if own is not None and self._draft is not None:
+            if not self._draft.sessions.make_room(own, max(growths) * MAX_NEW_NODES):
                 return None
-            drafting = replace(drafting, terms=self._draft.terms(drafting.session))
+            drafting = GrowthPlan(own, self._draft.terms(own), *growths)
         terms = RootTerms(
             hunt=selector.terms(sequence),
             most_tokens=sequence.most_tokens,
@@ -215,9 +219,9 @@ class RootPlanner:
         peers = self._target.sessions.peers
         return bool(peers) and self._target.row_selector.wants_drafts(sequence.submit)
 
-    def _drafting(self, sequence: Sequence, policy: WaitPolicy) -> GrowthPlan | None:
-        """Return the draft's part of a run, if its session is at the target's root, and all that
-        it needs is in compiled code."""
+    def _level(self, sequence: Sequence) -> DraftSession | None:
+        """Return the draft's session of a sequence, if both are at one root, and all that the two
+        need is in compiled code."""
         session = sequence.session
         if self._draft is None or session is None or session.level_at is not None:
             return None
@@ -227,11 +231,8 @@ class RootPlanner:
         level = own.tree.root_position == sequence.position and own.limits.nodes_ahead > 0
         level = level and own.uncomputed_tokens <= SHORT_PREFILL
         fits = own.length + MAX_DEPTH + 1 < self._draft.sessions.context
-        fresh, supplied = policy.usual
-        few = 0 < fresh <= MOST_GROWTHS >= supplied
-        if not (level and fits and few and self._target.row_selector.drafts_as_usual(sequence)):
-            return None
-        return GrowthPlan(own, self._draft.terms(own), fresh, supplied)
+        usual = self._target.row_selector.drafts_as_usual(sequence)
+        return own if level and fits and usual else None
 
     def book(self, run: RootRun, output: RootOutput) -> None:
         """Apply each root of a run as the steps that it stands for."""

@@ -56,7 +56,7 @@ class CompiledTarget:
         for the engine."""
         self._runner = runner
         self._model = model
-        self.vocabulary = vocabulary
+        self._vocabulary = vocabulary
         self._arrived = arrived
         self.draft: CompiledDraft | None = None
         """The draft in the same process, if its passes run on the CPU too."""
@@ -143,7 +143,7 @@ class CompiledTarget:
                 Side(model.crew, model.compiled, self._moves),
                 ALONE,
                 self._runner.sampler.compiled(sequence.submit.sampling),
-                self.vocabulary,
+                self._vocabulary,
                 self._arrived,
                 self._log_handle,
                 self._functions,

@@ -4,6 +4,7 @@ Shares out the rows of a pass among sessions in a given order. Leaves the order,
 rows, to `scheduler`.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -66,12 +67,13 @@ def batch_of(
     pass_rows: DraftRows,
     now: float,
     most: PassRows,
+    least: float = -math.inf,
 ) -> DraftBatch | None:
     """Return the rows of sessions, in this order, while there is room; None if there are none.
 
-    `pass_rows` has room for `most`.
+    `pass_rows` has room for `most`; `least`: score of leaves as of `DraftTree.expand`.
     """
-    spans = list(_write(sessions, pass_rows, most))
+    spans = list(_write(sessions, pass_rows, most, least))
     columns = pass_rows.take()
     if not spans:
         return None
@@ -96,7 +98,7 @@ def batch_of(
 
 
 def _write(
-    sessions: Iterable[DraftSession], rows: DraftRows, most: PassRows
+    sessions: Iterable[DraftSession], rows: DraftRows, most: PassRows, least: float
 ) -> Iterator[tuple[DraftSession, int, int]]:
     """Write the rows of each session while there is room; yield it, its rows and its outputs."""
     prefill, leaves = most
@@ -108,7 +110,7 @@ def _write(
         elif leaves:
             width = min(session.limits.width, MAX_WIDTH, leaves)
             count = outputs = session.tree.expand(
-                rows, session.block_table, width, session.depth_limit, session.least_score
+                rows, session.block_table, width, session.depth_limit, least
             )
             leaves -= count
         else:

@@ -6,6 +6,7 @@ from a rest, unless `catches_up_apart`: then they get passes of their own. Leave
 limits, whether growth pays; opening and closing to `sessions`, rows to `batch`.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,8 @@ class DraftScheduler:
         self.pass_seconds = RunningMean()
         """Of one pass that expands leaves."""
         self.host_seconds = 0.0
+        self.least_score = -math.inf
+        """Log-probability of a leaf's path below which only the best leaf is expanded."""
         self.catches_up_apart = False
         """True if sessions that return from a rest are left to `catch_up`."""
         self.allow(PassRows())
@@ -90,7 +93,9 @@ class DraftScheduler:
             growing = [session for session in growing if not session.returns]
         if len(growing) > 1:
             growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        batch = batch_of(filter(self.sessions.extend, growing), self.rows, now, self._most)
+        batch = batch_of(
+            filter(self.sessions.extend, growing), self.rows, now, self._most, self.least_score
+        )
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
@@ -103,7 +108,9 @@ class DraftScheduler:
             return None
         returning.sort(key=lambda session: session.uncomputed_tokens)
         most = self._most._replace(prefill=rows)
-        return batch_of(filter(self.sessions.extend, returning), self.rows, now, most)
+        return batch_of(
+            filter(self.sessions.extend, returning), self.rows, now, most, self.least_score
+        )
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""
@@ -123,7 +130,7 @@ class DraftScheduler:
             nodes_ahead=session.limits.nodes_ahead,
             width=min(session.limits.width, MAX_WIDTH, self._most.leaves),
             depth=session.depth_limit,
-            least=session.least_score,
+            least=self.least_score,
             max_new_nodes=session.max_new_nodes(self.pass_seconds.value),
             prefill_rows=self._most.prefill,
             room=block_table.room,

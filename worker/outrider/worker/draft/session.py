@@ -3,7 +3,6 @@
 Leaves what runs when to `scheduler`, the tree's own rules to `tree`.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,8 +99,6 @@ class DraftSession:
     """Of the present tree, from the last fall-out on."""
     returns: bool = False
     """True while it catches up after a rest."""
-    least_score: float = -math.inf
-    """Log-probability of a leaf's path below which only the best leaf is expanded."""
     trace: "SessionTrace | None" = None
     """Figures of its span; None: its target does not trace it."""
 
@@ -172,7 +169,7 @@ class DraftTerms(NamedTuple):
     width: int
     depth: int
     least: float
-    """Score as of `DraftSession.least_score`."""
+    """Score as of `DraftScheduler.least_score`."""
     max_new_nodes: int
     prefill_rows: int
     """Of one pass, at most."""

@@ -124,8 +124,7 @@ class SerialScheduler:
         if self.target.row_selector.behind:
             self._let_opened_catch_up()
         if self._row_seconds is not None:
-            for own in self.draft.sessions.live.values():
-                own.least_score = self._least_score(self._row_seconds)
+            self.draft.least_score = self._least_score(self._row_seconds)
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
