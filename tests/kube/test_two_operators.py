@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.cluster.kinds import DEPLOYMENT, LEASE, SERVICE
-from outrider.operator.naming import CLAIM_NAME, RIVAL_ANNOTATION
+from outrider.contract.settings import CERTIFICATE, Role
+from outrider.operator.cluster.kinds import DEPLOYMENT, LEASE, SECRET, SERVICE
+from outrider.operator.naming import CLAIM_NAME, RIVAL_ANNOTATION, certificate_name
 from tests.kube.api_proxy import EVENTS, ApiProxy
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess, Operators
@@ -56,6 +57,12 @@ def holder(space: Space) -> str:
     return "" if found is None else str(found["spec"]["holderIdentity"]).rpartition("/")[2]
 
 
+def certificates(space: Space) -> set[str]:
+    """Certificates of the roles' pods, as their Secrets hold them."""
+    secrets = (space.there(SECRET, certificate_name(NAME, role)) for role in Role)
+    return {secret["data"][CERTIFICATE] for secret in secrets}
+
+
 @pytest.mark.slow
 def test_the_second_operator_writes_nothing_and_says_why(space: Space, start: Start) -> None:
     first, _ = start("one")
@@ -95,16 +102,13 @@ def test_a_claim_that_is_given_up_is_taken_by_the_other_operator(
     space.until_at_rest(NAME)
     second, proxy = start("two")
     space.until(lambda: "is left alone" in second.said, "the second is refused")
+    former = certificates(space)
     first.stop()
     space.delete(LEASE, CLAIM_NAME)  # or wait until it has expired
     space.until(lambda: holder(space) == "two", "the second has taken it")
     space.patch(SERVICE, NAME, {"spec": {"target": {"image": "new:1"}}})
-
-    def asks_by_its_own_authority() -> bool:
-        workers.sync()
-        return space.condition(NAME, "MetricsAvailable").get("status") == "True"
-
-    space.until(asks_by_its_own_authority, "workers have the certificates of the second")
+    space.until(lambda: not certificates(space) & former, "the second has signed all Secrets")
+    workers.sync()
     space.until_at_rest(NAME)
     assert written(proxy) != []
     again, later = start("one")
