@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from outrider.worker.api.http import errors
-from outrider.worker.api.http.connection import LimitedConnection
+from outrider.worker.api.http.connection import LINGER_SECONDS, LimitedConnection
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
 
@@ -102,6 +102,11 @@ class Peer:
             await asyncio.sleep(0)
         self._loop.pass_time(seconds)
 
+    async def end(self) -> None:
+        """Wait until the server has no connection."""
+        while any(one in one.connections for one in self._connections):
+            await asyncio.sleep(0)
+
     def send_away(self) -> None:
         for connection in self._connections:
             connection.send_away()
@@ -152,6 +157,29 @@ def run(scene: Callable[[Peer], Awaitable[None]]) -> None:
 def refusal(answer: bytes) -> tuple[int, dict[str, Any]]:
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        HEAD + b"content-length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1),
+        HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"no HTTP\r\n\r\n",
+    ],
+)
+def test_a_client_that_still_sends_is_not_reset(begun: bytes) -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(begun)
+        assert await peer.answer()
+        peer.send(b"half")
+        await peer.wait(0.0)
+        peer.send(b"more")
+        await peer.wait(0.0)
+        assert await peer.rest() == b""
+        await peer.wait(LINGER_SECONDS)
+        await peer.end()
+
+    run(scene)
 
 
 @pytest.mark.parametrize("begun", [b"PO", HEAD, HEAD + b"x-a: b"])

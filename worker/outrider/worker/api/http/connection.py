@@ -1,12 +1,13 @@
 """One HTTP connection: uvicorn's, with a time for heads and bodies, and refusals in OpenAI's shape.
 
-uvicorn closes connections that are idle, but not those on which half a request has come. Leaves
-requests to the application.
+uvicorn closes connections that are idle, but not those on which half a request has come; and it
+closes at once where a client still sends. Leaves requests to the application.
 """
 
 import asyncio
 import json
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
@@ -16,6 +17,44 @@ from outrider.worker.api.http.request_body import MAX_BODY_BYTES
 
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 """States of a client that has not sent a whole request."""
+LINGER_SECONDS = 2.0
+"""Longest time for which the bytes of a client that has its answer are read and dropped."""
+
+
+class _LingeringTransport:
+    """A transport whose `close` ends a connection only after the client has, or after a time.
+
+    A socket that is closed while bytes come resets the connection, and a client may lose the answer
+    that it has not read yet (RFC 9112, section 9.6).
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        is_sending: Callable[[], bool],
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._is_sending = is_sending
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Return true once `close` was called."""
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Send what is left and say that no more comes; read on while the client sends."""
+        if self.is_closing() or not (self._is_sending() and self._transport.can_write_eof()):
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.resume_reading()
+        self._transport.write_eof()
+        self._loop.call_later(LINGER_SECONDS, self._transport.close)
 
 
 class LimitedConnection(H11Protocol):
@@ -28,7 +67,8 @@ class LimitedConnection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        lingering = _LingeringTransport(transport, self.loop, self._is_sending)
+        super().connection_made(cast(asyncio.Transport, lingering))
         self._expire_in(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -36,6 +76,8 @@ class LimitedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         super().data_received(data)
         if self._chunk_bytes > MAX_BODY_BYTES:
             limit = f"at most {MAX_BODY_BYTES} bytes of a body are read"
@@ -59,6 +101,10 @@ class LimitedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(400, "the request is not HTTP, or its head is too long")
+
+    def _is_sending(self) -> bool:
+        """Return true for a client whose request is not read to its end, or is no HTTP."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     @property
     def _is_answered(self) -> bool:
