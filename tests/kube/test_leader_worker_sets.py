@@ -356,7 +356,7 @@ def test_a_stage_that_dies_ends_its_group_and_all_begin_again(
 
 def test_a_model_with_too_few_layers_is_said_with_both_numbers(space: Space) -> None:
     space.create(SERVICE, service("chat", draft=None, target={"parallelism": {"pipeline": 3}}))
-    space.until(lambda: len(pods(space)) == 3, "there are pods")
+    space.until_condition("chat", "TargetAvailable", "True")  # kwok has said its word of each pod
     space.report_pod("chat-target-0-1", REFUSED)
     ended = f"prepare ended with exit code 2; it ended with: {REFUSAL}"
     words = f"stage 2 of 3 (chat-target-0-1): {ended}"
