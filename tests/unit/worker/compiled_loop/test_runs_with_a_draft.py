@@ -40,7 +40,7 @@ from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.switch import Switch, SwitchSettings
-from outrider.worker.speculation.wait import Wait, WaitPolicy, WaitPolicyByBatch
+from outrider.worker.speculation.wait import Wait, WaitPolicy, WaitPolicyByBatch, WantedGrowths
 from outrider.worker.target import sessions
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
@@ -85,12 +85,8 @@ class ForcedWaits(WaitPolicy):
     weighed: ClassVar[list[tuple[bool, int, float]]] = []
 
     @property
-    def usual(self) -> tuple[int, int]:
-        return self.growths
-
-    @property
-    def roots_as_usual(self) -> int:
-        return MOST_ROOTS
+    def wanted(self) -> WantedGrowths:
+        return WantedGrowths(*self.growths, MOST_ROOTS)
 
     def should_wait(
         self, roots: list[tuple[bool, int]], value: float, rate: float, since: float, now: float
@@ -580,10 +576,10 @@ def test_a_root_that_was_worth_more_growth_is_waited_for_longer_the_next_time() 
 
 
 def test_roots_are_not_as_usual_while_waits_are_tried() -> None:
-    assert WaitPolicy().roots_as_usual == 0, "growth comes by itself"
+    assert WaitPolicy().wanted.roots == 0, "growth comes by itself"
     policy = WaitPolicy.serial()
-    assert policy.roots_as_usual == 0
+    assert policy.wanted.roots == 0
     policy.trials = 0
-    assert policy.roots_as_usual == 15
+    assert policy.wanted.roots == 15
     policy.spare = 0.0
-    assert policy.roots_as_usual == 0
+    assert policy.wanted.roots == 0

@@ -1,8 +1,8 @@
 """Runs: steps in which one sequence, with its serial draft if it has one, goes on in compiled code.
 
 Leaves the passes to `loop`, and what follows from each root to the schedulers of both roles, which
-book it as the steps that it stands for. What a run decides by, growths that are waited for, costs
-and the rate, is taken for known while it goes on; it is learnt when the run is booked.
+apply it as a step. What a run decides by, growths that are waited for, costs and the rate, is taken
+for known while it goes on; it is learnt when the run has ended.
 """
 
 import math
@@ -18,10 +18,12 @@ from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, DraftTerm
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.kv.block_pool import BLOCK
+from outrider.worker.speculation.planner import choice_of
+from outrider.worker.speculation.wait import WantedGrowths
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import FULL_SHARE, NO_NODES
+from outrider.worker.target.selection import FULL_SHARE, NO_NODES, Look
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.spans import LANE as TARGET_LANE
 from outrider.worker.target.stats import StepRecord
@@ -32,8 +34,8 @@ MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
 """Most moves of KV before one pass."""
 
 
-class Weighing(NamedTuple):
-    """One look at a tree during a run."""
+class Weighed(NamedTuple):
+    """The tree of a root, as a run found it once."""
 
     value: float
     """Value in tokens of a step with the tree as it is then."""
@@ -49,7 +51,7 @@ class DraftPass(NamedTuple):
     """Rows of committed tokens."""
     sent: bool
     """True if the tree grew by it."""
-    after: Weighing
+    after: Weighed
     """When it had ended."""
 
     @property
@@ -64,7 +66,7 @@ class Root:
 
     grown: int
     """Growths that its tree had as it began."""
-    first: Weighing
+    first: Weighed
     supplied: bool
     """As of `Answer`."""
     draft_passes: list[DraftPass]
@@ -74,11 +76,6 @@ class Root:
     followed: bool
     """True where the new root was in the draft's tree."""
     done: PassRecord
-
-    @property
-    def last(self) -> Weighing:
-        """The tree whose nodes ran."""
-        return self.draft_passes[-1].after if self.draft_passes else self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ class RootRun:
 
 
 class RootPlanner:
-    """Plans runs of roots, and books what they did."""
+    """Plans runs of roots, and applies what they did."""
 
     def __init__(
         self, target: TargetScheduler, draft: DraftScheduler | None = None, link: int = 0
@@ -169,20 +166,18 @@ class RootPlanner:
     def plan(self, sequence: Sequence, now: float) -> RootRun | None:
         """Return a run of a sequence that is alone; None if its next pass has to be a step.
 
-        Its draft, if it has one, grows for it and is waited for as long as usual.
+        Its draft, if it has one, grows for it, and is waited for as long as for the last roots.
         """
         target, selector = self._target, self._target.row_selector
         if self.most == 0 or not needs_tokens_alone(sequence) or self._many_moves:
             return None
-        roots, own, growths = self.most, None, (0, 0)
+        own, wanted = None, WantedGrowths(0, 0, self.most)
         if sequence.session is not None or self._drafts_for(sequence):
-            policy = selector.wait_policy.of(1, now)
-            own, growths, roots = self._level(sequence), policy.usual, policy.roots_as_usual
-            if (
-                own is None
-                or roots < FEWEST_ROOTS
-                or not 0 < growths[0] <= MOST_GROWTHS >= growths[1]
-            ):
+            own, found = self._level(sequence), selector.wanted_growths(sequence, now)
+            if own is None or found is None or found.roots < FEWEST_ROOTS:
+                return None
+            wanted = found
+            if not 0 < wanted.fresh <= MOST_GROWTHS >= wanted.supplied:
                 return None
         if not target.admission.make_room(sequence):
             return None
@@ -191,16 +186,17 @@ class RootPlanner:
             return None
         drafting = None
         if own is not None and self._draft is not None:
+            growths = wanted.fresh, wanted.supplied
             if not self._draft.sessions.make_room(own, max(growths) * MAX_NEW_NODES):
                 return None
             drafting = GrowthPlan(own, self._draft.terms(own), *growths)
         terms = RootTerms(
-            hunt=selector.terms(sequence),
+            hunt=selector.hunt(sequence),
             most_tokens=sequence.most_tokens,
             block_tokens=block_tokens,
             sent_at=sequence.sent_at,
             stream_seconds=sequence.submit.stream_seconds,
-            roots=min(self.most, roots),
+            roots=min(self.most, wanted.roots),
             local=bool(selector.local.on & sequence.sources),
             judged=not (sequence.needs_search or sequence.unjudged),
             supplied=sequence.supplied,
@@ -231,11 +227,10 @@ class RootPlanner:
         level = own.tree.root_position == sequence.position and own.limits.nodes_ahead > 0
         level = level and own.uncomputed_tokens <= SHORT_PREFILL
         fits = own.length + MAX_DEPTH + 1 < self._draft.sessions.context
-        usual = self._target.row_selector.drafts_as_usual(sequence)
-        return own if level and fits and usual else None
+        return own if level and fits else None
 
-    def book(self, run: RootRun, output: RootOutput) -> None:
-        """Apply each root of a run as the steps that it stands for."""
+    def settle(self, run: RootRun, output: RootOutput) -> None:
+        """Apply each root of a run as a step."""
         sequence = run.part.sequence
         own = None if run.drafting is None else run.drafting.session
         selector = self._target.row_selector
@@ -243,56 +238,57 @@ class RootPlanner:
         for number, root in enumerate(output.roots):
             if own and number and root.grown:
                 self._grew(sequence, own, root.first.now)
-            self._book_waits(sequence, own, root, selector.speculates(sequence))
-            self._book_pass(sequence, own, root, goes_on)
+            self._apply(sequence, own, root, goes_on)
             goes_on = goes_on and (own is None or selector.wants_any_drafts)
         last = output.roots[-1]  # its arrays are those of the sequence now
         if len(last.done.tokens):
             self._target.committer.show_tree(sequence, last.done.nodes, last.done.accepted)
         if own and self._draft:
             if sequence.session is not None and output.grown:
-                self._grew(sequence, own, output.roots[-1].ended)
+                self._grew(sequence, own, last.ended)
             self._draft.sessions.publish(own)
         self._target.host_seconds += output.seconds - output.pass_seconds
 
-    def _book_waits(
-        self, sequence: Sequence, own: DraftSession | None, root: Root, useful: bool
+    def _apply(
+        self, sequence: Sequence, own: DraftSession | None, root: Root, goes_on: bool
     ) -> None:
-        """Learn what the draft's passes took and brought; `useful`: its nodes may run."""
-        selector, counters = self._target.row_selector, self._target.stats.counters
+        """Apply the passes of both roles at a root.
+
+        `goes_on`: drafting is as when the run began.
+        """
+        target, done = self._target, root.done
+        selector, useful = target.row_selector, target.row_selector.speculates(sequence)
+        costs = selector.price(1, 0, sequence.length)
         if useful:
-            sequence.supplied = root.supplied
-            selector.weigh_again(sequence, *root.first, grows=own is not None)
+            selector.look(
+                [Look(sequence, root.first.value, root.supplied, bool(own))], 1, root.first.now
+            )
         for one in root.draft_passes:
             assert own is not None
-            assert self._draft is not None
-            self._draft.count_pass(one.rows, one.prefill, one.seconds)
-            own.count_pass(one.rows)
-            counters.drafting_seconds += one.seconds
-            if one.sent:
-                self._grew(sequence, own, one.after.now)
+            self._drafted(sequence, own, one)
             if useful and selector.wait_policy.ongoing is not None:
-                selector.weigh_again(sequence, *one.after)
+                selector.look(
+                    [Look(sequence, one.after.value, root.supplied, True)], 1, one.after.now
+                )
+        if own and self._draft:
+            self._draft.sessions.advance(own, len(done.tokens), root.followed, root.ended)
+        selector.planner.choice = choice_of(done.live if useful else 0, done.nodes)
+        expected = costs.scaled.item(done.nodes)
+        step = StepRecord((done,), 1 + done.nodes, 0, expected, costs.plain, root.began)
+        target.apply(step, (done,), root.ended, goes_on)
+
+    def _drafted(self, sequence: Sequence, own: DraftSession, one: DraftPass) -> None:
+        """Count a pass of the draft, and what it grew."""
+        assert self._draft is not None
+        self._draft.count_pass(one.rows, one.prefill, one.seconds)
+        own.count_pass(one.rows)
+        self._target.stats.counters.drafting_seconds += one.seconds
+        if one.sent:
+            self._grew(sequence, own, one.after.now)
 
     def _grew(self, sequence: Sequence, own: DraftSession, now: float) -> None:
         own.growths += 1
-        self._target.sessions.book_growth(sequence, now)
-
-    def _book_pass(
-        self, sequence: Sequence, own: DraftSession | None, root: Root, goes_on: bool
-    ) -> None:
-        """Commit what the target's pass wrote; `goes_on`: drafting is as when the run began."""
-        target, done, now = self._target, root.done, root.ended
-        selection = target.row_selector.select_again(
-            sequence, done.nodes, done.live, root.last.value, root.began
-        )
-        if own and self._draft:
-            self._draft.sessions.advance(own, len(done.tokens), root.followed, now)
-        expected, plain = selection.expected_seconds, selection.plain
-        step = StepRecord((done,), 1 + done.nodes, 0, expected, plain, root.began)
-        tokens = target.committer.apply(done, plain.step, root.began, now)
-        target.committer.stream(now)
-        target.stats.count_step(step, tokens, now, learns=goes_on)
+        self._target.sessions.grew(sequence, sequence.position, now)
 
 
 def tokens_until_block(sequence: Sequence, max_rows: int) -> int:

@@ -32,7 +32,7 @@ from outrider.worker.compiled_loop.run import (
     Root,
     RootOutput,
     RootRun,
-    Weighing,
+    Weighed,
 )
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, SampledTokens, TargetRunner
@@ -92,7 +92,7 @@ class CompiledTarget:
         """Return one root of the log."""
         log = self._log
         weighed = [
-            Weighing(*pair)
+            Weighed(*pair)
             for pair in zip(log.values[number].tolist(), log.times[number].tolist(), strict=True)
         ]
         count = log.passes.item(number)

@@ -180,7 +180,7 @@ class SerialScheduler:
             self.target.stats.counters.drafting_seconds += now - step.started
         elif isinstance(step, RootRun):
             assert self.runs is not None
-            self.runs.book(step, output)
+            self.runs.settle(step, output)
             self._may_catch_up = self._stepped = True
         else:
             self.target.settle(step, output, now)

@@ -8,7 +8,7 @@ from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.launch.warmup import PROMPT
 from outrider.worker.messages import Cancel, Submit
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
+from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch, WantedGrowths
 
 TOKENS = 32
 
@@ -17,14 +17,9 @@ class UsualWaits(WaitPolicy):
     """Waits for one growth at each root, from the first on."""
 
     @property
-    def usual(self) -> tuple[int, int]:
-        """One at roots without rows, and one at those with."""
-        return 1, 1
-
-    @property
-    def roots_as_usual(self) -> int:
-        """As many as a run takes."""
-        return TOKENS
+    def wanted(self) -> WantedGrowths:
+        """One at each of as many roots as a run takes."""
+        return WantedGrowths(1, 1, TOKENS)
 
     def should_wait(self, roots: list[tuple[bool, int]], *weighed: Any) -> bool:
         """Return True where a root has not grown."""

@@ -7,6 +7,7 @@ it began with rows: growth brings less there than where there is nothing to run.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,8 +78,23 @@ class Wait:
     """λ, in tokens per second."""
     predicted: float
     """Gain, in tokens."""
+    supplied: bool = False
+    """True if all its roots began with rows."""
+    upto: int = 0
+    """Growths of the root that it is for."""
     growths: int = 0
     """Growths so far."""
+
+
+class WantedGrowths(NamedTuple):
+    """Growths that the next roots are waited for, if nothing is learnt meanwhile."""
+
+    fresh: int
+    """At roots without rows."""
+    supplied: int
+    """At roots that begin with rows."""
+    roots: int
+    """Roots before one is waited for against expectation."""
 
 
 @dataclass(slots=True)
@@ -218,42 +234,34 @@ class WaitPolicy:
             seconds = min(seconds, TRUSTED * self.growth_seconds)
         gain = sum(self._next(*root) for root in roots) - rate * seconds
         if not self._begins_or_goes_on(gain, growths):
+            self.stop(value, rate, now)
             if self._wanted == 0:
                 self._usual[supplied] = growths
-            self.stop(value, rate, now)
             return False
         if self._wait is None:
             until = now + min(MAX_SECONDS, MAX_OVERTIME * seconds)
-            self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
+            self._wait = Wait(now, until, value, value, rate, max(gain, 0.0), supplied)
         self._wait.latest = value
+        self._wait.upto = growths + 1
         self._wait.growths += 1
         return True
 
     @property
-    def usual(self) -> tuple[int, int]:
-        """Growths that the last root got by expectation, of those without rows and with."""
-        return self._usual[0], self._usual[1]
-
-    @property
-    def roots_as_usual(self) -> int:
-        """Roots that follow before one is waited for against expectation."""
-        if self.trials > 0 or self.spare <= 0 or not self.looks_further:
-            return 0
-        return FURTHER_EVERY - 1 - self._roots % FURTHER_EVERY
-
-    def cut(self, supplied: bool, growths: int, value: float, rate: float, now: float) -> None:
-        """End the present wait, if there is one, at so many growths though more were worth it.
-
-        They are waited for the next time: that was decided before the last ones were seen.
-        """
-        if self._wait is not None and self._wanted == 0:
-            self._usual[supplied] = growths + 1
-        self.stop(value, rate, now)
+    def wanted(self) -> WantedGrowths:
+        """Growths that the next roots are waited for: as many as the last one by expectation."""
+        further = FURTHER_EVERY - 1 - self._roots % FURTHER_EVERY
+        tried = self.trials > 0 or self.spare <= 0 or not self.looks_further
+        return WantedGrowths(self._usual[0], self._usual[1], 0 if tried else further)
 
     def stop(self, value: float, rate: float, now: float) -> None:
-        """End the present wait, if there is one, and count what it brought."""
+        """End the present wait, if there is one, and count what it brought.
+
+        What it waited for is waited for the next time, though it may not have come.
+        """
         if self._wait is None:
             return
+        if self._wanted == 0:
+            self._usual[self._wait.supplied] = self._wait.upto
         waited = now - self._wait.since
         if self.growth_seconds:  # prompts that the draft had to compute are no loss by the wait
             most = TRUSTED * self.growth_seconds * max(1, self._wait.growths)

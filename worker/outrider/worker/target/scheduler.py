@@ -5,7 +5,7 @@ them, and prefill chunks of others. Leaves KV to `target/admission`, rows to `ta
 committing to `target/commit`, and drafts to `target/sessions`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import Any, Protocol, TypeVar
 
@@ -30,11 +30,12 @@ from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.finished_answers import FinishedAnswers
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
-from outrider.worker.target.stats import Stats
+from outrider.worker.target.stats import Stats, StepRecord
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.mirror_table import ANSWERS
 
@@ -55,13 +56,13 @@ class HasParts(Protocol):
 
 
 class Runs(Protocol):
-    """Plans and books steps of several passes of one sequence, as `compiled_loop.run` does."""
+    """Plans steps of several passes of one sequence, as `compiled_loop.run` does."""
 
     def plan(self, sequence: Sequence, now: float) -> HasParts | None:
         """Return such a step; None if the next pass has to be a step."""
 
-    def book(self, run: Any, output: Any) -> None:
-        """Apply what it did."""
+    def settle(self, run: Any, output: Any) -> None:
+        """Apply each pass of it, by `TargetScheduler.apply`."""
 
 
 class TargetScheduler:
@@ -164,15 +165,31 @@ class TargetScheduler:
         """Apply the output of a step: commit the tokens of each part (`commit`)."""
         if not isinstance(step, TargetBatch):
             assert self.runs is not None
-            self.runs.book(step, outputs)
+            self.runs.settle(step, outputs)
             return
+        pairs = zip(step.parts, outputs, strict=True)
+        passes = (self.committer.settled(part, output, now) for part, output in pairs)
+        self.apply(step.record, passes, now)
+
+    def apply(
+        self,
+        step: StepRecord,
+        passes: Iterable[PassRecord | None],
+        now: float,
+        learns: bool = True,
+    ) -> None:
+        """Apply a step that ended at `now`: all that learns from it learns here.
+
+        `passes`: of its sequences, each settled once the one before is applied; `learns`: false
+        where it says nothing of the present state of drafting.
+        """
+        self.row_selector.wait_policy.break_off(step.started)
         tokens = 0
-        for part, output in zip(step.parts, outputs, strict=True):
-            record = self.committer.settled(part, output, now)
+        for record in passes:
             if record is not None:
                 tokens += self.committer.apply(record, step.plain.step, step.started, now)
         self.committer.stream(now)
-        self.stats.count_step(step.record, tokens, now)
+        self.stats.count_step(step, tokens, now, learns)
 
     def fail(self, step: HasParts, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""

@@ -21,11 +21,10 @@ from outrider.worker.speculation.planner import (
     NodeCandidates,
     RowPlan,
     best_count,
-    choice_of,
 )
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
-from outrider.worker.speculation.wait import WaitPolicyByBatch
+from outrider.worker.speculation.wait import WaitPolicyByBatch, WantedGrowths
 from outrider.worker.target.draft_switch import DraftSwitch, switch_for
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
@@ -57,6 +56,18 @@ class Selection(NamedTuple):
     """Expected seconds of the pass."""
     plain: PlainCost
     """Cost of the step without nodes."""
+
+
+class Look(NamedTuple):
+    """A look at the tree of one sequence, before its pass or a wait for growth."""
+
+    sequence: Sequence
+    value: float
+    """Value in tokens of its part of a pass with the tree as it is."""
+    supplied: bool
+    """True if the root began with rows that could run."""
+    may_grow: bool
+    """True if growth may be waited for."""
 
 
 @dataclass(slots=True)
@@ -209,56 +220,33 @@ class RowSelector(DraftSwitch):
         """Return how deep a node of a sequence may lie for its row to add a token."""
         return min(self.policy.depth, sequence.most_tokens - sequence.length - 1)
 
-    def drafts_as_usual(self, sequence: Sequence) -> bool:
-        """True if nothing that is learnt soon should change how a draft grows for a sequence."""
+    def wanted_growths(self, sequence: Sequence, now: float) -> WantedGrowths | None:
+        """Return the growths that the next roots of a sequence that is alone are waited for; None
+        if what is learnt soon may change how its draft grows."""
         settled = self._return is None and self.behind == 0 and self._rest_lag == 0
-        waits = self.wait_policy.ongoing is not None
-        return settled and not waits and self.wants_drafts(sequence.submit)
+        policy = self.wait_policy.of(1, now)
+        if policy.ongoing is not None or not settled or not self.wants_drafts(sequence.submit):
+            return None
+        return policy.wanted
 
-    def terms(self, sequence: Sequence) -> Hunt:
-        """Return what local sources may add to a drafted sequence's tree, and what pays, now."""
-        return self._hunt(sequence, self._cost_now(sequence))
-
-    def weigh_again(self, sequence: Sequence, value: float, now: float, grows: bool = True) -> None:
-        """Learn what a step was worth, in tokens, when a run decided whether to wait for growth.
-
-        `grows`: a draft grows for the sequence.
-        """
-        self._cost_now(sequence)
-        policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
-        policy.saw_value(*root, value)
-        if grows:
-            since = now - sequence.committed_at
-            policy.should_wait([root], value, self.planner.rate, since, now)
-
-    def select_again(
-        self, sequence: Sequence, rows: int, live: int, value: float, now: float
-    ) -> Selection:
-        """Return the times of a step of a run that took so many of `live` nodes and was worth
-        `value`, and end its wait."""
-        costs = self._cost_now(sequence)
-        self.planner.choice = choice_of(live if self.speculates(sequence) else 0, rows)
-        policy, root = self.wait_policy.of(1, now), (sequence.supplied, sequence.growths)
-        policy.cut(*root, value, self.planner.rate, now)
-        return Selection([], costs.scaled.item(rows), costs.plain)
-
-    def _hunt(self, sequence: Sequence, costs: PassCosts) -> Hunt:
-        """Return what local sources may add to a sequence's tree, and what pays at these costs."""
+    def hunt(self, sequence: Sequence) -> Hunt:
+        """Return what local sources may add to the tree of a sequence that is alone, and what pays
+        now."""
         return Hunt(
             self.policy.max_rows,
             self._depth_of(sequence),
             self.sources(sequence.submit),
-            costs.scaled,
+            self.price(1, 0, sequence.length).scaled,
             self.planner.rate,
         )
 
-    def _cost_now(self, sequence: Sequence) -> PassCosts:
-        """Return the costs of a pass for one sequence; the next is of such a step."""
-        self._sequences = 1
-        costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
-        self._costs = costs.at(self.slowdown)
-        self.planner.plain_rate = 1 / costs.plain.step
-        return costs
+    def price(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
+        """Return the costs of the next pass, which decodes so many sequences of `context` tokens on
+        average and runs `prefill_rows`."""
+        known = self.pass_costs.of(self.policy.max_rows, sequences, prefill_rows, context)
+        self._sequences, self._costs = sequences, known.at(self.slowdown)
+        self.planner.plain_rate = sequences / known.plain.step
+        return known
 
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were they not resting."""
@@ -279,11 +267,7 @@ class RowSelector(DraftSwitch):
             self.wait_policy.break_off(now)
             return Selection([], 0.0, PlainCost())
         count, max_rows = len(sequences), self.policy.max_rows
-        self._sequences = count
-        context = sum([s.length for s in sequences]) // count
-        known = self.pass_costs.of(max_rows, count, prefill_rows, context)
-        costs = self._costs = known.at(self.slowdown)
-        self.planner.plain_rate = count / costs.plain.step
+        costs = self.price(count, prefill_rows, sum([s.length for s in sequences]) // count)
         if self._rest_lag or not self.wants_any_drafts:
             self._follow_rest(sequences)
         trees = [self._candidates(sequence) for sequence in sequences]
@@ -417,33 +401,40 @@ class RowSelector(DraftSwitch):
         now: float,
         may_wait: bool,
     ) -> bool:
-        """True if growth is worth a wait; tells the wait policy the value of the present trees."""
-        policy, rate = self.wait_policy.of(len(sequences), now), self.planner.rate
+        """True if growth is worth a wait."""
         rows = sum(plan.rows)
-        price = rate * (costs.scaled.item(rows) - costs.root) / rows if rows else 0.0
-        growing = []
-        value, self.behind = 0.0, 0
+        price = self.planner.rate * (costs.scaled.item(rows) - costs.root) / rows if rows else 0.0
+        looks = []
+        self.behind = 0
         for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
             if best is None:
                 continue
-            own = sum(best.reach[:k].tolist()) - price * k if k else 0.0
-            if sequence.unjudged:
-                sequence.supplied, sequence.unjudged = k > 0, False
-            policy.saw_value(sequence.supplied, sequence.growths, own)
-            value += own
-            session, mirror = sequence.session, sequence.mirror
-            if session is None:
-                continue
-            drafted = mirror.drafted if self.local.wanted else len(mirror)
-            if session.level_at is not None:  # it grows once its draft has caught up
-                self.behind += 1
-            elif drafted < FULL_SHARE * session.nodes_ahead:
-                growing.append(sequence)
+            value = sum(best.reach[:k].tolist()) - price * k if k else 0.0
+            supplied = k > 0 if sequence.unjudged else sequence.supplied
+            sequence.unjudged = False
+            session, mirror, may_grow = sequence.session, sequence.mirror, False
+            if session is not None and session.level_at is not None:
+                self.behind += 1  # it grows once its draft has caught up
+            elif session is not None:
+                drafted = mirror.drafted if self.local.wanted else len(mirror)
+                may_grow = may_wait and drafted < FULL_SHARE * session.nodes_ahead
+            looks.append(Look(sequence, value, supplied, may_grow))
+        return self.look(looks, len(sequences), now)
+
+    def look(self, looks: list[Look], sequences: int, now: float) -> bool:
+        """Learn what the trees of a step of so many sequences are worth; return True if growth of
+        some is worth a wait."""
+        policy, value = self.wait_policy.of(sequences, now), 0.0
+        for one in looks:
+            one.sequence.supplied = one.supplied
+            policy.saw_value(one.supplied, one.sequence.growths, one.value)
+            value += one.value
+        growing = [one.sequence for one in looks if one.may_grow]
         growing = [one for one in growing if one.mirror.last_id] or growing  # of drafts in prefill
-        if not growing or not may_wait:
-            policy.stop(value, rate, now)
-            return False
-        return self._growth_pays(growing, value, now)
+        if growing:
+            return self._growth_pays(growing, value, now)
+        policy.stop(value, self.planner.rate, now)
+        return False
 
     def _growth_pays(self, growing: list[Sequence], value: float, now: float) -> bool:
         """True if growth of some trees is worth a wait; `value`: of a step now, in tokens."""

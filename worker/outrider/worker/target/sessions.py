@@ -146,13 +146,32 @@ class TargetSessions(Generic[Control]):
             if session.asked is None:
                 session.asked = (session.told, now)
 
-    def book_growth(self, sequence: DraftedSequence, now: float) -> None:
-        """Note growth of the present root that is in the mirror already."""
+    def grew(
+        self, sequence: DraftedSequence, root_position: int, now: float, caught_up: bool = True
+    ) -> bool:
+        """Note growth that is in the mirror; return True if it is the first of the present root.
+
+        `caught_up`: the draft knew the text before it nearly to its end.
+        """
         session = sequence.session
         assert session is not None
-        self._time_link(session, sequence.position, now)
-        self._count_growth(sequence, now, tells=True)
-        self._first_grown.clear()  # the wait that goes on shows what it is worth
+        peer = self.peers[session.link]
+        latency = self._time_link(session, root_position, now)
+        if latency is not None and session.grown and session.level_at is None:
+            self._judge(peer, session.link, latency, now)
+        session.grown = True
+        tells = caught_up and not peer.is_avoided(now)  # of drafts that are used
+        if session.level_at is not None and root_position >= session.level_at:
+            session.level_at = None
+        if session.behind is not None and session.level_at is None:
+            since, tokens = session.behind
+            self._token_seconds.append(max(0.0, now - since) / tokens)
+            session.behind = None
+        if root_position == sequence.position:
+            return self._count_growth(sequence, now, tells)
+        if latency is not None and tells:
+            self.control.saw_latency(latency)
+        return False
 
     def finish(self, sequence: DraftedSequence) -> None:
         """Close the session of a sequence that ends."""
@@ -232,22 +251,9 @@ class TargetSessions(Generic[Control]):
         session = sequence.session
         heard = sequence.mirror.acknowledged
         self.dropped += sequence.mirror.receive(growth, session.granted, peer.allowed)
-        latency = self._time_link(session, growth.root_position, now)
         caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
-        if latency is not None and session.grown and session.level_at is None:
-            self._judge(peer, session.link, latency, now)
-        session.grown = True
-        tells = caught_up and not peer.is_avoided(now)  # of drafts that are used
-        if session.level_at is not None and growth.root_position >= session.level_at:
-            session.level_at = None
-        if session.behind is not None and session.level_at is None:
-            since, tokens = session.behind
-            self._token_seconds.append(max(0.0, now - since) / tokens)
-            session.behind = None
-        if growth.root_position == sequence.position:
-            self._count_growth(sequence, now, tells)
-        elif latency is not None and tells:
-            self.control.saw_latency(latency)
+        if self.grew(sequence, growth.root_position, now, caught_up):
+            self._first_grown.append(sequence)
 
     def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
         """Close the session whose growth broke the rules."""
@@ -267,8 +273,9 @@ class TargetSessions(Generic[Control]):
         session.asked = None
         return latency
 
-    def _count_growth(self, sequence: DraftedSequence, now: float, tells: bool) -> None:
-        """Count growth of the present root, and learn how long it took.
+    def _count_growth(self, sequence: DraftedSequence, now: float, tells: bool) -> bool:
+        """Count growth of the present root, and learn how long it took; return True if it is the
+        first.
 
         Nothing waits for growth behind a prompt that is not computed: a serial draft grows there
         only while others are waited for.
@@ -277,15 +284,14 @@ class TargetSessions(Generic[Control]):
         timed = tells and not sequence.needs_prefill
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
-            return
+            return False
         if first and timed:
             control.saw_latency(since)
         elif timed:
             control.saw_period(since)
         sequence.growths += 1
         sequence.grew_at = now
-        if first:
-            self._first_grown.append(sequence)
+        return first
 
     def _open(self, sequence: DraftedSequence, now: float) -> None:
         link = self._ready_for(sequence, now) if self._wanted(sequence) else None
