@@ -570,12 +570,13 @@ def test_a_root_that_was_worth_more_growth_is_waited_for_longer_the_next_time() 
     policy.trials = 0
     policy.fresh.value[:3] = 0.0, 1.0, 2.0
     assert policy.should_wait([(False, 0)], 0.0, 1.0, 0.0, 0.0)
-    policy.cut(False, 1, 1.0, 1.0, 0.001)
-    assert policy.usual == (2, 0)
+    assert policy.should_wait([(False, 1)], 1.0, 1.0, 0.001, 0.001)
+    policy.stop(1.0, 1.0, 0.001)
+    assert policy.wanted[:2] == (2, 0)
     assert policy.ongoing is None
 
 
-def test_roots_are_not_as_usual_while_waits_are_tried() -> None:
+def test_no_run_is_planned_while_waits_are_tried() -> None:
     assert WaitPolicy().wanted.roots == 0, "growth comes by itself"
     policy = WaitPolicy.serial()
     assert policy.wanted.roots == 0

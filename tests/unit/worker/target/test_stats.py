@@ -142,10 +142,10 @@ def test_rows_of_a_step_that_failed_are_not_those_of_the_next(
     stats = pair.target.stats
     count_step = Stats.count_step
 
-    def fail(self: Stats, step: TargetBatch, tokens: int, now: float) -> None:
+    def fail(self: Stats, *step: Any) -> None:
         if stats.source_rows[SUFFIX]:
             raise ValueError
-        count_step(self, step, tokens, now)
+        count_step(self, *step)
 
     with monkeypatch.context() as broken:
         broken.setattr(Stats, "count_step", fail)

@@ -60,7 +60,7 @@ class Goodput:
     """
 
     def __init__(
-        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
+        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 4.0
     ) -> None:
         self.plain_rate = plain_rate
         """Tokens per second of plain decoding of as many sequences as run now."""

@@ -164,10 +164,12 @@ class WaitPolicy:
         return cls(max_loss=16.0, trials=16, spare=16.0, looks_further=True)
 
     def for_sequences(self, count: int) -> "WaitPolicy":
-        """Let waits lose so many times as much: a step of as many sequences is worth that."""
+        """Let waits lose so many times as much, for a step of as many sequences is worth that, and
+        be tried at as many roots all in all: each step has so many."""
         self.max_loss *= count
         self.spare *= count
         self.trial_share *= count
+        self.trials = -(-self.trials // count)
         return self
 
     def begin_as(self, other: "WaitPolicy") -> None:
