@@ -188,6 +188,22 @@ def test_the_price_of_time_follows_the_worker() -> None:
     assert planner.rate == pytest.approx(400, rel=0.02)
 
 
+def test_a_request_that_starts_is_not_priced_by_what_the_one_before_wrote() -> None:
+    planner = Goodput(plain_rate=100)
+    for _ in range(500):
+        planner.learn(tokens=5, seconds=0.01)
+    planner.start(1)
+    assert planner.rate == pytest.approx(100)
+
+
+def test_a_request_that_joins_others_moves_the_price_by_its_share() -> None:
+    planner = Goodput(plain_rate=100, prior_seconds=5.0, memory_seconds=5.0)
+    for _ in range(5000):
+        planner.learn(tokens=5, seconds=0.01)
+    planner.start(4)  # three go on that write five times as much
+    assert planner.rate == pytest.approx(100 * (3 * 5 + 1) / 4, rel=0.01)
+
+
 def test_time_is_worth_more_from_the_first_step_of_more_sequences() -> None:
     planner = Goodput(plain_rate=100, memory_seconds=1.0)
     for _ in range(500):

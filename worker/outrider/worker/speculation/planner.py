@@ -55,24 +55,32 @@ class Goodput:
     The worth of the worker's time, λ in tokens per second, is plain decoding's rate at the present
     number of sequences, times how much more the worker has written than that in the long run: eight
     sequences are worth far more a second than one, from the first step on (docs/decisions/0006).
-    The long run is forgotten over `memory_seconds`, and starts as if plain decoding's rate had been
-    seen for `prior_seconds`.
+    The long run is that of the requests that run: each starts as if plain decoding's rate had been
+    seen for `prior_seconds`, and is forgotten over `memory_seconds`.
     """
 
     def __init__(
-        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 4.0
+        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
     ) -> None:
         self.plain_rate = plain_rate
         """Tokens per second of plain decoding of as many sequences as run now."""
         self.choice = Choice.NO_NODES
         """Why the last plan is what it is."""
         self._written = self._plain = plain_rate * prior_seconds
+        self._prior = prior_seconds
         self._memory = memory_seconds
 
     @property
     def rate(self) -> float:
         """λ, in tokens per second."""
         return self.plain_rate * self._written / self._plain
+
+    def start(self, sequences: int) -> None:
+        """Start a request, one of so many: what was written for the one before it says little of
+        it. Chats after edits of code, which write five tokens a pass, got no draft at all."""
+        prior = self.plain_rate * self._prior
+        self._written += (prior - self._written) / sequences
+        self._plain += (prior - self._plain) / sequences
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learn one step: tokens committed over all sequences, and how long the step took."""

@@ -98,7 +98,9 @@ class Committer:
         self.row_selector.scale.learn(record.surplus)
         ids = tokens.tolist()
         decoded = count if sequence.generated > 0 else 0  # the first token is prefill's
-        if decoded:
+        if not decoded:
+            self.row_selector.planner.start(len(self.running))
+        else:
             self.stats.count_pass(record, hit=record.first_token == ids[0])
             self.stats.count_time(sequence, count * plain, started)
         self.sessions.commit(sequence, sequence.position, tokens, now, record.draft_follows)
