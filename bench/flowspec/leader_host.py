@@ -20,11 +20,10 @@ from bench.flowspec.stages import SimulatedStages
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, blocks_for
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import Submit
-from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
-from outrider.worker.pipeline.pace import Pace
 from outrider.worker.pipeline.records import Results, Segment
-from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.segment_size import Pace, SegmentPlan
+from outrider.worker.pipeline.walk import Committed
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT

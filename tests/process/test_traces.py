@@ -12,7 +12,7 @@ from outrider.contract import traces as names
 from outrider.contract.settings import Dtype, ModelSettings, PipelineSettings, Role
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
-from outrider.worker.target.pipelined.scheduler import MAX_TRACED_SEGMENTS
+from outrider.worker.pipeline.scheduler import MAX_TRACED_SEGMENTS
 from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders

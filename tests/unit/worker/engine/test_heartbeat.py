@@ -9,9 +9,9 @@ import pytest
 from outrider.worker.engine.heartbeat import LEAST_SECONDS, MAX_SLOWDOWN, Heartbeat
 from outrider.worker.engine.loop import Engine
 from outrider.worker.messages import Alive, AskAlive, Ready
-from tests.unit.worker.engine.pipelined_engine import Target
 from tests.unit.worker.engine.test_loop import Slow, Steps
 from tests.unit.worker.handles import Handle
+from tests.unit.worker.pipeline.pipelined_engine import Target
 
 SLOW_PASS = 4.0
 PROCESS = 7

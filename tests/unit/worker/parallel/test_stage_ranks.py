@@ -11,7 +11,7 @@ from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.runners import ParallelStageSampler
-from outrider.worker.pipeline.layer_executor import LayerExecutor
+from outrider.worker.pipeline.stage import LayerExecutor
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tiny
 from tests.unit.worker.parallel.rank_threads import shared_model

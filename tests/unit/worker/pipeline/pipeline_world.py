@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit
-from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.pipeline.stage import Executor, Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
+from outrider.worker.pipeline.walk import Committed
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams

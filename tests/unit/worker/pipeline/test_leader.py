@@ -10,10 +10,10 @@ import pytest
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish
-from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.walk import Committed
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from outrider.worker.tree.walk import ROOT

@@ -3,8 +3,7 @@
 from collections import deque
 from typing import Any
 
-from outrider.worker.pipeline.look_ahead import drop_killed
-from outrider.worker.pipeline.records import End, Segment
+from outrider.worker.pipeline.records import End, Segment, drop_killed
 from tests.unit.worker.pipeline.build import move, segment
 
 

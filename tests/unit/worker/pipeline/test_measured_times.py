@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.worker.pipeline.measured_times import MeasuredTimes
+from outrider.worker.pipeline.planner import MeasuredTimes
 from outrider.worker.pipeline.records import Visits
 
 MOST = 16

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.worker.pipeline.pace import Pace
-from outrider.worker.pipeline.segment_size import PipelineTimes
+from outrider.worker.pipeline.segment_size import Pace, PipelineTimes
 
 
 @pytest.fixture

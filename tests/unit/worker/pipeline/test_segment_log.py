@@ -7,7 +7,7 @@ from outrider.contract.state import SegmentTotals, StageTotals
 from outrider.worker.messages import MAX_TIMELINE_SPANS
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_log import RequestRows, SegmentLog
-from outrider.worker.pipeline.sent_row import SentRow
+from outrider.worker.pipeline.sequence import SentRow
 
 VISITS = np.array([[5, 1.5, 2.0, 3.0], [3, 3.5, 3.5, 4.0]])
 """Two of five rows die between the stages."""

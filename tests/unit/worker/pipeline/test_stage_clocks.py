@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.pipeline.stage_clocks import FORGET_SECONDS, StageClocks
+from outrider.worker.pipeline.segment_log import FORGET_SECONDS, StageClocks
 
 AHEAD = np.array([1000.0, -50.0])
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import ModelSettings, PipelineSettings, Role, WorkerSettings
-from outrider.worker.pipeline import part_timing
 from outrider.worker.pipeline.cut import PartCosts
-from outrider.worker.profile import cut
+from outrider.worker.profile import cut, part_timing
 from tests.tiny_models import write_tiny
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from outrider.contract.settings import SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
-from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import ModelError
 from outrider.worker.host.peers import beyond_loopback
@@ -20,14 +18,16 @@ from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.warm_up_leader import warm_up_leader
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import Progress, Ready, StageGroupState, ToPeer
+from outrider.worker.pipeline.draft_control import PipelinedDraftControl
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
+from outrider.worker.pipeline.loop import STAGE_NEWS, PipelinedEngine
+from outrider.worker.pipeline.planner import PipelinePlanner
+from outrider.worker.pipeline.scheduler import PipelinedScheduler
 from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
 from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.target.draft_switch import switch_for
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
-from outrider.worker.target.pipelined.planner import PipelinePlanner
-from outrider.worker.target.pipelined.scheduler import PipelinedScheduler
 from outrider.worker.target.sessions import TargetSessions
 
 logger = logging.getLogger(__name__)

@@ -34,8 +34,7 @@ from outrider.worker.parallel.placement import LEADER, RankPlacement
 from outrider.worker.parallel.runners import ParallelStageSampler
 from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.pipeline.cut import cut_as_given, cut_by_cost, weight_costs
-from outrider.worker.pipeline.layer_executor import LayerExecutor
-from outrider.worker.pipeline.stage import Stage
+from outrider.worker.pipeline.stage import LayerExecutor, Stage
 from outrider.worker.pipeline.stage_sampler import RankSampler, StageSampler
 from outrider.worker.pipeline.wire.hello import StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.limits import MAX_TREE_BLOCKS, RecordLimits

@@ -11,7 +11,6 @@ from typing import Any
 
 from outrider.contract.settings import LinkTransport, Role, WorkerSettings
 from outrider.worker.engine.loop import Engine, Transport
-from outrider.worker.engine.pipelined_loop import PipelinedEngine
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import DeviceLost, GroupLost, LinkBroken, ModelError, PairRefused
@@ -25,6 +24,7 @@ from outrider.worker.launch.prepare import Models
 from outrider.worker.link import distributed
 from outrider.worker.messages import Failed, Ready
 from outrider.worker.parallel.placement import engines_processors
+from outrider.worker.pipeline.loop import PipelinedEngine
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""Pipelined target: state machines of the leader and of the stages, and the records between them.
+"""Pipelined target: its requests, the leader and the stages, and the records between them.
 
-These know neither clock nor transport. Beside them a stage's loop and its executor on the CPU; the
-transports are in `wire`.
+Leader and stages know neither clock nor transport; `loop` and `stage_loop` do, and `wire` carries
+records over gRPC. Sessions, admission and answers are those of `target`.
 """

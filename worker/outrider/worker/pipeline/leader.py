@@ -7,7 +7,7 @@ whoever calls it.
 """
 
 import bisect
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -17,9 +17,7 @@ import numpy as np
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit
-from outrider.worker.pipeline.committed import Committed, committed_by, row_fates, sampled_after
-from outrider.worker.pipeline.look_ahead import drop_killed
-from outrider.worker.pipeline.records import End, Move, Record, Results
+from outrider.worker.pipeline.records import End, Move, Record, Results, drop_killed
 from outrider.worker.pipeline.segment_builder import (
     PromptShares,
     SegmentBuilder,
@@ -29,11 +27,22 @@ from outrider.worker.pipeline.segment_builder import (
 )
 from outrider.worker.pipeline.segment_log import SegmentLog
 from outrider.worker.pipeline.segment_size import SegmentPlan
-from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
-from outrider.worker.pipeline.sent_row import SentRow
-from outrider.worker.pipeline.sequence import SUSPECTED, KVPlacement, PipelinedSequence
-from outrider.worker.pipeline.tree_slots import TreeSlots
-from outrider.worker.pipeline.walk import Rerooted, commit, walk
+from outrider.worker.pipeline.sequence import (
+    SUSPECTED,
+    KVPlacement,
+    PipelinedSequence,
+    SentRow,
+    TreeSlots,
+)
+from outrider.worker.pipeline.walk import (
+    Committed,
+    Rerooted,
+    commit,
+    committed_by,
+    row_fates,
+    sampled_after,
+    walk,
+)
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.tree.mirror import Mirror
 
@@ -50,6 +59,46 @@ class LeaderLimits:
     """Blocks of tree slots of each: its node rows on their way and back."""
     local_nodes: int = 256
     """Nodes of a mirror without a draft; the oldest so many stay when one is lost."""
+
+
+class SegmentsInFlight:
+    """Live rows by segment and sequence; a segment whose rows are all dead is only a header."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, Counter[int]] = {}
+
+    @property
+    def busy(self) -> int:
+        """Segments that hold live rows."""
+        return sum(any(counts.values()) for counts in self._live.values())
+
+    @property
+    def all_back(self) -> bool:
+        """True if none is under way, not even a header."""
+        return not self._live
+
+    @property
+    def rows(self) -> int:
+        """Live rows of all of them."""
+        return sum(sum(counts.values()) for counts in self._live.values())
+
+    def send(self, segment: int, rows: dict[int, int]) -> None:
+        """Count a segment; `rows` by sequence."""
+        self._live[segment] = Counter(rows)
+
+    def receive(self, segment: int) -> None:
+        """Forget a segment that is back."""
+        self._live.pop(segment, None)
+
+    def lose(self, segment: int, sequence: int) -> None:
+        """Count the death of a row; it may be back already."""
+        if segment in self._live:
+            self._live[segment][sequence] -= 1
+
+    def end(self, sequence: int) -> None:
+        """Count the death of all rows of a sequence."""
+        for counts in self._live.values():
+            del counts[sequence]
 
 
 class Leader:

@@ -12,8 +12,7 @@ import numpy as np
 
 from outrider.worker.pipeline.records import Bytes, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
-from outrider.worker.pipeline.sent_row import COMMITTED, SentRow
-from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.pipeline.sequence import COMMITTED, PipelinedSequence, SentRow
 from outrider.worker.speculation.planner import sorted_candidates
 from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import ROOT

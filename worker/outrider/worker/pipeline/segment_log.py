@@ -1,18 +1,37 @@
 """Log of a leader's segments: when each was where, and what became of its rows.
 
 Keeps the last ones, for pictures, and totals of all, for metrics. Times are those that the caller
-reads; clocks of stages are `stage_clocks`'s.
+reads, and those of stages, brought to the leader's clock.
+
+Stages of one machine share a clock. Where they do not, nothing tells how long each link took, only
+how long all took together: of the fastest segment each link is taken to have taken the same, and
+what a clock differs by follows from that.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.contract.state import SegmentTotals, StageTotals, TimelineSpan
 from outrider.worker.messages import MAX_TIMELINE_SPANS, StageVisit
-from outrider.worker.pipeline.records import NO_VISITS, Results, Segment, Visits
-from outrider.worker.pipeline.sent_row import SentRow
-from outrider.worker.pipeline.stage_clocks import StageClocks
+from outrider.worker.pipeline.records import (
+    ARRIVED,
+    BEGAN,
+    ENDED,
+    NO_VISITS,
+    Results,
+    Segment,
+    Visits,
+)
+from outrider.worker.pipeline.sequence import SentRow
+
+FORGET_SECONDS = 10.0
+"""Age at which the fastest segment is forgotten: clocks drift, some ms a minute at worst."""
+
+Offsets = NDArray[np.float64]
 
 
 class RequestRows(NamedTuple):
@@ -135,3 +154,48 @@ def add_visit(total: StageTotals, visit: StageVisit, left: float) -> None:
     total.queue_seconds += visit.began - visit.came
     total.row_seconds += visit.rows * (visit.ended - visit.came)
     total.link_seconds += max(0.0, visit.came - left)
+
+
+class StageClocks:
+    """What each stage's clock is ahead of the leader's; learned from segments that are back."""
+
+    def __init__(self) -> None:
+        self._offsets: Offsets | None = None
+        """float64[stages]; None while all clocks agree."""
+        self._fastest = np.inf
+        """Seconds on all links, of the segment that the offsets are from."""
+        self._learned_at = -np.inf
+
+    def aligned(self, visits: Visits, sent: float, back: float) -> Visits:
+        """Return the visits of a segment by the leader's clock, on which it left and came back."""
+        if self._offsets is None and agree(visits, sent, back):
+            return visits
+        links = links_seconds(visits, sent, back)
+        if links <= self._fastest or back - self._learned_at > FORGET_SECONDS:
+            self._offsets = offsets(visits, sent, back)
+            self._fastest, self._learned_at = links, back
+        found = visits.copy()
+        found[:, [ARRIVED, BEGAN, ENDED]] -= self._offsets[:, None]  # type: ignore[index]
+        return found
+
+
+def agree(visits: Visits, sent: float, back: float) -> bool:
+    """True if no stage got a segment before the one before it had done with it."""
+    left = np.concatenate([[sent], visits[:, ENDED]])
+    came = np.concatenate([visits[:, ARRIVED], [back]])
+    return bool((came >= left).all())
+
+
+def links_seconds(visits: Visits, sent: float, back: float) -> float:
+    """Return the seconds of a segment's way that it was in no stage."""
+    return back - sent - float((visits[:, ENDED] - visits[:, ARRIVED]).sum())
+
+
+def offsets(visits: Visits, sent: float, back: float) -> Offsets:
+    """Return float64[stages], by how much each clock is ahead if all links took the same time."""
+    inside = visits[:, ENDED] - visits[:, ARRIVED]
+    each = links_seconds(visits, sent, back) / (len(visits) + 1)
+    before = np.concatenate([[0.0], np.cumsum(inside)[:-1]])
+    came = sent + each * np.arange(1, len(visits) + 1) + before
+    ahead: Offsets = visits[:, ARRIVED] - came
+    return ahead

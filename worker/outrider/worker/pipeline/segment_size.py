@@ -1,7 +1,7 @@
 """Size of segments, and how many are under way at once, from measured times of stages and links.
 
-Pure arithmetic. Leaves which rows a segment holds to `segment_builder`, measuring to those who have
-a clock.
+Pure arithmetic. Leaves which rows a segment holds to `segment_builder`, measuring and waiting to
+those who have a clock.
 """
 
 import math
@@ -99,3 +99,24 @@ def plan_segments(
         pays = float(tokens[fewer, best] / filled / each[best]) * float(each[-1] - each[0])
         pays /= len(counts) - 1
     return SegmentPlan(rows, segments, most, len(counts), pays)
+
+
+class Pace:
+    """When the next segment is due: when the slowest part has finished the one before.
+
+    What waits in a queue was chosen too early: choices and growth that come meanwhile would have
+    chosen better, after a fall-out above all, when a whole pipeline is free at once and the draft
+    has grown a few nodes.
+    """
+
+    def __init__(self, times: PipelineTimes) -> None:
+        self.times = times
+        """May be replaced at any time."""
+        self.due = float("-inf")
+        """Time at which the next segment may leave, by the clock of `sent`."""
+
+    def sent(self, now: float, rows: int) -> None:
+        """Note that a segment of `rows` >= 1 rows leaves at `now`, in seconds."""
+        slowest = self.times.slowest
+        between = float(slowest[min(rows, len(slowest)) - 1])
+        self.due = max(self.due, now) + between

@@ -3,24 +3,74 @@
 Leaves which rows are sent to `segment_builder`, records to `leader`, and committing to `walk`.
 """
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from outrider.contract.sources import SOURCES
 from outrider.worker.kv.block_pool import BlockTable
-from outrider.worker.messages import Submit
+from outrider.worker.messages import Submit, TokenLogprob
 from outrider.worker.pipeline.records import Begin, Ints
-from outrider.worker.pipeline.sent_row import SentRow
-from outrider.worker.pipeline.tree_slots import TreeSlots
 from outrider.worker.speculation.acceptance import ALL_SOURCES, Calibration
-from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.mirror import DRAFT, Mirror
 from outrider.worker.tree.walk import ROOT
 
+COMMITTED = -1
+"""Tree slot of a row that was committed when it left."""
 SUSPECTED = 2
 """Groups that were lost while a sequence ran, without a commit of it, before it runs alone."""
+
+
+class Sampled(NamedTuple):
+    """The target's choice after a row."""
+
+    token: int
+    """Negative if there is none."""
+    logprob: TokenLogprob | None = None
+    """None where it was not asked for."""
+
+
+@dataclass(slots=True, eq=False)
+class SentRow:
+    """A root's or a node's row."""
+
+    number: int
+    segment: int
+    """Number of the segment that carries it."""
+    slot: int = COMMITTED
+    """Its tree slot."""
+    source: int = DRAFT
+    """What its node was sent for, in the order of `SOURCES`; of no meaning for a root."""
+    sampled: Sampled | None = None
+    """None until its result is back."""
+
+
+class TreeSlots:
+    """Slots of a block table; the lowest free one first, so that masks stay narrow."""
+
+    def __init__(self, block_table: BlockTable) -> None:
+        self.block_table = block_table
+        self._free = list(range(block_table.room))
+
+    @property
+    def free(self) -> int:
+        """Slots that hold nothing."""
+        return len(self._free)
+
+    def take(self) -> int:
+        """Take a tree slot; there must be a free one."""
+        return heapq.heappop(self._free)
+
+    def give_back(self, slot: int) -> None:
+        """Free a tree slot, for records that are sent from now on."""
+        heapq.heappush(self._free, slot)
+
+    def in_pool(self, slots: list[int]) -> Ints:
+        """Return the pool's numbers of tree slots."""
+        return self.block_table.slots(np.array(slots, np.int32))
 
 
 @dataclass(slots=True, eq=False)

@@ -1,16 +1,19 @@
 """State machine of one stage: handles records in the order in which they came.
 
 It owns no policy: rows, slots and deaths are the leader's. Leaves the layers and their KV to an
-`Executor`, sampling to `stage_sampler`, clock and transport to whoever calls it.
+`Executor`, sampling to `stage_sampler`, clock and transport to whoever calls it. Slots are the
+leader's, so the block pool of an executor's KV cache gives out nothing.
 """
 
 from collections import deque
 from typing import Protocol
 
+import numpy as np
+
 from outrider.contract.settings import MAX_RUNNING
 from outrider.worker.errors import ProtocolViolation
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.rows import Rows
-from outrider.worker.pipeline.look_ahead import drop_killed
 from outrider.worker.pipeline.records import (
     Begin,
     End,
@@ -20,8 +23,8 @@ from outrider.worker.pipeline.records import (
     Record,
     Results,
     Segment,
+    drop_killed,
 )
-from outrider.worker.pipeline.stage_rows import by_sequence, pass_rows
 from outrider.worker.pipeline.stage_sampler import (
     RankSampler,
     StageSampler,
@@ -29,7 +32,7 @@ from outrider.worker.pipeline.stage_sampler import (
     sampled_results,
     samplings,
 )
-from outrider.worker.pipeline.stage_sequence import StageSequence
+from outrider.worker.pipeline.stage_sequence import StageSequence, by_sequence, pass_rows
 
 
 class Executor(Protocol):
@@ -156,3 +159,39 @@ class Stage:
         if number not in self._sequences:
             raise ProtocolViolation(f"sequence {number} is not known")
         return self._sequences[number]
+
+
+class LayerModel(Protocol):
+    """The layers of one stage, or all of them: `model.llama.Llama`, alone or over ranks."""
+
+    @property
+    def kv_cache(self) -> HostKVCache: ...
+    @property
+    def path(self) -> str: ...
+    def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats: ...
+    def close(self) -> None: ...
+
+
+class LayerExecutor:
+    """A stage's layers and their KV."""
+
+    def __init__(self, model: LayerModel) -> None:
+        self.model = model
+
+    @property
+    def kv_cache(self) -> HostKVCache:
+        return self.model.kv_cache
+
+    def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
+        """Run the layers and write the rows' KV; see `Executor`."""
+        return self.model.forward_layers(rows, hidden)
+
+    def move(self, sources: Ints, destinations: Ints) -> None:
+        """Copy KV between slots over all layers, as if all were read before any is written."""
+        slots = np.array(sources, np.int32), np.array(destinations, np.int32)
+        self.kv_cache.move_slots(*slots)
+        self.kv_cache.moved(*slots)
+
+    def close(self) -> None:
+        """End the threads and processes of the model."""
+        self.model.close()

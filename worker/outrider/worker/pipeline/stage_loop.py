@@ -1,6 +1,9 @@
 """The loop of one stage: receive records, step, send; one group after the other.
 
-Runs on a thread of its own. Leaves the records to `Stage`, the links to whoever attaches them.
+Runs on a thread of its own. Leaves the records to `Stage`, the links to whoever attaches them: a
+stage receives records of the party before and sends to the next, the last one results to the
+leader. Whatever happens to any link of a group, all links of that group close; the reason travels
+upstream. `wire` carries it over gRPC.
 """
 
 import contextlib
@@ -10,12 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from outrider.worker.errors import GroupLost, ProtocolViolation, StageLost
 from outrider.worker.pipeline.records import Record, Results, Segment, visited
 from outrider.worker.pipeline.stage import Stage
-from outrider.worker.pipeline.transport import StageLinks
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,40 @@ MAX_BYTES = 1 << 28
 GRAMMAR_SECONDS = 0.01
 """Between two looks for a grammar, where rows wait for it and nothing else comes."""
 UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
+
+In = TypeVar("In", covariant=True)
+Out = TypeVar("Out", contravariant=True)
+
+
+class Links(Protocol[In, Out]):
+    """Links of one party; for one thread."""
+
+    @property
+    def closed(self) -> str | None:
+        """Reason why the group has ended; None: it lives."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received in this group, with what the transport adds in them."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent likewise."""
+
+    def send(self, message: Out) -> None:
+        """Send without waiting, after all that was sent before; drop it if the group has ended."""
+
+    def poll(self) -> Sequence[In]:
+        """Take what has come, in order. Raises `StageLost` once the group has ended."""
+
+    def receive(self, seconds: float | None) -> Sequence[In]:
+        """Wait for something to come, at most `seconds` (None: no limit); then as `poll`."""
+
+    def close(self, reason: str) -> None:
+        """End the group; those before this party get the reason, up to the leader."""
+
+
+StageLinks = Links[Record, Record | Results]
 
 
 @dataclass(slots=True)

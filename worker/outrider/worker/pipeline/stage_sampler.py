@@ -17,7 +17,7 @@ from outrider.kernels.sampling.log_softmax import log_probabilities
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import FORM_BROKEN, Begin, Floats, Ints, Results
-from outrider.worker.pipeline.stage_rows import SequenceRows
+from outrider.worker.pipeline.stage_sequence import SequenceRows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 

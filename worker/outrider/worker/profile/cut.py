@@ -15,8 +15,8 @@ from outrider.worker.model.sharding import Shard
 from outrider.worker.model.tensor_names import LAYERS as PREFIX
 from outrider.worker.parallel.placement import LEADER
 from outrider.worker.pipeline.cut import PartCosts, cut_by_cost
-from outrider.worker.pipeline.part_timing import part_costs
 from outrider.worker.profile.command import print_json
+from outrider.worker.profile.part_timing import part_costs
 
 
 def main(settings: WorkerSettings) -> int:

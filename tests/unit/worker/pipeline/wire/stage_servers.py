@@ -21,7 +21,7 @@ import numpy as np
 from outrider.worker.errors import StageLost
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.records import Record, Results, Segment
-from outrider.worker.pipeline.transport import StageLinks
+from outrider.worker.pipeline.stage_loop import StageLinks
 from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.limits import RecordLimits
 from outrider.worker.pipeline.wire.stage_service import StageService

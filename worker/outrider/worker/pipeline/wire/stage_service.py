@@ -20,7 +20,7 @@ from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join
 from outrider.worker.pipeline.records import Record, Results, Segment
-from outrider.worker.pipeline.transport import StageLinks
+from outrider.worker.pipeline.stage_loop import StageLinks
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageIdentity

@@ -1,6 +1,6 @@
 """Scheduler of a pipelined target: messages to its leader, and what that commits to clients.
 
-Does no I/O and waits for nobody. Leaves rows, segments and KV to `pipeline.leader`, drafts to
+Does no I/O and waits for nobody. Leaves rows, segments and KV to `leader`, drafts to
 `target.sessions`, an answer's messages to `target.answer`.
 """
 
@@ -24,17 +24,17 @@ from outrider.worker.messages import (
     Submit,
     Timeline,
 )
-from outrider.worker.pipeline.committed import Committed
+from outrider.worker.pipeline.draft_control import PipelinedDraftControl, SourceStep
 from outrider.worker.pipeline.leader import Leader
+from outrider.worker.pipeline.planner import PipelinePlanner
 from outrider.worker.pipeline.records import Record, Results, Segment
+from outrider.worker.pipeline.request import PipelinedRequest
 from outrider.worker.pipeline.segment_log import LoggedSegment, RequestRows, SegmentLog
 from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.pipeline.stats import PipelinedStats
 from outrider.worker.pipeline.text_search import TextSearch
+from outrider.worker.pipeline.walk import Committed
 from outrider.worker.target.answer import Answer, stream
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl, SourceStep
-from outrider.worker.target.pipelined.planner import PipelinePlanner
-from outrider.worker.target.pipelined.request import PipelinedRequest
-from outrider.worker.target.pipelined.stats import PipelinedStats
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.tree.mirror import SUFFIX
 

@@ -1,7 +1,7 @@
 """The group of a pipelined target's stages, over all its lives: begun, lost, begun again.
 
 Never waits: `advance` begins a life when one is due, and says when it is up. Leaves records and
-results to `pipeline`, streams to its `wire`, requests to whoever calls it.
+results to `leader`, streams to `wire`, requests to whoever calls it.
 """
 
 import logging

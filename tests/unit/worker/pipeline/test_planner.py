@@ -5,10 +5,10 @@ import pytest
 
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
+from outrider.worker.pipeline.planner import PLAN_SECONDS, PipelinePlanner
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.stage_sampler import no_results
-from outrider.worker.target.pipelined.planner import PLAN_SECONDS, PipelinePlanner
 from tests.unit.worker.pipeline.build import submit
 
 FIRST = SegmentPlan(rows=4, in_flight=3, prompt_rows=60)

@@ -7,12 +7,12 @@ import pytest
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.messages import AskTimeline, Cancel, Finish, LinkDown, SetPolicy, Timeline
+from outrider.worker.pipeline.draft_control import PipelinedDraftControl
+from outrider.worker.pipeline.planner import PipelinePlanner
+from outrider.worker.pipeline.scheduler import GIVEN_UP
 from outrider.worker.pipeline.sequence import PipelinedSequence
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
-from outrider.worker.target.pipelined.planner import PipelinePlanner
-from outrider.worker.target.pipelined.scheduler import GIVEN_UP
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
-from tests.unit.worker.engine.pipelined_engine import LINK, Target
+from tests.unit.worker.pipeline.pipelined_engine import LINK, Target
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
 ANSWER = 24

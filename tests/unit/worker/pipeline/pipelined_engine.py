@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.engine.pipelined_loop import PipelinedEngine
-from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.link.wire import Commit, FromTarget, Grow, Limits, Open
@@ -26,18 +24,20 @@ from outrider.worker.messages import (
 )
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rows import Rows
+from outrider.worker.pipeline.draft_control import PipelinedDraftControl
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
+from outrider.worker.pipeline.loop import PipelinedEngine
+from outrider.worker.pipeline.planner import PipelinePlanner
 from outrider.worker.pipeline.records import Floats, Ints, Record, Results
+from outrider.worker.pipeline.scheduler import PipelinedScheduler
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.stage import Stage
+from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
 from outrider.worker.pipeline.stage_sampler import StageSampler
 from outrider.worker.pipeline.wire.hello import StageFacts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.draft_switch import switch_for
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
-from outrider.worker.target.pipelined.planner import PipelinePlanner
-from outrider.worker.target.pipelined.scheduler import PipelinedScheduler
 from outrider.worker.target.sessions import TargetSessions
 from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut, HashLayers
 from tests.unit.worker.pipeline.path_draft import PathDraft

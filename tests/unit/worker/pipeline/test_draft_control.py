@@ -8,11 +8,11 @@ import pytest
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.worker.messages import Submit
+from outrider.worker.pipeline.draft_control import PipelinedDraftControl, SourceStep
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.target.draft_switch import switch_for
-from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl, SourceStep
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
 
 WITH_TEXT = PolicySettings(sources=(SourceKind.DRAFT, SourceKind.SUFFIX))

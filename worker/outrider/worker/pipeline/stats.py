@@ -10,10 +10,10 @@ from outrider.contract.counters import Counters, new_counters
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish
-from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.records import Segment
+from outrider.worker.pipeline.request import PipelinedRequest
+from outrider.worker.pipeline.walk import Committed
 from outrider.worker.speculation.local_sources import NO_ROWS, Lent, SourceRows
-from outrider.worker.target.pipelined.request import PipelinedRequest
 from outrider.worker.target.stats import DraftVerdict, count_finish, sums
 
 logger = logging.getLogger(__name__)

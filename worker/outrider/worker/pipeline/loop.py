@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from outrider.contract.state import StageLayers
 from outrider.worker.engine.loop import EngineLoop, LoopScheduler, News, Transport
-from outrider.worker.engine.stage_group import Facts, StageGroupLinks
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.messages import (
@@ -19,6 +18,7 @@ from outrider.worker.messages import (
     Timeline,
 )
 from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
 from outrider.worker.pipeline.wire.hello import StageFacts
 
 STAGE_NEWS = News()
