@@ -23,11 +23,13 @@ from outrider.worker.messages import Submit
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import Pace, SegmentPlan
-from outrider.worker.pipeline.walk import Committed
+from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT
 
+Root = PassRecord[PipelinedSequence]
 DRAFT_LIMITS = 8, 96
 """Leaves that the draft expands in a pass, and nodes ahead: the defaults of a service."""
 PROMPT = 8
@@ -66,7 +68,7 @@ class PlainLeader:
         prompt = language.text[:PROMPT]
         tokens = len(language.text) - PROMPT
         submit = Submit(REQUEST, prompt, SamplingParams(), tokens, (), True, 0.0)
-        self.mirror = self.leader.submit(submit)
+        self.mirror = self.leader.submit(submit).mirror
 
     @property
     def finished(self) -> bool:
@@ -117,8 +119,8 @@ class PlainLeader:
 
     def settle(self, results: Results) -> None:
         """Commit what results decide."""
-        for committed in self.leader.receive(results):
-            self.text += committed.tokens.tolist()
+        for record in self.leader.receive(results):
+            self.text += record.tokens.tolist()
             self.commits += 1
             self.last = self.clock.now
             if math.isnan(self.first[0]):
@@ -126,10 +128,10 @@ class PlainLeader:
                     (self.clock.now, len(self.text), self.stages.sent_bytes),
                     0,
                 )
-            if committed.finish is None:
-                self.committed(committed)
+            if record.finish is None:
+                self.committed(record)
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, record: Root) -> None:
         """Hear of a commit."""
 
 
@@ -156,10 +158,11 @@ class ContinuousLeader(PlainLeader):
         self.draft.open(self.language.text[:PROMPT])
         super().begin()
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, record: Root) -> None:
         """Tell the draft."""
-        commit = Commit(SESSION, committed.position, committed.tokens)
-        self._commits.send(commit, COMMIT_BYTES + 4 * len(committed.tokens))
+        position = record.sequence.position - len(record.tokens)
+        commit = Commit(SESSION, position, record.tokens)
+        self._commits.send(commit, COMMIT_BYTES + 4 * len(record.tokens))
 
     def _send_growth(self, growth: Growth) -> None:
         self._growth.send(growth, GROWTH_BYTES + NODE_BYTES * len(growth.tokens))

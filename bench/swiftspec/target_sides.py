@@ -29,7 +29,7 @@ class CountingCommitter(Committer):
     def of(cls, scheduler: TargetScheduler) -> "CountingCommitter":
         """Put one in the place of a scheduler's own, and return it."""
         own = scheduler.committer
-        made = cls(own.kv_cache, own.running, own.sessions, own.row_selector, own.stats, own.outbox)
+        made = cls(own.sessions, own.stats, own.outbox, own.kv_cache, own.running)
         scheduler.committer = made
         return made
 
@@ -39,7 +39,9 @@ class CountingCommitter(Committer):
         self.commits = self.fall_ins = 0
         return found
 
-    def apply(self, record: PassRecord, plain: float, started: float, now: float) -> int:
+    def apply(
+        self, record: PassRecord[TargetSequence], plain: float, started: float, now: float
+    ) -> int:
         """Apply a pass, and count it if it decodes."""
         if record.sequence.generated > 0 and len(record.tokens):
             self.commits += 1

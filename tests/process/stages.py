@@ -162,7 +162,7 @@ class Pipeline:
     def submit(self, requests: Mapping[int, Submit], truth: Mapping[int, tuple[int, ...]]) -> None:
         """Takes requests; `truth`: prompt and answer of each, which their drafts often guess."""
         for number, request in requests.items():
-            mirror = self.leader.submit(request)
+            mirror = self.leader.submit(request).mirror
             mirror.attach()
             draft = PathDraft(tuple(request.prompt.tolist()))
             self._drafts[number], self._truth[number] = (mirror, draft), truth[number]
@@ -181,11 +181,12 @@ class Pipeline:
             results = self.client.receive(SECONDS)
             assert results, f"no result within {SECONDS} s"
             for result in results:
-                for committed in self.leader.receive(result):
-                    self.texts[committed.request] += committed.tokens.tolist()
-                    self.fall_ins += committed.fall_in
-                    if committed.finish is None:
-                        self._grow(committed.request)
+                for record in self.leader.receive(result):
+                    number = record.sequence.submit.request
+                    self.texts[number] += record.tokens.tolist()
+                    self.fall_ins += record.survived
+                    if record.finish is None:
+                        self._grow(number)
 
     def recover(self) -> None:
         """Begins a new group once all stages are back; requests go on from their tokens."""

@@ -3,7 +3,9 @@
 import numpy as np
 
 from outrider.worker.messages import Submit
+from outrider.worker.pipeline.leader import Leader
 from outrider.worker.pipeline.records import Move, Segment
+from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.sampling.params import SamplingParams
 
 
@@ -26,6 +28,17 @@ def segment(number: int, rows: dict[int, tuple[int, int]]) -> Segment:
 def move(sequence: int, sources: list[int], destinations: list[int], freed: list[int]) -> Move:
     arrays = (np.array(slots, np.int32) for slots in (sources, destinations, freed))
     return Move(sequence, *arrays)
+
+
+def find(leader: Leader, request: int) -> PipelinedSequence:
+    """Return the sequence of a request that has not ended."""
+    both = (*leader.running, *leader.waiting)
+    return next(one for one in both if one.submit.request == request)
+
+
+def cancel(leader: Leader, request: int) -> None:
+    if leader.waiting.remove(request) is None:
+        leader.end(find(leader, request))
 
 
 def submit(request: int, prompt: list[int], max_tokens: int, ends: tuple[int, ...] = ()) -> Submit:

@@ -15,11 +15,12 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.pipeline.stage import Executor, Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
-from outrider.worker.pipeline.walk import Committed
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.tree.walk import ROOT
+from tests.unit.worker.pipeline.build import cancel, find
 from tests.unit.worker.pipeline.path_draft import Path, PathDraft
 
 GRANTED = 48
@@ -189,7 +190,7 @@ class World:
 
     def cancel(self, request: int) -> None:
         """A client goes away."""
-        self.leader.cancel(request)
+        cancel(self.leader, request)
         self.cancelled.add(request)
 
     def tokens(self, request: int) -> Path:
@@ -198,8 +199,7 @@ class World:
 
     def sequence(self, request: int) -> PipelinedSequence:
         """The leader's sequence of an open request."""
-        both = (*self.leader.running, *self.leader.waiting)
-        return next(one for one in both if one.submit.request == request)
+        return find(self.leader, request)
 
     def true_token(self, request: int, path: Path) -> int:
         """What the target would choose after a path."""
@@ -244,7 +244,7 @@ class World:
     def lose_draft(self, request: int) -> None:
         """The draft dies, and another one opens a session."""
         records = len(self.leader.outgoing)
-        self.leader.detach(request)
+        self.sequence(request).drop_session()
         self.counts["lost drafts with rows"] += len(self.leader.outgoing) > records
         self.sequence(request).mirror.attach()
         self.drafts[request] = PathDraft(self.tokens(request))
@@ -271,7 +271,7 @@ class World:
         for number, owner, position, token in zip(*(c.tolist() for c in columns), strict=True):
             assert number not in self.paths, "a row number is used twice"
             sequence = by_number[owner]
-            path = tuple(sequence.committed.tolist())
+            path = tuple(sequence.committed().tolist())
             if number in nodes:
                 path += node_path(sequence, nodes[number])
             assert path[position] == token
@@ -316,19 +316,19 @@ class World:
             self._commit(committed)
         self.check_books()
 
-    def _commit(self, committed: Committed) -> None:
+    def _commit(self, committed: PassRecord[PipelinedSequence]) -> None:
         """Compare what is committed with plain decoding."""
-        request = committed.request
+        request = committed.sequence.submit.request
         assert request in self.open
         for token in committed.tokens.tolist():
             assert token == self.true_token(request, self.tokens(request))
             self.texts[request].append(token)
         self.counts["tokens"] += len(committed.tokens)
-        self.counts["accepted"] += len(committed.tokens) - (not committed.fall_in)
+        self.counts["accepted"] += len(committed.tokens) - (not committed.survived)
         if committed.finish is not None:
             self.finished[request] = committed.finish
             self._check_finish(request, committed.finish)
-        elif committed.fall_in:
+        elif committed.survived:
             self.counts["fall-in"] += 1
             self.counts["pipeline stays full"] += self.sequence(request).kv.root is not None
         else:

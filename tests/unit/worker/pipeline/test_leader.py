@@ -13,11 +13,12 @@ from outrider.worker.messages import Finish
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
-from outrider.worker.pipeline.walk import Committed
+from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
 from outrider.worker.tree.walk import ROOT
-from tests.unit.worker.pipeline.build import submit
+from tests.unit.worker.pipeline.build import cancel, submit
 
 PROMPT = [3, 4, 5]
 
@@ -43,7 +44,9 @@ def segments(leader: Leader) -> list[Segment]:
     return [record for record in sent(leader) if isinstance(record, Segment)]
 
 
-def answer(leader: Leader, segment: Segment, tokens: dict[int, int]) -> list[Committed]:
+def answer(
+    leader: Leader, segment: Segment, tokens: dict[int, int]
+) -> list[PassRecord[PipelinedSequence]]:
     """Return a segment with what was sampled, by row number."""
     rows, none = np.array(list(tokens), np.int64), np.zeros((len(tokens), 0))
     values = np.array(list(tokens.values()), np.int32)
@@ -111,8 +114,9 @@ def test_a_token_is_that_of_what_its_row_left_for() -> None:
     grow(leader, [0, 1], [1, 2])
     assert leader.running[0].mirror.proposer.tolist() == [DRAFT, DRAFT], "it has named both since"
     (done,) = answer(leader, segment, dict(zip(segment.rows.tolist(), [1, 2, 3], strict=True)))
-    assert done.guesses.accepted[SUFFIX] == leader.running[0].source_rows[SUFFIX] == 2
-    assert done.guesses.accepted[DRAFT] == leader.running[0].source_rows[DRAFT] == 0
+    assert done.sources is not None
+    assert done.sources.accepted[SUFFIX] == leader.running[0].source_rows[SUFFIX] == 2
+    assert done.sources.accepted[DRAFT] == leader.running[0].source_rows[DRAFT] == 0
 
 
 def test_a_node_that_two_sources_name_is_sent_for_the_one_that_may_run() -> None:
@@ -210,7 +214,7 @@ def test_a_choice_that_is_in_flight_becomes_the_root_and_nothing_new_leaves() ->
     (nodes,) = segments(leader)
     (committed,) = answer(leader, root, {2: 6})
     assert committed.tokens.tolist() == [6]
-    assert committed.fall_in
+    assert committed.survived
     (move,) = sent(leader)
     assert isinstance(move, Move)
     slot = dict(zip(nodes.tokens.tolist(), nodes.slots.tolist(), strict=True))
@@ -229,7 +233,7 @@ def test_a_walk_goes_on_through_all_that_is_back() -> None:
     assert answer(leader, nodes, dict(zip(nodes.rows.tolist(), [7, 8, 2], strict=True))) == []
     (committed,) = answer(leader, root, {2: 6})
     assert committed.tokens.tolist() == [6, 7, 8, 2]
-    assert not committed.fall_in
+    assert not committed.survived
     move, new_root = sent(leader)
     assert isinstance(move, Move)
     assert len(move.sources) == 3
@@ -348,7 +352,7 @@ def test_more_sequences_than_rows_under_way_take_turns(drafted: bool) -> None:
         segment = under_way.popleft()
         sampled = {int(row): 9 for row in segment.rows[segment.sample]}
         for committed in answer(leader, segment, sampled):
-            tokens[committed.request] += len(committed.tokens)
+            tokens[committed.sequence.submit.request] += len(committed.tokens)
     assert len(tokens) == 8
     slowest = [tokens[request] for request in range(1, 8)]
     assert max(slowest) - min(slowest) <= 1
@@ -360,7 +364,7 @@ def test_what_stages_may_not_have_computed_is_no_prefix_for_others() -> None:
     prompt = [i % 10 for i in range(130)]
     leader.submit(submit(0, prompt, 1))
     sent(leader)
-    leader.cancel(0)
+    cancel(leader, 0)
     leader.submit(submit(1, prompt, 1))
     _, begin, _ = sent(leader)
     assert isinstance(begin, Begin)
@@ -376,8 +380,8 @@ def test_a_root_that_is_not_back_is_no_prefix_for_others() -> None:
     chain(leader, [6])
     segments(leader)
     (committed,) = answer(leader, root, {BLOCK - 2: 6})
-    assert committed.fall_in
-    leader.cancel(0)
+    assert committed.survived
+    cancel(leader, 0)
     leader.submit(submit(1, [*prompt, 6, 1], 10))
     begin = next(record for record in sent(leader) if isinstance(record, Begin))
     assert len(begin.prefix_blocks) == 0
@@ -432,7 +436,7 @@ def test_who_may_be_why_groups_are_lost_runs_alone_and_is_given_up_at_the_third_
     leader.submit(submit(2, [2, 4, 5], 10))
     assert begun(sent(leader)) == [[0, 4, 5]]
     assert lose(leader) == [0]
-    assert leader.find(0) is None
+    assert [one.submit.request for one in (*leader.running, *leader.waiting)] == [1, 2]
     assert begun(sent(leader)) == [[1, 4, 5]]
     assert lose(leader) == [1]
     assert begun(sent(leader)) == [[2, 4, 5]]
@@ -501,9 +505,9 @@ def test_a_request_that_never_fits_is_refused_and_the_longest_that_does_runs(
             (segment,) = segments(leader)
 
 
-def test_the_draft_of_an_unknown_request_is_detached_without_effect() -> None:
+def test_the_draft_of_a_request_that_has_ended_is_detached_without_effect() -> None:
     leader = make_leader()
-    leader.submit(submit(0, PROMPT, 10))
-    leader.cancel(0)
-    leader.detach(0)
+    sequence = leader.submit(submit(0, PROMPT, 10))
+    cancel(leader, 0)
+    sequence.drop_session()
     assert sent(leader) == []

@@ -12,6 +12,7 @@ from outrider.worker.pipeline.planner import PipelinePlanner
 from outrider.worker.pipeline.scheduler import GIVEN_UP
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
+from tests.unit.worker.pipeline.build import find
 from tests.unit.worker.pipeline.pipelined_engine import LINK, Target
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
@@ -141,8 +142,7 @@ def test_a_text_that_is_computed_again_says_nothing_of_drafting(
     target.run(until=lambda: not target.engine.group.up)
     target.stages.missing = ""
     counted.clear()
-    before = target.leader.find(number)
-    assert before is not None
+    before = find(target.leader, number)
     length = before.length
     target.run(steps=1_000_000, until=lambda: before.length > length)
     assert counted == []
@@ -214,12 +214,11 @@ def test_a_policy_without_drafts_sends_no_node_rows() -> None:
     target.inbox.append(SetPolicy(PolicySettings(version=1, speculate=False)))
     target.engine.step()
     leader = target.leader
-    sequence = leader.find(0)
-    assert sequence is not None
-    rows = sequence.node_rows
+    sequence = find(leader, 0)
+    rows = sum(sequence.source_rows)
     assert rows > 0
     target.run()
-    assert sequence.node_rows == rows
+    assert sum(sequence.source_rows) == rows
     assert target.texts[0] == target.truth(0)
 
 
@@ -266,8 +265,7 @@ def test_a_draft_that_rests_leaves_the_text_its_rows() -> None:
     off = dataclasses.replace(WITH_TEXT, version=1, sources=(SourceKind.SUFFIX,))
     target.inbox.append(SetPolicy(off))
     target.engine.step()
-    sequence = target.leader.find(number)
-    assert sequence is not None
+    sequence = find(target.leader, number)
     before = list(sequence.source_rows)
     target.run(steps=20_000)
     assert target.texts[number] == target.truth(number)

@@ -18,7 +18,7 @@ REPEATED = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
 def sequence_of(prompt: list[int], max_tokens: int = 20) -> PipelinedSequence:
     tokens = np.array(prompt, np.int32)
     submit = Submit(0, tokens, SamplingParams(), max_tokens, (), True, 0.0)
-    return PipelinedSequence.of(submit, Calibration(), 256)
+    return PipelinedSequence.of(submit, Calibration(), 256, lambda sequence: None)
 
 
 def path_of(sequence: PipelinedSequence) -> list[int]:

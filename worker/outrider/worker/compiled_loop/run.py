@@ -75,7 +75,7 @@ class Root:
     ended: float
     followed: bool
     """True where the new root was in the draft's tree."""
-    done: PassRecord
+    done: PassRecord[Sequence]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class CompiledTarget:
             done=self._record(number, step),
         )
 
-    def _record(self, number: int, step: RootRun) -> PassRecord:
+    def _record(self, number: int, step: RootRun) -> PassRecord[Sequence]:
         """Return what the target's pass did at one root."""
         log, rows = self._log, self._log.source_rows[number]
         nodes, tokens = log.nodes.item(number), log.tokens.item(number)

@@ -8,6 +8,8 @@ import os
 import time
 from typing import Any
 
+import numpy as np
+
 from outrider.contract.settings import SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.engine.transport import TargetTransport
@@ -15,22 +17,30 @@ from outrider.worker.errors import ModelError
 from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.warm_up_leader import warm_up_leader
+from outrider.worker.launch.warmup import PROMPT, arbitrary_growth
 from outrider.worker.link.wire import FromTarget
-from outrider.worker.messages import Progress, Ready, StageGroupState, ToPeer
+from outrider.worker.messages import Progress, Ready, StageGroupState, Submit, ToPeer
 from outrider.worker.pipeline.draft_control import PipelinedDraftControl
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.loop import STAGE_NEWS, PipelinedEngine
 from outrider.worker.pipeline.planner import PipelinePlanner
+from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.scheduler import PipelinedScheduler
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
+from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.target.sessions import TargetSessions
 
 logger = logging.getLogger(__name__)
+
+TURNS = 6
+GRANTED = 16
+TOKEN = 4
+"""What every row chooses: a token of the growth, so that walks fall in."""
 
 
 def build_pipelined(
@@ -145,3 +155,36 @@ def ready(settings: WorkerSettings, models: Models, facts: Facts) -> Ready:
         kv_bytes=blocks * BLOCK * config.kv_bytes_per_token,
         prefix_cache=settings.prefix_cache,
     )
+
+
+def warm_up_leader(vocabulary: int) -> None:
+    """Compile what a leader runs, by a request whose draft sends arbitrary nodes and whose stages
+    choose one token; only compiled code remains."""
+    leader = Leader(BlockPool(4, 128), SegmentPlan(4, 2, 16), LeaderLimits(1, tree_blocks=1))
+    sequence = leader.submit(Submit(1, PROMPT, SamplingParams(), 4 * TURNS, (), True, 0.0))
+    mirror = sequence.mirror
+    text = TextSearch.of(sequence)
+    text.read_on()
+    mirror.attach()
+    allowed = np.ones(vocabulary, np.bool_)
+    for turn in range(TURNS):
+        text.search(GRANTED, TURNS)
+        while leader.fill():
+            pass
+        growth = arbitrary_growth(mirror.root_position, 3 * turn + 1).growth
+        mirror.receive(growth, GRANTED, allowed)
+        segments = [record for record in leader.outgoing if isinstance(record, Segment)]
+        leader.outgoing.clear()
+        for segment in segments:
+            leader.receive(answer(segment))
+    sequence.drop_session()
+
+
+def answer(segment: Segment) -> Results:
+    """Return the results of stages that choose one token everywhere."""
+    rows = segment.rows[segment.sample]
+    count = len(rows)
+    nothing = np.zeros((count, 0), np.int32)
+    nan = np.full(count, np.nan, np.float32)
+    tokens = np.full(count, TOKEN, np.int32)
+    return Results(segment.number, rows, tokens, nan, nothing, nothing.astype(np.float32))

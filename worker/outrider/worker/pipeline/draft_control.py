@@ -5,17 +5,14 @@ from commits.
 """
 
 import dataclasses
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SourceKind
 from outrider.worker.costs.step_costs import Seconds
-from outrider.worker.messages import Submit
-from outrider.worker.speculation.acceptance import ErrorScale
-from outrider.worker.speculation.local_sources import LocalSources, SourceRows
+from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch
-from outrider.worker.tree.mirror import DRAFT
 
 OWN_SOURCES = (SourceKind.DRAFT, SourceKind.SUFFIX)
 """Sources of a target of several stages: it keeps no index of finished answers."""
@@ -33,10 +30,9 @@ class SourceStep(NamedTuple):
 
 @dataclass(slots=True)
 class PipelinedDraftControl(DraftSwitch):
-    """Whether drafts should grow, whether texts are searched, and how sure drafts may be."""
+    """What a pipelined target's results tell of its sources: those that left before the switch
+    moved come later."""
 
-    scale: ErrorScale = field(default_factory=ErrorScale)
-    local: LocalSources = field(default_factory=LocalSources)
     settled_at: float = 0.0
     """When results came last, or the last time without any request ended."""
     _ignored_until: float = 0.0
@@ -44,19 +40,11 @@ class PipelinedDraftControl(DraftSwitch):
 
     def __post_init__(self) -> None:
         self.policy = _own(self.policy)
-        self.local.decide(self.policy, 0.0)
+        DraftSwitch.__post_init__(self)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Apply a policy, without the sources that such a target has not."""
-        policy = _own(policy)
-        DraftSwitch.set_policy(self, policy, now)
-        self.local.decide(policy, now)
-
-    def sources(self, submit: Submit) -> int:
-        """Return the sources whose nodes may get rows for a request, a bit each."""
-        if not submit.speculate:
-            return 0
-        return self.local.on | self.wants_drafts(submit) << DRAFT
+        DraftSwitch.set_policy(self, _own(policy), now)
 
     def count(
         self,
@@ -87,15 +75,6 @@ class PipelinedDraftControl(DraftSwitch):
         if self.switch.state is not state:
             self._ignored_until = now + round_trip
         return whole
-
-    def saw_latency(self, seconds: float) -> None:
-        """Learn nothing: nobody waits."""
-
-    def saw_period(self, seconds: float) -> None:
-        """Learn nothing: nobody waits."""
-
-    def saw_first_growth(self, sequence: Any) -> None:
-        """Learn nothing: nobody waits."""
 
 
 def _own(policy: PolicySettings) -> PolicySettings:

@@ -35,16 +35,16 @@ from outrider.worker.pipeline.sequence import (
     TreeSlots,
 )
 from outrider.worker.pipeline.walk import (
-    Committed,
     Rerooted,
     commit,
-    committed_by,
+    record_of,
     row_fates,
     sampled_after,
     walk,
 )
 from outrider.worker.speculation.acceptance import Calibration
-from outrider.worker.tree.mirror import Mirror
+from outrider.worker.target.admission import WaitingQueue, priority_key
+from outrider.worker.target.pass_record import PassRecord
 
 NO_PROMPT = np.zeros(0, np.int32)
 
@@ -117,8 +117,7 @@ class Leader:
         """Records for the first stage, in order; the caller takes them away."""
         self.running: list[PipelinedSequence] = []
         """By seniority."""
-        self.waiting: list[PipelinedSequence] = []
-        """By priority, then by arrival."""
+        self.waiting: WaitingQueue[PipelinedSequence] = WaitingQueue()
         self.segments = SegmentsInFlight()
         self.log: SegmentLog | None = None
         """Is told what becomes of rows."""
@@ -129,46 +128,19 @@ class Leader:
         self._sequence_numbers, self._segment_numbers = count(), count()
         self._row_numbers = count()
 
-    def submit(self, submit: Submit) -> Mirror:
-        """Take a request; return the mirror that its drafts grow.
+    def submit(self, submit: Submit) -> PipelinedSequence:
+        """Take a request; its drafts grow the mirror of its sequence.
 
         Raises `TooLong` for one that would never fit, and keep all behind it waiting.
         """
         self.check_fits(submit)
         calibration = Calibration(self.average)
-        sequence = PipelinedSequence.of(submit, calibration, self.limits.local_nodes)
-        bisect.insort(self.waiting, sequence, key=_seniority)
-        return sequence.mirror
+        nodes = self.limits.local_nodes
+        sequence = PipelinedSequence.of(submit, calibration, nodes, self._detached)
+        self.waiting.put(sequence)
+        return sequence
 
-    def find(self, request: int) -> PipelinedSequence | None:
-        """Return the sequence of a request; None where it has ended."""
-        known = (one for one in (*self.running, *self.waiting) if _is(one, request))
-        return next(known, None)
-
-    def cancel(self, request: int) -> None:
-        """End a request; one that has ended already is unknown, and stays so."""
-        for sequence in self.running:
-            if sequence.submit.request == request:
-                self._end(sequence)
-                return
-        self.waiting = [one for one in self.waiting if one.submit.request != request]
-
-    def detach(self, request: int) -> None:
-        """Detach the draft of a request: nodes that its mirror cannot keep die.
-
-        A request that has ended already is unknown, and stays so.
-        """
-        sequence = self.find(request)
-        if sequence is None:
-            return
-        sequence.mirror.detach()
-        if sequence.placed is not None:
-            kept = len(sequence.mirror)
-            lost = [row for row in sequence.placed.rows[kept:] if row is not None]
-            del sequence.placed.rows[kept:]
-            self._move(sequence, Rerooted([], lost))
-
-    def receive(self, results: Results) -> list[Committed]:
+    def receive(self, results: Results) -> list[PassRecord[PipelinedSequence]]:
         """Take the results of a segment; commit what they decide.
 
         Rows that are not known any more have died since, and are ignored.
@@ -181,7 +153,7 @@ class Leader:
                 row.sampled = sampled_after(results, at)
                 touched[sequence.kv.number] = sequence
         settled = (self._settle(sequence) for sequence in touched.values())
-        return [committed for committed in settled if committed is not None]
+        return [record for record in settled if record is not None]
 
     def fill(self) -> bool:
         """Send the next segment, if there is something to send and room on the way."""
@@ -219,7 +191,8 @@ class Leader:
         self.outgoing.clear()
         self.segments = SegmentsInFlight()
         self._rows.clear()
-        lost, self.running = self.running, []
+        lost = tuple(self.running)
+        self.running.clear()
         self.pool = pool
         given_up = []
         for sequence in lost:
@@ -228,8 +201,25 @@ class Leader:
             if sequence.losses > SUSPECTED:
                 given_up.append(sequence)
             else:
-                bisect.insort(self.waiting, sequence, key=_seniority)
+                self.waiting.put(sequence)
         return given_up
+
+    def end(self, sequence: PipelinedSequence, path: Sequence[int] = ()) -> None:
+        """Free all that a running sequence holds; what is surely computed may be found again.
+
+        `path`: nodes that its last tokens match.
+        """
+        placed = sequence.kv
+        if self.log is not None:
+            self.log.decided(*row_fates(placed.rows, path))
+        self._send(End(placed.number))
+        self._forget(sequence, placed.live_rows())
+        self.segments.end(placed.number)
+        self.pool.publish(placed.block_table, sequence.committed(), placed.computed)
+        self.pool.free(placed.block_table)
+        self.pool.free(placed.slots.block_table)
+        sequence.placed = None
+        self.running.remove(sequence)
 
     def _send(self, record: Record) -> None:
         drop_killed(record, self.outgoing)
@@ -243,20 +233,33 @@ class Leader:
         self.segments.send(builder.number, {s.sequence.kv.number: s.count for s in shares})
         self._send(builder.build())
 
-    def _settle(self, sequence: PipelinedSequence) -> Committed | None:
+    def _settle(self, sequence: PipelinedSequence) -> PassRecord[PipelinedSequence] | None:
         """Commit as far as the choices are known."""
         done = walk(sequence)
         if not done.sampled:
             return None
         sequence.losses = 0
-        committed = committed_by(sequence, done)
+        record = record_of(sequence, done)
+        found = (one.logprob for one in done.sampled)
+        sequence.unsent_logprobs += [logprob for logprob in found if logprob is not None]
         if done.finish is None:
             self._move(sequence, commit(sequence, done))
-        else:
-            failed = done.finish is Finish.FAILED  # its KV may be why
-            sequence.kv.computed = 0 if failed else sequence.length
-            self._end(sequence, done.path)
-        return committed
+            return record
+        failed = done.finish is Finish.FAILED  # its KV may be why
+        sequence.kv.computed = 0 if failed else sequence.length
+        self.end(sequence, done.path)
+        if len(record.tokens):
+            sequence.mirror.commit(record.tokens)
+            sequence.length += len(record.tokens)
+        return record
+
+    def _detached(self, sequence: PipelinedSequence) -> None:
+        """Have the rows of nodes die that a sequence's mirror could not keep without its draft."""
+        if sequence.placed is not None:
+            kept = len(sequence.mirror)
+            lost = [row for row in sequence.placed.rows[kept:] if row is not None]
+            del sequence.placed.rows[kept:]
+            self._move(sequence, Rerooted([], lost))
 
     def _move(self, sequence: PipelinedSequence, rerooted: Rerooted) -> None:
         """Tell the stages which rows are committed and which are dead, and take their slots."""
@@ -280,23 +283,6 @@ class Leader:
         if self.log is not None:
             self.log.decided(rerooted.promoted, rerooted.dead)
 
-    def _end(self, sequence: PipelinedSequence, path: Sequence[int] = ()) -> None:
-        """Free all that a running sequence holds; what is surely computed may be found again.
-
-        `path`: nodes that its last tokens match.
-        """
-        placed = sequence.kv
-        if self.log is not None:
-            self.log.decided(*row_fates(placed.rows, path))
-        self._send(End(placed.number))
-        self._forget(sequence, placed.live_rows())
-        self.segments.end(placed.number)
-        self.pool.publish(placed.block_table, sequence.committed, placed.computed)
-        self.pool.free(placed.block_table)
-        self.pool.free(placed.slots.block_table)
-        sequence.placed = None
-        self.running.remove(sequence)
-
     def _forget(self, sequence: PipelinedSequence, rows: Iterable[SentRow]) -> None:
         """Forget rows that have died: their results, if any, are ignored."""
         for row in rows:
@@ -314,7 +300,7 @@ class Leader:
             self._admit_alone(suspect)
             return
         while self.waiting and len(self.running) < self.limits.max_running:
-            if not self._start(self.waiting[0]):
+            if not self._start(next(iter(self.waiting))):
                 return
 
     def _admit_alone(self, suspect: PipelinedSequence) -> None:
@@ -329,9 +315,9 @@ class Leader:
         placed = self._place(sequence)
         if placed is None:
             return False
-        self.waiting.remove(sequence)
+        self.waiting.take(sequence)
         sequence.placed = placed
-        bisect.insort(self.running, sequence, key=_seniority)
+        bisect.insort(self.running, sequence, key=priority_key)
         self._send(sequence.begin())
         return True
 
@@ -340,7 +326,7 @@ class Leader:
         tree = self.pool.admit(NO_PROMPT, BLOCK * self.limits.tree_blocks)
         if tree is None:
             return None
-        table = self.pool.admit(sequence.committed, sequence.length)
+        table = self.pool.admit(sequence.committed(), sequence.length)
         if table is None:
             self.pool.free(tree)
             return None
@@ -361,14 +347,5 @@ class Leader:
     def _preempt(self, sequence: PipelinedSequence) -> None:
         """Free a request's KV; it is computed again when there is room, to the same text."""
         self.preemptions += 1
-        self._end(sequence)
-        bisect.insort(self.waiting, sequence, key=_seniority)
-
-
-def _seniority(sequence: PipelinedSequence) -> tuple[int, float, int]:
-    submit = sequence.submit
-    return (-submit.priority, submit.arrived, submit.request)
-
-
-def _is(sequence: PipelinedSequence, request: int) -> bool:
-    return sequence.submit.request == request
+        self.end(sequence)
+        self.waiting.put(sequence)

@@ -1,23 +1,22 @@
 """The engine's loop of a pipelined target, whose passes are run by its stages.
 
 Driven by events: messages of the server, growth of drafts, results of the last stage, a group of
-stages that is lost or up again. Nobody waits for anybody. Leaves requests to a `SegmentScheduler`,
-the stages to a `StageGroupLinks`, bytes to a `Transport`.
+stages that is lost or up again. Nobody waits for anybody. Leaves requests to a
+`PipelinedScheduler`, the stages to a `StageGroupLinks`, bytes to a `Transport`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from outrider.contract.state import StageLayers
-from outrider.worker.engine.loop import EngineLoop, LoopScheduler, News, Transport
+from outrider.worker.engine.loop import EngineLoop, News, Transport
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.messages import (
     StageGroupState,
-    Timeline,
 )
-from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.scheduler import PipelinedScheduler
 from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
 from outrider.worker.pipeline.wire.hello import StageFacts
 
@@ -25,43 +24,14 @@ STAGE_NEWS = News()
 """The group of stages has news."""
 
 
-class SegmentScheduler(LoopScheduler, Protocol):
-    """Decides what is sent to the stages, and what their results mean."""
-
-    @property
-    def idle(self) -> bool:
-        """True if no request runs."""
-
-    def settle(self, results: Results, now: float) -> None:
-        """Commit what the results of a segment decide."""
-
-    def stream(self, now: float) -> None:
-        """Put what clients are due into the outbox."""
-
-    def expire(self, now: float, missing: str) -> None:
-        """End requests that have waited for too long; `missing`: why no stage runs them, if so."""
-
-    def fill(self, now: float) -> Iterable[Record]:
-        """Return the records that are to leave now."""
-
-    def begin_group(self, pool: BlockPool, rows: int, now: float) -> None:
-        """Begin with stages that know nothing, and take segments of so many rows."""
-
-    def lose_group(self, reason: str, now: float) -> None:
-        """Take all requests back; `reason`: why their stages are lost."""
-
-    def timeline(self) -> Timeline:
-        """Return what the stages computed lately."""
-
-
 class PipelinedEngine(EngineLoop):
     """The engine of a pipelined target."""
 
-    scheduler: SegmentScheduler
+    scheduler: PipelinedScheduler
 
     def __init__(
         self,
-        scheduler: SegmentScheduler,
+        scheduler: PipelinedScheduler,
         group: StageGroupLinks,
         transport: Transport,
         pool_of: Callable[[Facts], BlockPool],

@@ -1,10 +1,11 @@
-"""Sequence of a pipelined target's leader: its tokens, mirror and KV, and the rows on their way.
+"""Sequence: the state of one request in a pipelined target, its KV and the rows on their way.
 
-Leaves which rows are sent to `segment_builder`, records to `leader`, and committing to `walk`.
+Leaves text, tree and answer to `target.request`, which rows are sent to `segment_builder`, records
+to `leader`, and committing to `walk`.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -14,7 +15,10 @@ from outrider.contract.sources import SOURCES
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.messages import Submit, TokenLogprob
 from outrider.worker.pipeline.records import Begin, Ints
+from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.speculation.acceptance import ALL_SOURCES, Calibration
+from outrider.worker.speculation.local_sources import SourceRows
+from outrider.worker.target.request import Request
 from outrider.worker.tree.mirror import DRAFT, Mirror
 from outrider.worker.tree.walk import ROOT
 
@@ -110,22 +114,21 @@ class KVPlacement:
 
 
 @dataclass(slots=True, eq=False)
-class PipelinedSequence:
-    """One request and its tokens."""
+class PipelinedSequence(Request):
+    """One request of a pipelined target."""
 
-    submit: Submit
-    tokens: Ints
-    """int32[most] the committed tokens, to which the mirror's commits add; then room."""
-    length: int
-    """Committed tokens."""
-    mirror: Mirror
-    calibration: Calibration
-    ends: Ints
-    """int32[n] tokens that end it."""
+    detached: "Callable[[PipelinedSequence], None]"
+    """Tells the leader that nodes may have died with a session."""
     sources: int = ALL_SOURCES
     """Those whose nodes get rows, a bit each in the order of `SOURCES`."""
     source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
     """Rows of nodes that have left, each time that it ran, in the same order."""
+    counted_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
+    """Rows of nodes that are in records of its passes, likewise."""
+    traced_segments: int = 0
+    """Segments with rows of it that are traced."""
+    text: TextSearch | None = None
+    """None where the text is no source of draft tokens."""
     served: int = -1
     """Number of the segment in which its last root left; -1: none has."""
     losses: int = 0
@@ -134,29 +137,31 @@ class PipelinedSequence:
     """None while it waits."""
 
     @classmethod
-    def of(cls, submit: Submit, calibration: Calibration, local_nodes: int) -> Self:
+    def of(
+        cls,
+        submit: Submit,
+        calibration: Calibration,
+        local_nodes: int,
+        detached: "Callable[[PipelinedSequence], None]",
+    ) -> Self:
         """Make the sequence of a request, without KV."""
         length = len(submit.prompt)
         tokens = np.zeros(length + submit.max_tokens + 1, np.int32)
         tokens[:length] = submit.prompt
         mirror = Mirror(length - 1, local_capacity=local_nodes, tokens=tokens)
         ends = np.array(submit.end_ids, np.int32)
-        return cls(submit, tokens, length, mirror, calibration, ends)
+        return cls(submit, tokens, length, mirror, calibration, ends, detached)
+
+    def drop_session(self) -> None:
+        """Forget the session, and the ids of its nodes; rows of nodes that die with it are dead."""
+        Request.drop_session(self)
+        self.detached(self)
 
     @property
-    def position(self) -> int:
-        """Position of the root."""
-        return self.length - 1
-
-    @property
-    def remaining(self) -> int:
-        """Tokens that may still be generated."""
-        return self.submit.max_tokens - (self.length - len(self.submit.prompt))
-
-    @property
-    def node_rows(self) -> int:
-        """Rows of nodes that have left, of all sources."""
-        return sum(self.source_rows)
+    def needs_prefill(self) -> bool:
+        """True if tokens of its prompt are still to be sent to the stages, as of one that waits
+        for a place in their KV, or for stages that are gone."""
+        return self.placed is None or self.unsent_prompt > 0
 
     @property
     def suspected(self) -> bool:
@@ -170,21 +175,28 @@ class PipelinedSequence:
         return self.placed
 
     @property
-    def committed(self) -> Ints:
-        """int32[length] a view of the committed tokens."""
-        return self.tokens[: self.length]
-
-    @property
     def unsent_prompt(self) -> int:
         """Committed tokens before the root whose rows have not left."""
         return max(0, self.position - self.kv.sent)
+
+    def new_rows(self, path: Sequence[SentRow | None]) -> SourceRows:
+        """Return the rows of nodes that are in no record of a pass yet, and those on the `path`
+        that is committed; the first token's, which is prefill's, does not count them."""
+        rows = [now - then for now, then in zip(self.source_rows, self.counted_rows, strict=True)]
+        if self.generated:
+            self.counted_rows = list(self.source_rows)
+        accepted = [0] * len(SOURCES)
+        for row in path:
+            if row is not None:
+                accepted[row.source] += 1
+        return SourceRows(rows, accepted, sum(rows))
 
     def begin(self) -> Begin:
         """Return the record that makes it known to the stages."""
         table, submit = self.kv.block_table, self.submit
         return Begin(
             sequence=self.kv.number,
-            tokens=self.committed.copy(),
+            tokens=self.committed(),
             prompt=len(submit.prompt),
             sampling=submit.sampling,
             prefix_blocks=table.table[: table.published].copy(),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from outrider.worker.errors import GroupLost, ProtocolViolation, StageLost
 from outrider.worker.pipeline.records import Record, Results, Segment, visited
@@ -29,12 +29,9 @@ GRAMMAR_SECONDS = 0.01
 """Between two looks for a grammar, where rows wait for it and nothing else comes."""
 UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 
-In = TypeVar("In", covariant=True)
-Out = TypeVar("Out", contravariant=True)
 
-
-class Links(Protocol[In, Out]):
-    """Links of one party; for one thread."""
+class StageLinks(Protocol):
+    """Links of one stage; for one thread."""
 
     @property
     def closed(self) -> str | None:
@@ -48,20 +45,17 @@ class Links(Protocol[In, Out]):
     def sent_bytes(self) -> int:
         """Bytes sent likewise."""
 
-    def send(self, message: Out) -> None:
+    def send(self, message: Record | Results) -> None:
         """Send without waiting, after all that was sent before; drop it if the group has ended."""
 
-    def poll(self) -> Sequence[In]:
+    def poll(self) -> Sequence[Record]:
         """Take what has come, in order. Raises `StageLost` once the group has ended."""
 
-    def receive(self, seconds: float | None) -> Sequence[In]:
+    def receive(self, seconds: float | None) -> Sequence[Record]:
         """Wait for something to come, at most `seconds` (None: no limit); then as `poll`."""
 
     def close(self, reason: str) -> None:
-        """End the group; those before this party get the reason, up to the leader."""
-
-
-StageLinks = Links[Record, Record | Results]
+        """End the group; those before this stage get the reason, up to the leader."""
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 
 from outrider.kernels.jit.compiled import njit
 from outrider.kernels.jit.handle import Handle, handle
-from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
+from outrider.worker.target.request import Request
 from outrider.worker.tree.mirror_table import MirrorTables
 
 
@@ -27,7 +27,7 @@ class TextTables(NamedTuple):
 class TextSearch:
     """The text of one sequence, as a source of draft tokens."""
 
-    sequence: PipelinedSequence
+    sequence: Request
     tables: Handle[TextTables]
     searched: int = 0
     """Committed tokens when it was last searched."""
@@ -35,7 +35,7 @@ class TextSearch:
     """Committed tokens that were read before the answer began, at least."""
 
     @classmethod
-    def of(cls, sequence: PipelinedSequence) -> Self:
+    def of(cls, sequence: Request) -> Self:
         """Lay out the arrays of a sequence; nothing is read yet."""
         suffix = SuffixTables.empty(len(sequence.tokens))
         return cls(sequence, handle(TextTables(sequence.mirror.tables, suffix)))

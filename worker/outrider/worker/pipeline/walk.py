@@ -4,16 +4,15 @@ Leaves the records that tell the stages, and all books, to `leader`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish, TokenLogprob
-from outrider.worker.pipeline.records import FORM_BROKEN, Ints, Results
+from outrider.worker.pipeline.records import FORM_BROKEN, Results
 from outrider.worker.pipeline.sequence import KVPlacement, PipelinedSequence, Sampled, SentRow
 from outrider.worker.speculation.acceptance import first_child_surplus
+from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
 
@@ -43,44 +42,6 @@ class Rerooted(NamedTuple):
     """Of nodes that are committed, in the order of their positions; a live root is the last."""
     dead: list[SentRow]
     """Of nodes that are gone."""
-
-
-class Guesses(NamedTuple):
-    """What the tree was worth at one commit."""
-
-    nodes: int
-    """Live nodes before it;"""
-    drafted: int
-    """of them, those of drafts."""
-    accepted: tuple[int, ...]
-    """Tokens whose node had a row, by what it was sent for."""
-    first: int
-    """Likeliest token after the root, of a draft's node that had a row; `NO_TOKEN`: none had."""
-    surplus: float
-    """The `first_child_surplus` of the rows that decided."""
-
-
-NOTHING = Guesses(0, 0, (0,) * len(SOURCES), NO_TOKEN, 0.0)
-"""Of a tree without nodes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Committed:
-    """Tokens of one sequence that a result has decided."""
-
-    request: int
-    position: int
-    """Of the root before them."""
-    tokens: Ints
-    """int32[n]; none where a sequence fails at its root."""
-    fall_in: bool
-    """True if the new root was in the tree."""
-    logprobs: tuple[TokenLogprob, ...]
-    """Of each token, if the request asks for them."""
-    finish: Finish | None
-    """Reason for which the sequence ends here; None: it goes on."""
-    guesses: Guesses
-    """Of the tree before them."""
 
 
 def walk(sequence: PipelinedSequence) -> Walk:
@@ -151,17 +112,30 @@ def reroot(placed: KVPlacement, path: list[int], renumbered: list[int]) -> Reroo
     return Rerooted(promoted, dead)
 
 
-def committed_by(sequence: PipelinedSequence, done: Walk) -> Committed:
+def record_of(sequence: PipelinedSequence, done: Walk) -> PassRecord[PipelinedSequence]:
     """Return what a walk commits; call it before the commit."""
-    kept = [one for one in done.sampled if one.token >= 0]
-    return Committed(
-        request=sequence.submit.request,
-        position=sequence.position,
-        tokens=np.array([one.token for one in kept], np.int32),
-        fall_in=done.fall_in,
-        logprobs=tuple(one.logprob for one in kept if one.logprob is not None),
+    mirror, row_of, count = sequence.mirror, sequence.kv.row_of, len(sequence.mirror)
+    tokens = np.array([one.token for one in done.sampled], np.int32)
+    path = np.array(done.path[: len(tokens) - 1], np.int32)
+    of_draft = np.flatnonzero((mirror.parent == ROOT) & (mirror.proposer == DRAFT)).tolist()
+    children = [node for node in of_draft if row_of(node) is not None]
+    likeliest = max(children, key=lambda node: float(mirror.logprob[node]), default=None)
+    sources, surplus = sequence.new_rows([row_of(node) for node in done.path]), 0.0
+    if count:
+        surplus = float(first_child_surplus(mirror.tables.nodes, count, path, tokens))
+    return PassRecord(
+        sequence,
+        computed=1,
+        nodes=sources.total,
+        live=count,
+        first_token=NO_TOKEN if likeliest is None else int(mirror.token[likeliest]),
+        in_session=sequence.session is not None,
+        sources=sources,
+        accepted=sum(sources.accepted),
+        tokens=tokens[tokens >= 0],
+        survived=done.fall_in,
+        surplus=surplus,
         finish=done.finish,
-        guesses=guesses(sequence, done),
     )
 
 
@@ -180,28 +154,3 @@ def row_fates(
     """Return the rows of a sequence's last path, and those of all other nodes; `rows` by node."""
     sent = [(node in path, row) for node, row in enumerate(rows) if row is not None]
     return [row for kept, row in sent if kept], [row for kept, row in sent if not kept]
-
-
-def guesses(sequence: PipelinedSequence, done: Walk) -> Guesses:
-    """Return the guesses about what a walk commits; call it before the commit."""
-    mirror, row_of = sequence.mirror, sequence.kv.row_of
-    count = len(mirror)
-    if count == 0:
-        return NOTHING
-    tokens = np.array([one.token for one in done.sampled], np.int32)
-    path = np.array(done.path[: len(tokens) - 1], np.int32)
-    of_draft = mirror.proposer == DRAFT
-    first = np.flatnonzero((mirror.parent == ROOT) & of_draft).tolist()
-    children = [node for node in first if row_of(node) is not None]
-    likeliest = max(children, key=lambda node: float(mirror.logprob[node]), default=None)
-    accepted = [0] * len(SOURCES)
-    for row in map(row_of, done.path):
-        if row is not None:
-            accepted[row.source] += 1
-    return Guesses(
-        nodes=count,
-        drafted=int(np.count_nonzero(of_draft)),
-        accepted=tuple(accepted),
-        first=NO_TOKEN if likeliest is None else int(mirror.token[likeliest]),
-        surplus=float(first_child_surplus(mirror.tables.nodes, count, path, tokens)),
-    )

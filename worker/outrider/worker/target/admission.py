@@ -5,56 +5,68 @@ Requests start while there is room and are preempted when it runs out. Leaves bl
 """
 
 import bisect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.target.request import Request
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.stats import Stats
 
+R = TypeVar("R", bound=Request)
 
-def priority_key(sequence: Sequence) -> tuple[int, float, int]:
+
+def priority_key(request: Request) -> tuple[int, float, int]:
     """Return the sort key of the queue: by priority, highest first, then by arrival."""
-    submit = sequence.submit
+    submit = request.submit
     return (-submit.priority, submit.arrived, submit.request)
 
 
 @dataclass(slots=True)
-class WaitingQueue:
+class WaitingQueue(Generic[R]):
     """Requests without KV, by priority, then by arrival; preempted ones keep their place."""
 
-    _queue: list[Sequence] = field(default_factory=list)
+    _queue: list[R] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def first(self, ready: Callable[[str], bool]) -> Sequence | None:
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._queue)
+
+    def first(self, ready: Callable[[str], bool]) -> R | None:
         """Return the first request whose grammar is `ready`; None if there is none."""
         return next((s for s in self._queue if s.started or ready(s.submit.grammar)), None)
 
-    def put(self, sequence: Sequence) -> None:
+    def put(self, request: R) -> None:
         """Insert a request, new or preempted, at its place."""
-        bisect.insort(self._queue, sequence, key=priority_key)
+        bisect.insort(self._queue, request, key=priority_key)
 
-    def take(self, sequence: Sequence) -> None:
+    def take(self, request: R) -> None:
         """Remove a request that starts."""
-        self._queue.remove(sequence)
+        self._queue.remove(request)
 
-    def remove(self, request: int) -> Sequence | None:
+    def remove(self, number: int) -> R | None:
         """Remove a request by its number; None if it does not wait."""
-        for at, sequence in enumerate(self._queue):
-            if sequence.submit.request == request:
+        for at, request in enumerate(self._queue):
+            if request.submit.request == number:
                 return self._queue.pop(at)
         return None
 
-    def pop_expired(self, now: float) -> list[Sequence]:
+    def next_expiry(self) -> float:
+        """Return the time at which the first request will have waited for too long."""
+        return min((s.submit.start_by for s in self._queue if not s.started), default=math.inf)
+
+    def pop_expired(self, now: float) -> list[R]:
         """Remove and return the requests that did not start within the time that they may wait."""
         late = [s for s in self._queue if not s.started and now >= s.submit.start_by]
-        for sequence in late:
-            self._queue.remove(sequence)
+        for request in late:
+            self._queue.remove(request)
         return late
 
 
@@ -67,7 +79,7 @@ class Admission:
     logits_processors: LogitsProcessors
     row_selector: RowSelector
     stats: Stats
-    waiting: WaitingQueue = field(default_factory=WaitingQueue)
+    waiting: WaitingQueue[Sequence] = field(default_factory=WaitingQueue)
     running: list[Sequence] = field(default_factory=list)
     """Sorted by `priority_key`."""
     kv_short: bool = False

@@ -1,12 +1,15 @@
 """Commit: applies a verify pass to its sequences, streams tokens, and ends finished requests.
 
+`RequestCommitter` is what does not depend on where a node's KV lies: what drafts, clients and
+counters learn of a record.
+
 Settles the tree by the sampled tokens (`target/tree_pass`), and moves the KV of accepted rows.
 Leaves drafts to `target/sessions`, counters to `target/stats`, the next step to
 `target/scheduler`, and a token's bytes to `api/response`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,33 +19,70 @@ from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import Finish, TokenLogprob
 from outrider.worker.speculation.suffix_automaton import MOST_READ
-from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.finished_answers import keep
 from outrider.worker.target.pass_record import PassRecord
+from outrider.worker.target.request import Request, stream
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
-from outrider.worker.target.stats import Stats
+from outrider.worker.target.stats import RequestStats, Stats
 from outrider.worker.target.tree_pass import read_text, settle
 from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
 
 
-@dataclass(slots=True)
-class Committer:
-    """Commits tokens to the sequences of one target, and ends them."""
+Control = TypeVar("Control", bound=DraftSwitch)
 
+
+@dataclass(slots=True)
+class RequestCommitter(Generic[Control]):
+    """Hands what passes bring to drafts, clients and counters, whatever runs them."""
+
+    sessions: TargetSessions[Control]
+    stats: RequestStats[Control]
+    outbox: list[Any]
+
+    def commit(self, record: PassRecord[Any], now: float) -> int:
+        """Hand on the tokens that a pass has added to its sequence; return those that decoding
+        committed."""
+        sequence, tokens, count = record.sequence, record.tokens, len(record.tokens)
+        decodes = sequence.generated > count  # the first token is prefill's
+        self.sessions.control.scale.learn(record.surplus)
+        if decodes:
+            self.stats.count_pass(record)
+        root = sequence.position - count
+        self.sessions.commit(sequence, root, tokens, now, record.draft_follows)
+        sequence.take(tokens.tolist(), not decodes, now)
+        self.stats.counters.generation_tokens += count
+        return count if decodes else 0
+
+    def close(self, request: Request, finish: Finish, now: float, detail: str = "") -> None:
+        """End a request that holds no KV: send its last tokens, then `Finished`."""
+        self.sessions.finish(request)
+        request.send_end(finish, self.outbox, now, detail, self.sessions.control.planned)
+        self.stats.count_end(request, finish)
+
+
+@dataclass(slots=True)
+class Committer(RequestCommitter[RowSelector]):
+    """Commits tokens to the sequences of a target in one piece, and ends them."""
+
+    stats: Stats
     kv_cache: KVCache
     running: list[Sequence]
     """Those that hold KV; one that ends is removed."""
-    sessions: TargetSessions[RowSelector]
-    row_selector: RowSelector
-    stats: Stats
-    outbox: list[Any]
 
-    def settled(self, part: TargetPart, output: SampledTokens, now: float) -> PassRecord | None:
+    @property
+    def row_selector(self) -> RowSelector:
+        """Control of the target's sources of draft tokens."""
+        return self.sessions.control
+
+    def settled(
+        self, part: TargetPart, output: SampledTokens, now: float
+    ) -> PassRecord[Sequence] | None:
         """Settle the tree of a sequence after its pass, and move the KV of accepted rows.
 
         None: the pass was a prefill chunk that is not the last, or the request has ended.
@@ -85,30 +125,24 @@ class Committer:
             surplus,
         )
 
-    def apply(self, record: PassRecord, plain: float, started: float, now: float) -> int:
+    def apply(self, record: PassRecord[Sequence], plain: float, started: float, now: float) -> int:
         """Apply a pass to its sequence; return the tokens that decoding committed.
 
         `plain`: seconds of a plain step; `started`: when the pass began.
         """
-        sequence, tokens, count = record.sequence, record.tokens, len(record.tokens)
+        sequence, tokens = record.sequence, record.tokens
         sequence.computed += record.computed + record.accepted
-        if count == 0:
+        if len(tokens) == 0:
             self.end(sequence, Finish.FAILED, now, NO_NUMBER)
             return 0
-        self.row_selector.scale.learn(record.surplus)
-        ids = tokens.tolist()
-        decoded = count if sequence.generated > 0 else 0  # the first token is prefill's
-        if not decoded:
-            self.row_selector.planner.start(len(self.running))
+        if sequence.generated > 0:
+            self.stats.count_time(sequence, len(tokens) * plain, started)
         else:
-            self.stats.count_pass(record, hit=record.first_token == ids[0])
-            self.stats.count_time(sequence, count * plain, started)
-        self.sessions.commit(sequence, sequence.position, tokens, now, record.draft_follows)
-        sequence.take(ids, sequence.generated == 0, now)
-        self.stats.counters.generation_tokens += count
+            self.row_selector.planner.start(len(self.running))
         sequence.append(tokens, record.survived, now)
+        decoded = self.commit(record, now)
         self._publish(sequence)
-        if ids[-1] in sequence.submit.end_ids:
+        if tokens.item(-1) in sequence.submit.end_ids:
             self.end(sequence, Finish.STOP, now)
         elif sequence.remaining <= 0:
             self.end(sequence, Finish.LENGTH, now)
@@ -126,14 +160,11 @@ class Committer:
         keep(sequence, finish)
         self.close(sequence, finish, now, detail)
 
-    def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
-        """End a sequence that holds no KV: send its last tokens, then `Finished`."""
-        self.sessions.finish(sequence)
+    def close(self, request: Request, finish: Finish, now: float, detail: str = "") -> None:
+        """End a request that holds no KV: send its last tokens, then `Finished`."""
         if not self.running:
             self.row_selector.wait_policy.break_off(now)
-        planned = self.row_selector.choice.value
-        sequence.send_end(finish, sequence.generated, self.outbox, now, detail, planned)
-        self.stats.count_end(sequence, finish)
+        RequestCommitter.close(self, request, finish, now, detail)
 
     def stream(self, now: float) -> None:
         """If an answer's tokens are due, send them, and those along that soon will be."""

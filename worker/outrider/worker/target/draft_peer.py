@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.worker.link.wire import Capacity
 from outrider.worker.messages import Room
-from outrider.worker.target.drafted_sequence import DraftedSequence
+from outrider.worker.target.request import Request
 
 BACK_OFF_SECONDS = 0.5
 MIN_BACK_OFF_SECONDS = 0.05
@@ -56,7 +56,7 @@ class DraftPeer:
 
     allowed: NDArray[np.bool_]
     """[vocabulary] token ids that its draft may propose."""
-    sequences: dict[int, DraftedSequence] = field(default_factory=dict)
+    sequences: dict[int, Request] = field(default_factory=dict)
     """By session number."""
     room: Room | None = None
     """As its Hello announced; None: no bound is known."""
@@ -91,7 +91,7 @@ class DraftPeer:
     heard_at: float = -math.inf
     """When it last grew for anyone."""
 
-    def takes(self, sequence: DraftedSequence, now: float) -> bool:
+    def takes(self, sequence: Request, now: float) -> bool:
         """True if a session for the sequence may be opened on it."""
         if self.draining or now < max(self.overloaded_until, self.distrusted_until):
             return False

@@ -1,18 +1,34 @@
-"""Switch of a target's drafts: on where both its policy and their gain say so."""
+"""Control of a target's sources of draft tokens: drafts, where both its policy and their gain say
+so, and what needs no draft.
 
-from dataclasses import dataclass
+What a target learns of its drafts' times is its own: one whose passes wait for no growth learns
+nothing of them.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
+from outrider.worker.speculation.acceptance import ErrorScale
+from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.speculation.switch import Switch, SwitchSettings
+from outrider.worker.tree.mirror import DRAFT
 
 
 @dataclass(slots=True)
 class DraftSwitch:
-    """Whether drafts should grow."""
+    """Whether drafts should grow, whether other sources run, and how sure drafts may be."""
 
     policy: PolicySettings
     switch: Switch
+    _: KW_ONLY
+    scale: ErrorScale = field(default_factory=ErrorScale)
+    local: LocalSources = field(default_factory=LocalSources)
+    """What proposes nodes without any draft."""
+
+    def __post_init__(self) -> None:
+        self.local.decide(self.policy, 0.0)
 
     @property
     def drafting(self) -> str:
@@ -30,14 +46,36 @@ class DraftSwitch:
         if allowed_again or switch_settings(policy) != switch_settings(self.policy):
             self.switch = switch_for(policy, now, self.switch)
         self.policy = policy
+        self.local.decide(policy, now)
+
+    @property
+    def planned(self) -> str:
+        """Planner's choice, as in `Finished`."""
+        return ""
+
+    def sources(self, submit: Submit) -> int:
+        """Return the sources whose nodes may get rows for a request, a bit each."""
+        if not submit.speculate:
+            return 0
+        return self.local.on | self.wants_drafts(submit) << DRAFT
 
     def wants_drafts(self, submit: Submit) -> bool:
         """True if drafts should grow for a request."""
         return self.policy.drafts_allowed and submit.speculate and self.switch.drafting
 
     def rests(self, submit: Submit) -> bool:
-        """True if drafts would grow for a request, were the switch not off."""
-        return self.policy.drafts_allowed and submit.speculate and not self.switch.drafting
+        """True if drafts would grow for a request, were they not resting."""
+        allowed = self.policy.drafts_allowed and submit.speculate
+        return allowed and not self.wants_drafts(submit)
+
+    def saw_latency(self, seconds: float) -> None:
+        """Learn how long after a commit the first growth that knows it comes."""
+
+    def saw_period(self, seconds: float) -> None:
+        """Learn how long after growth of a root the next comes."""
+
+    def saw_first_growth(self, sequence: Any) -> None:
+        """Learn what the first growth of a root is worth."""
 
 
 def switch_settings(policy: PolicySettings) -> SwitchSettings:

@@ -1,21 +1,28 @@
-"""Record of one verify pass of one sequence: the one thing that anything learns from."""
+"""Record of one verify pass of one sequence: the one thing that anything learns from.
+
+In a pipelined target it is that of the results that moved the sequence's root.
+"""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from outrider.worker.messages import Finish
 from outrider.worker.speculation.local_sources import SourceRows
-from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.request import Request
 from outrider.worker.tree.growth import Ints
+
+R = TypeVar("R", bound=Request)
 
 
 @dataclass(frozen=True, slots=True)
-class PassRecord:
+class PassRecord(Generic[R]):
     """What one verify pass did to one sequence."""
 
-    sequence: Sequence
+    sequence: R
     computed: int
     """Rows of committed tokens, the root's among them."""
     nodes: int
-    """Node rows."""
+    """Node rows; in a pipelined target those that have left since the record before."""
     live: int
     """Nodes of the mirror as rows were selected."""
     first_token: int
@@ -27,10 +34,12 @@ class PassRecord:
     accepted: int
     """Accepted node rows."""
     tokens: Ints
-    """int32[n] committed tokens; none: no logit was a number."""
+    """int32[n] committed tokens; none: no token could be sampled."""
     survived: bool
     """True where the new root was in the mirror."""
     surplus: float
     """`first_child_surplus`."""
     draft_follows: bool = False
     """True where the draft has committed the tokens already."""
+    finish: Finish | None = None
+    """Reason for which a pipelined target's request ends with them; None: it goes on."""

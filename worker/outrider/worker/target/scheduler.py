@@ -2,9 +2,11 @@
 
 A batch holds the root of every sequence past prefill, the nodes that `target/selection` picks for
 them, and prefill chunks of others. Leaves KV to `target/admission`, rows to `target/batch`,
-committing to `target/commit`, and drafts to `target/sessions`.
+committing to `target/commit`, drafts to `target/sessions`, and how requests come and go to
+`target/request_scheduler`.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import Any, Protocol, TypeVar
@@ -12,18 +14,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from outrider.worker.errors import PlanFailed
-from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
-from outrider.worker.messages import (
-    Cancel,
-    EngineReport,
-    Finish,
-    FromPeer,
-    LinkDown,
-    LinkUp,
-    SetPolicy,
-    Submit,
-)
+from outrider.worker.messages import EngineReport, Finish, FromPeer, Submit
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.target.admission import Admission
@@ -32,6 +24,7 @@ from outrider.worker.target.commit import Committer
 from outrider.worker.target.finished_answers import FinishedAnswers
 from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
+from outrider.worker.target.request_scheduler import RequestScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -65,8 +58,8 @@ class Runs(Protocol):
         """Apply each pass of it, by `TargetScheduler.apply`."""
 
 
-class TargetScheduler:
-    """Every request of one target."""
+class TargetScheduler(RequestScheduler[Sequence]):
+    """Every request of one target in one piece."""
 
     def __init__(
         self,
@@ -81,14 +74,12 @@ class TargetScheduler:
         self.context = context
         self.sessions = sessions
         self.row_selector = row_selector = sessions.control
-        self.outbox = outbox
         self.stats = Stats(row_selector)
         self.admission = Admission(
             kv_cache, max_running, logits_processors, row_selector, self.stats
         )
-        self.committer = Committer(
-            kv_cache, self.admission.running, sessions, row_selector, self.stats, outbox
-        )
+        super().__init__(self.admission.waiting, self.admission.running, outbox)
+        self.committer: Committer = Committer(sessions, self.stats, outbox, kv_cache, self.running)
         self.answers = FinishedAnswers()
         self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
         self.runs: Runs | None = None
@@ -98,17 +89,18 @@ class TargetScheduler:
         self._round_robin_start = 0
         """Index of the sequence with which the next pass begins when one cannot hold them all."""
 
-    def receive(self, message: Any, now: float) -> None:
-        """Apply one message of the server process."""
-        match message:
-            case Submit():
-                self.admission.waiting.put(self._sequence(message))
-            case Cancel(request=request, finish=finish):
-                self._cancel(request, finish, now)
-            case FromPeer() | SetPolicy() | LinkUp() | LinkDown():
-                self.sessions.apply(message, now)
-            case _:
-                raise TypeError(f"a target's engine was sent {message!r}")
+    @property
+    def kv_blocks(self) -> tuple[int, int]:
+        """KV blocks that are used, and all of them."""
+        return self.kv_cache.used, self.kv_cache.blocks
+
+    def submit(self, submit: Submit, now: float) -> None:
+        """Let a request wait."""
+        self.waiting.put(self._sequence(submit))
+
+    def end(self, request: Sequence, finish: Finish, now: float) -> None:
+        """End a request that runs and free its KV."""
+        self.committer.end(request, finish, now)
 
     def receive_growth(self, messages: SequenceOf[FromPeer], now: float) -> SequenceOf[FromPeer]:
         """Add growth that has come while a pass ran to the mirrors; return the rest.
@@ -129,18 +121,18 @@ class TargetScheduler:
 
         Raises `PlanFailed` once it has ended a request whose part of the batch cannot be made.
         """
-        if self.admission.waiting:
-            self._expire(now)
+        if self.waiting:
+            self.expire(now)
             self.admission.admit(now)
-        if not self.admission.running:
+        if not self.running:
             self.stats.settled_at = None
             return None
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         decoding = self._decoding()
-        prefilling = [s for s in self.admission.running if s.needs_prefill]
+        prefilling = [s for s in self.running if s.needs_prefill]
         prefill = self._prefill(prefilling, decoding) if prefilling else []
-        for sequence in tuple(self.admission.running):
+        for sequence in tuple(self.running):
             self.plan(sequence, now, self.sessions.update, sequence, now)
         for sequence in decoding:
             if sequence.needs_search:
@@ -157,9 +149,9 @@ class TargetScheduler:
 
     def max_wait(self, now: float) -> float | None:
         """Return the seconds until a wait for growth or a grammar ends; None if nothing waits."""
-        if self.admission.running:
+        if self.running:
             return self.row_selector.seconds_left(now)
-        return GRAMMAR_POLL_SECONDS if self.admission.waiting else None
+        return GRAMMAR_POLL_SECONDS if self.waiting else None
 
     def settle(self, step: HasParts, outputs: Any, now: float) -> None:
         """Apply the output of a step: commit the tokens of each part (`commit`)."""
@@ -174,7 +166,7 @@ class TargetScheduler:
     def apply(
         self,
         step: StepRecord,
-        passes: Iterable[PassRecord | None],
+        passes: Iterable[PassRecord[Sequence] | None],
         now: float,
         learns: bool = True,
     ) -> None:
@@ -193,41 +185,22 @@ class TargetScheduler:
 
     def fail(self, step: HasParts, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""
-        self.stats.drop_step()
+        self.stats.take_step()  # no `count_step` follows
         for part in step.parts:
-            if part.sequence in self.admission.running:
+            if part.sequence in self.running:
                 self.committer.end(part.sequence, Finish.FAILED, now, detail)
 
     def report(self) -> EngineReport:
-        """Return the counters so far."""
-        counters, waits = self.stats.counters, self.row_selector.wait_policy
-        counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
-        counters.planner_steps = tuple(self.stats.planner_steps)
-        counters.source_rows = tuple(self.stats.source_rows)
-        counters.source_accepted = tuple(self.stats.source_accepted)
-        counters.draft_wait_seconds = waits.seconds
-        counters.wait_gain_predicted = waits.predicted_gain
-        counters.wait_gain_realised = waits.realised_gain
-        self.sessions.count(counters)
-        counters.kv_slots_used = self.kv_cache.used * BLOCK
-        counters.kv_slots = self.kv_cache.blocks * BLOCK
-        return EngineReport(
-            counters,
-            len(self.admission.running),
-            len(self.admission.waiting),
-            drafting=self.row_selector.drafting,
-            planner_choice=self.row_selector.choice.value,
-            draft_lag=max([s.draft_lag for s in self.admission.running], default=0),
-            last_rows=self.stats.last_rows,
-            last_node_rows=self.stats.last_node_rows,
-        )
+        """Return the counters so far, and how far drafts are behind."""
+        lag = max([s.draft_lag for s in self.running], default=0)
+        return dataclasses.replace(RequestScheduler.report(self), draft_lag=lag)
 
     def _sequence(self, submit: Submit) -> Sequence:
         """Make the sequence of a request, without KV."""
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[: len(submit.prompt)] = submit.prompt
         wanted = self.row_selector.local.wanted
-        sequence = Sequence(
+        return Sequence(
             submit=submit,
             tokens=tokens,
             length=len(submit.prompt),
@@ -237,8 +210,6 @@ class TargetScheduler:
             sources=wanted if submit.speculate else 0,
             answers=self._answers(submit, wanted),
         )
-        sequence.usage.prompt_tokens = len(submit.prompt)
-        return sequence
 
     def _answers(self, submit: Submit, wanted: int) -> AnswerIndex:
         """Return the finished answers that a request may see; forget all if none are wanted."""
@@ -260,14 +231,14 @@ class TargetScheduler:
 
     def _run(self, runs: Runs, now: float) -> HasParts | None:
         """Return a step of several passes, if one sequence alone runs."""
-        if len(self.admission.running) > 1 or self.admission.waiting:
+        if len(self.running) > 1 or self.waiting:
             return None
-        (sequence,) = self.admission.running
+        (sequence,) = self.running
         return self.plan(sequence, now, runs.plan, sequence, now)
 
     def _decoding(self) -> list[Sequence]:
         """Return the sequences that decode next; round-robin if a pass cannot hold them all."""
-        running = self.admission.running
+        running = self.running
         decoding = [
             s for s in tuple(running) if not s.needs_prefill and self.admission.make_room(s)
         ]
@@ -291,20 +262,3 @@ class TargetScheduler:
         )
         chunks = zip(sequences, rows, strict=True)
         return [TargetPart.prefill(sequence, limit) for sequence, limit in chunks if limit > 0]
-
-    def _expire(self, now: float) -> None:
-        """End requests that have waited for their first step for as long as they may."""
-        for sequence in self.admission.waiting.pop_expired(now):
-            waited = now - sequence.submit.arrived
-            self.committer.close(
-                sequence, Finish.EXPIRED, now, f"no room for this request in {waited:.1f} s"
-            )
-
-    def _cancel(self, request: int, finish: Finish, now: float) -> None:
-        for sequence in self.admission.running:
-            if sequence.submit.request == request:
-                self.committer.end(sequence, finish, now)
-                return
-        waiting = self.admission.waiting.remove(request)
-        if waiting is not None:
-            self.committer.close(waiting, finish, now)

@@ -13,8 +13,8 @@ from outrider.contract.counters import Choice
 from outrider.contract.settings import PolicySettings
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.messages import Submit
-from outrider.worker.speculation.acceptance import Calibration, ErrorScale
-from outrider.worker.speculation.local_sources import LocalSources, SourceRows
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
     Goodput,
@@ -31,8 +31,6 @@ from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, candidates, search
 from outrider.worker.tree.growth import Ints
 
-DRAFT_BIT = 1
-"""The draft among `RowSelector.sources`."""
 NO_NODES = np.zeros(0, np.int32)
 FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
@@ -79,7 +77,6 @@ class RowSelector(DraftSwitch):
     wait_policy: WaitPolicyByBatch = field(default_factory=WaitPolicyByBatch)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
-    scale: ErrorScale = field(default_factory=ErrorScale)
     slowdown: float = 1.0
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
     switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
@@ -87,8 +84,6 @@ class RowSelector(DraftSwitch):
     """True if drafts should grow for requests that allow it."""
     away: bool = False
     """True while the memory of the draft beside the target is lent, or on its way."""
-    local: LocalSources = field(default_factory=LocalSources)
-    """What proposes nodes without any draft."""
     _sequences: int = 0
     """Of the last step that was planned."""
     behind: int = 0
@@ -101,8 +96,8 @@ class RowSelector(DraftSwitch):
     """Of the last step that was planned."""
 
     def __post_init__(self) -> None:
+        DraftSwitch.__post_init__(self)
         self.decide_drafting()
-        self.local.decide(self.policy, 0.0)
 
     @classmethod
     def start(
@@ -166,6 +161,11 @@ class RowSelector(DraftSwitch):
         return CHOICE_BY_STATE[self.switch.state]
 
     @property
+    def planned(self) -> str:
+        """Planner's choice, as in `Finished`."""
+        return self.choice.value
+
+    @property
     def drafting_rests(self) -> bool:
         """True if drafting is off for longer than a check of the switch."""
         return self.switch.state is Drafting.OFF or not self.policy.drafts_allowed
@@ -192,7 +192,6 @@ class RowSelector(DraftSwitch):
         """Apply a policy, as the switch does."""
         DraftSwitch.set_policy(self, policy, now)
         self.decide_drafting()
-        self.local.decide(policy, now)
 
     def new_calibration(self) -> Calibration:
         """Make the calibration of a new request, with the average as its prior."""
@@ -201,12 +200,6 @@ class RowSelector(DraftSwitch):
     def wants_drafts(self, submit: Submit) -> bool:
         """True if drafts should grow for a request."""
         return self.wants_any_drafts and submit.speculate
-
-    def sources(self, submit: Submit) -> int:
-        """Return the sources whose nodes may run for a request, a bit each."""
-        if not submit.speculate:
-            return 0
-        return self.local.on | (DRAFT_BIT if self.wants_any_drafts else 0)
 
     def search(self, sequence: Sequence) -> None:
         """Let local sources add to a sequence's tree, if they may and have read its text."""
@@ -247,10 +240,6 @@ class RowSelector(DraftSwitch):
         self._sequences, self._costs = sequences, known.at(self.slowdown)
         self.planner.plain_rate = sequences / known.plain.step
         return known
-
-    def rests(self, submit: Submit) -> bool:
-        """True if drafts would grow for a request, were they not resting."""
-        return submit.speculate and not self.wants_any_drafts and self.policy.drafts_allowed
 
     def select(
         self,

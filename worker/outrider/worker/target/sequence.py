@@ -1,6 +1,6 @@
-"""Sequence: the state of one request in a target, its committed tokens, KV and mirror.
+"""Sequence: the state of one request in a target in one piece, its KV and its part of a pass.
 
-Derived numbers are properties. Leaves its answer so far to `target/answer`, every decision to
+Derived numbers are properties. Leaves text, tree and answer to `target/request`, every decision to
 `target/scheduler`.
 """
 
@@ -12,27 +12,18 @@ from numpy.typing import NDArray
 from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
-from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.speculation.suffix_automaton import SuffixTables
-from outrider.worker.target.answer import Answer
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
+from outrider.worker.target.request import Request
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
-from outrider.worker.tree.mirror import SUFFIX, Mirror
+from outrider.worker.tree.mirror import SUFFIX
 
 
 @dataclass(slots=True, eq=False)
-class Sequence(Answer):
-    """One request and its tokens."""
+class Sequence(Request):
+    """One request of a target in one piece."""
 
-    tokens: NDArray[np.int32]
-    """[context] the committed tokens, to which the mirror's commits add; then room."""
-    length: int
-    """Committed tokens."""
-    mirror: Mirror
-    calibration: Calibration
-    ends: NDArray[np.int32]
-    """Tokens that end it."""
     sources: int = 0
     """Local sources that have tables for it, a bit each."""
     searched: int = 0
@@ -47,10 +38,6 @@ class Sequence(Answer):
     """Its KV; None while it waits."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` after prefill."""
-    prompt_length: int = field(init=False)
-    """Tokens of the prompt."""
-    most_tokens: int = field(init=False)
-    """Committed tokens at which it ends."""
     suffix: SuffixTables = field(init=False)
     """Of its text."""
     tree: TreeHandle = field(init=False)
@@ -59,8 +46,7 @@ class Sequence(Answer):
     """Those of passes, for everything else."""
 
     def __post_init__(self) -> None:
-        self.prompt_length = len(self.submit.prompt)
-        self.most_tokens = self.prompt_length + self.submit.max_tokens
+        Request.__post_init__(self)
         own, average = self.calibration.curves, self.calibration.average
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
         room = min(self.most_tokens, len(self.tokens))
@@ -76,21 +62,6 @@ class Sequence(Answer):
         )
         self.tree = handle(tables)
         self.views = PassViews(arrays)
-
-    @property
-    def position(self) -> int:
-        """Position of the root."""
-        return self.length - 1
-
-    @property
-    def generated(self) -> int:
-        """Tokens of the answer so far."""
-        return self.length - self.prompt_length
-
-    @property
-    def remaining(self) -> int:
-        """Tokens that may still be generated."""
-        return self.most_tokens - self.length
 
     @property
     def lag(self) -> int:
@@ -123,9 +94,7 @@ class Sequence(Answer):
         """Take KV, some of which may hold tokens already."""
         self.block_table, self.computed = block_table, block_table.cached
         if not self.started:
-            self.started = True
-            self.usage.cached_prompt_tokens = block_table.cached
-            self.timing.queued_seconds = now - self.submit.arrived
+            self.start(block_table.cached, now)
         self.committed_at = now
 
     def append(self, tokens: NDArray[np.int32], survived: bool, now: float) -> None:
@@ -136,12 +105,3 @@ class Sequence(Answer):
         self.supplied, self.unjudged = survived, False
         self.committed_at = now
         self.growths = 0
-
-    def committed(self) -> NDArray[np.int32]:
-        """Return a copy of all committed tokens."""
-        return self.tokens[: self.length].copy()
-
-    def drop_session(self) -> None:
-        """Forget the session, and the ids of its nodes."""
-        self.session = None
-        self.mirror.detach()

@@ -29,7 +29,6 @@ from outrider.worker.link.wire import (
     Open,
 )
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy
-from outrider.worker.target.answer import TargetSession
 from outrider.worker.target.draft_peer import (
     BACK_OFF_SECONDS,
     LOOKED_AT,
@@ -37,7 +36,8 @@ from outrider.worker.target.draft_peer import (
     SLOW_FACTOR,
     DraftPeer,
 )
-from outrider.worker.target.drafted_sequence import DraftControl, DraftedSequence
+from outrider.worker.target.draft_switch import DraftSwitch
+from outrider.worker.target.request import Request, TargetSession
 from outrider.worker.target.stats import GrowthLatencies
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ LAG_UNIT = 0.002
 SCALE_STEP = 1.1
 """The error scale is sent again when it has moved by this factor."""
 
-Control = TypeVar("Control", bound=DraftControl)
+Control = TypeVar("Control", bound=DraftSwitch)
 DraftNews = FromPeer | SetPolicy | LinkUp | LinkDown
 """What the server tells an engine of its drafts, and what these send."""
 
@@ -77,7 +77,7 @@ class TargetSessions(Generic[Control]):
     """Time of the first step since one took longer than a draft may say nothing."""
     _token_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
     """That drafts took for each token of the last few texts that they had to compute."""
-    _first_grown: list[DraftedSequence] = field(default_factory=list)
+    _first_grown: list[Request] = field(default_factory=list)
     """Whose roots got their first growth from the messages that are being received."""
 
     def apply(self, message: DraftNews, now: float) -> None:
@@ -110,7 +110,7 @@ class TargetSessions(Generic[Control]):
             for sequence in peer.sequences.values():
                 sequence.drop_session()
 
-    def update(self, sequence: DraftedSequence, now: float) -> None:
+    def update(self, sequence: Request, now: float) -> None:
         """Open a session for a sequence that has none, or send limits that have changed.
 
         One whose draft is avoided moves to a draft that is not, where one takes it.
@@ -128,7 +128,7 @@ class TargetSessions(Generic[Control]):
 
     def commit(
         self,
-        sequence: DraftedSequence,
+        sequence: Request,
         position: int,
         tokens: NDArray[np.int32],
         now: float,
@@ -147,7 +147,7 @@ class TargetSessions(Generic[Control]):
                 session.asked = (session.told, now)
 
     def grew(
-        self, sequence: DraftedSequence, root_position: int, now: float, caught_up: bool = True
+        self, sequence: Request, root_position: int, now: float, caught_up: bool = True
     ) -> bool:
         """Note growth that is in the mirror; return True if it is the first of the present root.
 
@@ -173,7 +173,7 @@ class TargetSessions(Generic[Control]):
             self.control.saw_latency(latency)
         return False
 
-    def finish(self, sequence: DraftedSequence) -> None:
+    def finish(self, sequence: Request) -> None:
         """Close the session of a sequence that ends."""
         session = sequence.session
         if session is not None:
@@ -273,7 +273,7 @@ class TargetSessions(Generic[Control]):
         session.asked = None
         return latency
 
-    def _count_growth(self, sequence: DraftedSequence, now: float, tells: bool) -> bool:
+    def _count_growth(self, sequence: Request, now: float, tells: bool) -> bool:
         """Count growth of the present root, and learn how long it took; return True if it is the
         first.
 
@@ -293,7 +293,7 @@ class TargetSessions(Generic[Control]):
         sequence.grew_at = now
         return first
 
-    def _open(self, sequence: DraftedSequence, now: float) -> None:
+    def _open(self, sequence: Request, now: float) -> None:
         link = self._ready_for(sequence, now) if self._wanted(sequence) else None
         if link is None:
             return
@@ -326,7 +326,7 @@ class TargetSessions(Generic[Control]):
         )
         self.send(link, opening)
 
-    def _ready_for(self, sequence: DraftedSequence, now: float) -> int | None:
+    def _ready_for(self, sequence: Request, now: float) -> int | None:
         """Return the link with the fewest sessions of those that take this sequence; None: none.
 
         One whose draft is avoided comes last. Of equal ones that whose turn is longest ago: else
@@ -342,7 +342,7 @@ class TargetSessions(Generic[Control]):
         )
         return min(ready, default=(False, 0, 0, None))[3]
 
-    def _moves(self, sequence: DraftedSequence, session: TargetSession, now: float) -> bool:
+    def _moves(self, sequence: Request, session: TargetSession, now: float) -> bool:
         """True if a sequence is to leave its draft, which is late or silent, for another."""
         peer = self.peers[session.link]
         if not peer.is_avoided(now) and self._is_silent(session, now):
@@ -381,7 +381,7 @@ class TargetSessions(Generic[Control]):
                 *(link, 1e3 * latency, peer.avoided_until - now),
             )
 
-    def _limit(self, sequence: DraftedSequence, session: TargetSession, now: float) -> None:
+    def _limit(self, sequence: Request, session: TargetSession, now: float) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
         policy, scale = self.control.policy, self.control.scale.value
         nodes = policy.nodes_ahead if self._wanted(sequence) else 0
@@ -401,7 +401,7 @@ class TargetSessions(Generic[Control]):
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
 
-    def _catch_up(self, sequence: DraftedSequence, session: TargetSession, now: float) -> None:
+    def _catch_up(self, sequence: Request, session: TargetSession, now: float) -> None:
         """Send a draft that has rested all that was committed meanwhile."""
         missing = 0 if session.behind is None else session.behind[1]
         if sequence.position > session.told:
@@ -423,12 +423,12 @@ class TargetSessions(Generic[Control]):
             link_lag_micros=int(session.lag * 1e6),
         )
 
-    def _wanted(self, sequence: DraftedSequence) -> bool:
+    def _wanted(self, sequence: Request) -> bool:
         return self.control.wants_drafts(sequence.submit)
 
     def _close(
         self,
-        sequence: DraftedSequence,
+        sequence: Request,
         session: TargetSession,
         reason: CloseReason,
         detail: str = "",

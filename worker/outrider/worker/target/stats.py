@@ -5,10 +5,11 @@ at the same number of sequences, divided by the seconds spent.
 """
 
 import bisect
+import dataclasses
 import logging
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from outrider.contract.counters import (
     CHOICES,
@@ -19,16 +20,19 @@ from outrider.contract.counters import (
 )
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
-from outrider.worker.messages import Finish
+from outrider.worker.messages import EngineReport, Finish
 from outrider.worker.speculation.local_sources import NO_ROWS, NOTHING_LENT, Lent, SourceRows
+from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PlainCost
 from outrider.worker.target.pass_record import PassRecord
+from outrider.worker.target.request import Request
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.mirror import DRAFT
 
 logger = logging.getLogger(__name__)
 
+Control = TypeVar("Control", bound=DraftSwitch)
 CHOICE_INDEX = {choice: at for at, choice in enumerate(CHOICES)}
 
 
@@ -104,25 +108,21 @@ class StepTimes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stats:
-    """Counters of one target, and usage and timing of its requests."""
+class RequestStats(Generic[Control]):
+    """Counters of one target, and usage and timing of its requests, whatever runs its passes."""
 
-    row_selector: RowSelector
+    control: Control
     counters: Counters = field(default_factory=new_counters)
     passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
     """Verify passes by how many node rows each accepted."""
-    planner_steps: list[int] = field(default_factory=lambda: [0] * len(CHOICES))
-    """Steps that decoded by the planner's choice, in the order of `CHOICES`."""
     source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
-    """Node rows by what proposed them, in the order of `SOURCES`;"""
+    """Node rows by what proposed them, in the order of `SOURCES`."""
     source_accepted: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
-    """of them, those accepted."""
+    """Accepted node rows, likewise."""
     _step: SourceRows = NO_ROWS
-    """Of the step that is being settled."""
-    settled_at: float | None = None
-    """When the last step ended; None after a time without any request."""
+    """Node rows of the passes since `take_step`."""
     last_rows: int = 0
-    """Rows of the last step."""
+    """Rows of the last step or segment."""
     last_node_rows: int = 0
     """Node rows among them."""
     _verdict: DraftVerdict = field(default_factory=DraftVerdict)
@@ -132,11 +132,12 @@ class Stats:
         self.counters.prompt_tokens += tokens
         self.counters.cached_prompt_tokens += cached
 
-    def count_pass(self, record: PassRecord, hit: bool) -> None:
-        """Count a pass; `hit`: the likeliest token after the root was sampled there."""
-        sequence, counters, selector = record.sequence, self.counters, self.row_selector
+    def count_pass(self, record: PassRecord[Any]) -> None:
+        """Count a pass that committed tokens after the first of an answer."""
+        sequence, counters, control = record.sequence, self.counters, self.control
         submit, usage = sequence.submit, sequence.usage
         rows, accepted, guessed = record.nodes, record.accepted, record.first_token >= 0
+        hit = record.first_token == record.tokens.item(0)
         usage.passes += 1
         usage.draft_rows += rows
         usage.accepted_rows += accepted
@@ -144,17 +145,100 @@ class Stats:
         usage.first_guesses += guessed
         usage.first_hits += hit
         counters.passes += 1
-        counters.tokens += accepted + 1
+        counters.tokens += len(record.tokens)
         counters.draft_rows += rows
         counters.accepted_rows += accepted
-        self.passes_by_accepted[accepted] += 1
-        if rows:
+        self.passes_by_accepted[min(accepted, MAX_DEPTH)] += 1
+        if rows or accepted:
             self._count_sources(record)
         counters.drafted_passes += rows > 0
-        counters.blind_passes += record.live == 0 and selector.wants_drafts(submit)
-        counters.resting_passes += selector.rests(submit)
+        counters.blind_passes += record.live == 0 and control.wants_drafts(submit)
+        counters.resting_passes += control.rests(submit)
         counters.first_guesses += guessed
         counters.first_hits += hit
+
+    def count_rows(self, rows: int, node_rows: int) -> None:
+        """Count the rows of a step that has run or of a segment that leaves."""
+        self.last_rows, self.last_node_rows = rows, node_rows
+        self.counters.steps += 1
+        self.counters.step_rows += rows
+
+    def take_step(self) -> SourceRows:
+        """Return the node rows of the passes counted since it was last called."""
+        step, self._step = self._step, NO_ROWS
+        return step
+
+    def count_gain(self, plain: float, spent: float) -> None:
+        """Count seconds in which requests decoded, and those of plain decoding for their tokens, by
+        the step costs."""
+        self.counters.plain_seconds += plain * self.control.switch.scale
+        self.counters.spent_seconds += spent
+
+    def count_lent(self, lent: Lent) -> None:
+        """Count what is none of the draft's gain."""
+        if lent is not NOTHING_LENT:
+            self.counters.local_plain_seconds += lent.plain * self.control.switch.scale
+            self.counters.local_spent_seconds += lent.spent
+
+    def _count_sources(self, record: PassRecord[Any]) -> None:
+        """Count the node rows of a pass by what proposed them."""
+        if (found := record.sources) is None:
+            self.source_rows[DRAFT] += record.nodes
+            self.source_accepted[DRAFT] += record.accepted
+            return
+        self.source_rows = sums(self.source_rows, found.rows)
+        self.source_accepted = sums(self.source_accepted, found.accepted)
+        rows, accepted, total = self._step
+        self._step = SourceRows(
+            sums(rows, found.rows), sums(accepted, found.accepted), total + record.nodes
+        )
+
+    def count_end(self, request: Request, finish: Finish) -> None:
+        """Count a request that ended, and log it."""
+        count_finish(self.counters, finish)
+        usage, timing = request.usage, request.timing
+        logger.info(
+            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
+            "%.0f ms%s",
+            request.submit.request,
+            finish.value,
+            usage.completion_tokens,
+            usage.passes,
+            usage.draft_rows,
+            usage.accepted_rows,
+            1e3 * timing.decode_seconds,
+            self._details(request),
+        )
+        self._verdict.judge(self.counters)
+
+    def _details(self, request: Request) -> str:
+        """Return what else the log says of a request that ended."""
+        return ""
+
+    def report(self, running: int, waiting: int) -> EngineReport:
+        """Return the counters so far, of so many requests that run and that wait."""
+        counters = self.counters
+        counters.passes_by_accepted = tuple(self.passes_by_accepted)
+        counters.source_rows = tuple(self.source_rows)
+        counters.source_accepted = tuple(self.source_accepted)
+        return EngineReport(
+            counters,
+            running,
+            waiting,
+            drafting=self.control.drafting,
+            last_rows=self.last_rows,
+            last_node_rows=self.last_node_rows,
+        )
+
+
+@dataclass(slots=True)
+class Stats(RequestStats[RowSelector]):
+    """Counters of a target in one piece."""
+
+    planner_steps: list[int] = field(default_factory=lambda: [0] * len(CHOICES))
+    """Steps that decoded by the planner's choice, in the order of `CHOICES`."""
+    settled_at: float | None = None
+    """When the last step ended; None after a time without any request."""
 
     def count_time(self, sequence: Sequence, plain_seconds: float, started: float) -> None:
         """Count the times of one sequence's pass, which began at `started`.
@@ -163,7 +247,7 @@ class Stats:
         """
         timing = sequence.timing
         timing.draft_wait_seconds += started - sequence.committed_at
-        timing.plain_seconds += plain_seconds * self.row_selector.switch.scale
+        timing.plain_seconds += plain_seconds * self.control.switch.scale
 
     def count_step(self, step: StepRecord, tokens: int, now: float, learns: bool = True) -> None:
         """Count a step in which decoding committed `tokens` over all sequences.
@@ -173,35 +257,26 @@ class Stats:
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
         decoding = len(step.decoding)
-        self.last_rows, self.last_node_rows = step.rows, step.rows - step.prefill_rows - decoding
-        self.counters.steps += 1
-        self.counters.step_rows += step.rows
-        sources, self._step = self._step, NO_ROWS
+        self.count_rows(step.rows, step.rows - step.prefill_rows - decoding)
+        sources = self.take_step()
         if sources is not NO_ROWS:
             sources = sources._replace(total=self.last_node_rows)
         if decoding == 0:
             return
-        selector, spent = self.row_selector, now - began
+        selector, spent = self.control, now - began
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
         each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
         if selector.local.wanted:
             selector.observe_sources(sources, each, spent, now)
-            self._count_lent(selector.local.lent)
+            self.count_lent(selector.local.lent)
         if learns:
             self._learn(step, StepTimes(tokens, plain, spent, now))
-        self.counters.plain_seconds += plain * selector.switch.scale
-        self.counters.spent_seconds += spent
-
-    def _count_lent(self, lent: Lent) -> None:
-        """Count what is none of the draft's gain."""
-        if lent is not NOTHING_LENT:
-            self.counters.local_plain_seconds += lent.plain * self.row_selector.switch.scale
-            self.counters.local_spent_seconds += lent.spent
+        self.count_gain(plain, spent)
 
     def _learn(self, step: StepRecord, times: StepTimes) -> None:
         """Let the selector learn what a step brought and took."""
-        selector, (tokens, plain, spent, now) = self.row_selector, times
+        selector, (tokens, plain, spent, now) = self.control, times
         expected, forward = step.expected_seconds, now - step.started
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
@@ -211,52 +286,26 @@ class Stats:
             selector.learn_step(tokens, expected, forward, spent)
         selector.saw_plain(plain, spent)
 
-    def drop_step(self) -> None:
-        """Note that a step has failed: no `count_step` follows its `count_pass`."""
-        self._step = NO_ROWS
-
-    def _count_sources(self, record: PassRecord) -> None:
-        """Count the node rows of a pass by what proposed them."""
-        if (found := record.sources) is None:
-            self.source_rows[DRAFT] += record.nodes
-            self.source_accepted[DRAFT] += record.accepted
-            return
-        self.source_rows = sums(self.source_rows, found.rows)
-        self.source_accepted = sums(self.source_accepted, found.accepted)
-        before = self._step
-        self._step = SourceRows(
-            sums(before.rows, found.rows), sums(before.accepted, found.accepted)
+    def _details(self, request: Request) -> str:
+        """Return the request's waits, and the present times of growth."""
+        control, waits = self.control, self.control.wait_policy
+        return (
+            f", of which {1e3 * request.timing.draft_wait_seconds:.0f} before passes; first growth "
+            f"takes {1e3 * waits.present.latency:.1f} ms, the next "
+            f"{1e3 * waits.present.period:.1f} ms; waits brought {waits.realised_gain:.1f} of "
+            f"{waits.predicted_gain:.1f} tokens hoped for; drafting is {control.drafting}; the "
+            f"last step's choice: {control.choice.value}"
         )
 
-    def count_end(self, sequence: Sequence, finish: Finish) -> None:
-        """Count a request that ended, and log it."""
-        count_finish(self.counters, finish)
-        self._log(sequence, finish)
-        self._verdict.judge(self.counters)
-
-    def _log(self, sequence: Sequence, finish: Finish) -> None:
-        """Log the request's passes and waits, and the present times of growth, in one sentence."""
-        usage, timing, waits = sequence.usage, sequence.timing, self.row_selector.wait_policy
-        logger.info(
-            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
-            "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
-            "waits brought %.1f of %.1f tokens hoped for; drafting is %s; the last "
-            "step's choice: %s",
-            sequence.submit.request,
-            finish.value,
-            usage.completion_tokens,
-            usage.passes,
-            usage.draft_rows,
-            usage.accepted_rows,
-            1e3 * timing.decode_seconds,
-            1e3 * timing.draft_wait_seconds,
-            1e3 * waits.present.latency,
-            1e3 * waits.present.period,
-            waits.realised_gain,
-            waits.predicted_gain,
-            self.row_selector.drafting,
-            self.row_selector.choice.value,
-        )
+    def report(self, running: int, waiting: int) -> EngineReport:
+        """Return the counters so far, with those of steps and waits."""
+        counters, waits = self.counters, self.control.wait_policy
+        counters.planner_steps = tuple(self.planner_steps)
+        counters.draft_wait_seconds = waits.seconds
+        counters.wait_gain_predicted = waits.predicted_gain
+        counters.wait_gain_realised = waits.realised_gain
+        report = RequestStats.report(self, running, waiting)
+        return dataclasses.replace(report, planner_choice=self.control.choice.value)
 
 
 def count_finish(counters: Counters, finish: Finish) -> None:

@@ -12,13 +12,19 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_STAGES, StageDtype
+from outrider.kernels.cpu.packing import to_bfloat
 from outrider.protos.v1 import stage_pb2 as pb
+from outrider.worker.checkpoints.checkpoint import widened
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment, Visits
-from outrider.worker.pipeline.wire.hidden_format import (
-    ELEMENT_BYTES,
-    pack_hidden,
-    unpack_hidden,
+from outrider.worker.pipeline.records import (
+    Begin,
+    End,
+    Floats,
+    Move,
+    Record,
+    Results,
+    Segment,
+    Visits,
 )
 from outrider.worker.sampling.message import sampling_message, sampling_params
 
@@ -26,6 +32,8 @@ VISIT_BYTES = 32
 """Of one stage."""
 MAX_ID = 2**63 - 1
 """Of sequences, segments and rows."""
+MAX_FP16 = np.float32(np.finfo(np.float16).max)
+ELEMENT_BYTES = {StageDtype.FP32: 4, StageDtype.AUTO: 4, StageDtype.BF16: 2, StageDtype.FP16: 2}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,3 +265,25 @@ def _id(number: int, field: str) -> int:
     if number > MAX_ID:
         raise ProtocolViolation(f"{field}: {number} is larger than {MAX_ID}")
     return number
+
+
+def pack_hidden(hidden: Floats, form: StageDtype) -> bytes:
+    """Return bytes of hidden states; fp16 cuts off what is larger than it can hold."""
+    match form:
+        case StageDtype.FP32 | StageDtype.AUTO:
+            return np.ascontiguousarray(hidden, np.float32).tobytes()
+        case StageDtype.BF16:
+            return to_bfloat(hidden).tobytes()
+        case StageDtype.FP16:
+            return np.clip(hidden, -MAX_FP16, MAX_FP16).astype(np.float16).tobytes()
+
+
+def unpack_hidden(data: bytes, form: StageDtype) -> Floats:
+    """Return float32 of whole numbers' bytes, flat."""
+    match form:
+        case StageDtype.FP32 | StageDtype.AUTO:
+            return np.frombuffer(data, np.float32)
+        case StageDtype.BF16:
+            return widened(np.frombuffer(data, np.uint16))
+        case StageDtype.FP16:
+            return np.frombuffer(data, np.float16).astype(np.float32)

@@ -1,15 +1,21 @@
-"""Answer of one request so far: tokens that its client has not been sent, its cost, its draft's
-session.
+"""Request of a target, whatever runs its passes: its text and tree, tokens that its client has not
+been sent, its cost, its draft's session.
 
-The same whatever runs the passes. Leaves tokens and KV to the sequence that it is part of.
+Leaves KV and rows to the sequences of a target in one piece and of a pipelined one.
 """
 
+import abc
 from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.contract.inference import Timing, Usage
 from outrider.worker.messages import Finish, Finished, PassTree, Submit, TokenLogprob, Tokens
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.tree.mirror import Mirror
 
 ALONG = 0.5
 """Share of its interval after which an answer's tokens go along with those of another: soon all
@@ -47,10 +53,18 @@ class TargetSession:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
-    """State of one answer."""
+class Request(abc.ABC):
+    """One request and its tokens."""
 
     submit: Submit
+    tokens: NDArray[np.int32]
+    """[most] the committed tokens, to which the mirror's commits add; then room."""
+    length: int
+    """Committed tokens."""
+    mirror: Mirror
+    calibration: Calibration
+    ends: NDArray[np.int32]
+    """Tokens that end it."""
     _: KW_ONLY
     started: bool = False
     """True once its sequence has had KV."""
@@ -80,6 +94,50 @@ class Answer:
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
+    prompt_length: int = field(init=False)
+    """Tokens of the prompt."""
+    most_tokens: int = field(init=False)
+    """Committed tokens at which it ends."""
+
+    def __post_init__(self) -> None:
+        self.prompt_length = self.usage.prompt_tokens = len(self.submit.prompt)
+        self.most_tokens = self.prompt_length + self.submit.max_tokens
+
+    @property
+    @abc.abstractmethod
+    def needs_prefill(self) -> bool:
+        """True if tokens before the root have no KV and are in no pass."""
+
+    @property
+    def position(self) -> int:
+        """Position of the root."""
+        return self.length - 1
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the answer so far."""
+        return self.length - self.prompt_length
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self.most_tokens - self.length
+
+    def committed(self) -> NDArray[np.int32]:
+        """Return a copy of all committed tokens."""
+        return self.tokens[: self.length].copy()
+
+    def drop_session(self) -> None:
+        """Forget the session, and the ids of its nodes."""
+        self.session = None
+        self.mirror.detach()
+
+    def start(self, cached: int, now: float) -> None:
+        """Note that it runs for the first time, with KV of `cached` tokens that were there."""
+        self.started = True
+        self.usage.cached_prompt_tokens = cached
+        self.timing.queued_seconds = now - self.submit.arrived
+        self.committed_at = now
 
     def take(self, ids: list[int], first: bool, now: float) -> None:
         """Take the tokens of one pass for the client; `first`: they begin the answer."""
@@ -100,7 +158,6 @@ class Answer:
     def send_end(
         self,
         finish: Finish,
-        generated: int,
         outbox: list[Any],
         now: float,
         detail: str = "",
@@ -108,28 +165,28 @@ class Answer:
     ) -> None:
         """Send the server the last tokens, then the end with final usage and timing.
 
-        `generated`: tokens of the whole answer; `planned`: as in `Finished`.
+        `planned`: as in `Finished`.
         """
         if self.unsent:
             self.send_tokens(outbox, now)
-        self.usage.completion_tokens = generated
+        self.usage.completion_tokens = self.generated
         self.timing.total_seconds = now - self.submit.arrived
-        if generated:
+        if self.generated:
             self.timing.first_token_seconds = self.first_token - self.submit.arrived
             self.timing.decode_seconds = self.last_token - self.first_token
         request = self.submit.request
         outbox.append(Finished(request, finish, self.usage, self.timing, detail, planned))
 
 
-def stream(answers: Collection[Answer], outbox: list[Any], now: float) -> None:
+def stream(requests: Collection[Request], outbox: list[Any], now: float) -> None:
     """If an answer's tokens are due, send them, and those along that soon will be."""
-    for answer in answers:
-        if answer.unsent and now - answer.sent_at >= answer.submit.stream_seconds:
-            _send_along(answers, outbox, now)
+    for request in requests:
+        if request.unsent and now - request.sent_at >= request.submit.stream_seconds:
+            _send_along(requests, outbox, now)
             return
 
 
-def _send_along(answers: Collection[Answer], outbox: list[Any], now: float) -> None:
-    for answer in answers:
-        if answer.unsent and now - answer.sent_at >= ALONG * answer.submit.stream_seconds:
-            answer.send_tokens(outbox, now)
+def _send_along(requests: Collection[Request], outbox: list[Any], now: float) -> None:
+    for request in requests:
+        if request.unsent and now - request.sent_at >= ALONG * request.submit.stream_seconds:
+            request.send_tokens(outbox, now)
