@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contract.settings import ModelSettings, PipelineSettings, Role, WorkerSettings
 from outrider.worker.pipeline.cut import PartCosts
-from outrider.worker.profile import cut, part_timing
+from outrider.worker.profile import cut
 from tests.tiny_models import write_tiny
 
 
@@ -41,13 +41,13 @@ def test_parts_are_measured_once_and_all_layers_are_given_out(
 
 
 def test_costs_are_the_least_of_many_times() -> None:
-    passes = iter([(9.0, 8.0), (7.0, 9.0), *[(10.0, 10.0)] * part_timing.ROUNDS])
-    costs = part_timing.least_costs(lambda _: next(passes), lambda: 0.5, lambda _: 0.25, layers=4)
+    passes = iter([(9.0, 8.0), (7.0, 9.0), *[(10.0, 10.0)] * cut.ROUNDS])
+    costs = cut.least_costs(lambda _: next(passes), lambda: 0.5, lambda _: 0.25, layers=4)
     assert costs == PartCosts(layer=2.0, embedding=0.25, head=0.5)
 
 
 def test_a_head_adds_its_time_and_that_of_sampling() -> None:
-    costs = part_timing.least_costs(lambda _: (9.0, 8.0), lambda: 0.5, lambda _: 0.25, layers=4)
+    costs = cut.least_costs(lambda _: (9.0, 8.0), lambda: 0.5, lambda _: 0.25, layers=4)
     assert costs.head == 1.5
 
 

@@ -18,11 +18,11 @@ class PartCosts(NamedTuple):
     """Costs of a model's parts in one pass, in any unit."""
 
     layer: float
-    """Of one layer; above 0."""
+    """Cost of one layer; above 0."""
     embedding: float
-    """Of the first stage, beside its layers."""
+    """Cost of the first stage beside its layers."""
     head: float
-    """Of the last stage, beside its layers: final norm, head and sampling."""
+    """Cost of the last stage beside its layers: final norm, head and sampling."""
 
 
 def weight_costs(config: ModelConfig) -> PartCosts:

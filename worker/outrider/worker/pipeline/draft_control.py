@@ -30,13 +30,12 @@ class SourceStep(NamedTuple):
 
 @dataclass(slots=True)
 class PipelinedDraftControl(DraftSwitch):
-    """What a pipelined target's results tell of its sources: those that left before the switch
-    moved come later."""
+    """Sources judged by results, which may be of rows from before the switch moved."""
 
     settled_at: float = 0.0
     """When results came last, or the last time without any request ended."""
     _ignored_until: float = 0.0
-    """Until then, results are of rows that left before the switch moved."""
+    """Time until which results are of rows that left before the switch moved."""
 
     def __post_init__(self) -> None:
         self.policy = _own(self.policy)

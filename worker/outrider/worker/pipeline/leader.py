@@ -107,20 +107,20 @@ class Leader:
     def __init__(self, pool: BlockPool, plan: SegmentPlan, limits: LeaderLimits) -> None:
         self.pool = pool
         self.plan = plan
-        """May be replaced at any time."""
+        """Limits of segments; may be replaced at any time."""
         self.share_prompts: PromptShares = first_come
-        """Likewise."""
+        """Shares of prompts in segments; may be replaced at any time."""
         self.limits = limits
         self.average = Calibration()
-        """Over all requests: the prior of each new one."""
+        """Calibration over all requests: the prior of each new one."""
         self.outgoing: deque[Record] = deque()
         """Records for the first stage, in order; the caller takes them away."""
         self.running: list[PipelinedSequence] = []
-        """By seniority."""
+        """Sequences that hold KV, by seniority."""
         self.waiting: WaitingQueue[PipelinedSequence] = WaitingQueue()
         self.segments = SegmentsInFlight()
         self.log: SegmentLog | None = None
-        """Is told what becomes of rows."""
+        """Log that is told what becomes of rows."""
         self.preemptions = 0
         """Sequences that gave their KV back for others."""
         self._rows: dict[int, tuple[PipelinedSequence, SentRow]] = {}

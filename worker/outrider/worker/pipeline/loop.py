@@ -43,7 +43,7 @@ class PipelinedEngine(EngineLoop):
         self._pool_of = pool_of
         self._told: StageGroupState | None = None
         self._stages = tuple(map(layers_of, group.facts))
-        """Of the last group that was up."""
+        """Stages of the last group that was up."""
 
     def run(self) -> None:
         """Go on until the server is gone, then end the group."""

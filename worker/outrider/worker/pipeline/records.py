@@ -53,7 +53,7 @@ class Begin:
     tokens: Ints
     """int32[n >= 1] committed so far: the prompt, and what of an answer was computed before."""
     prompt: int
-    """Of those, the tokens of the prompt, which come first."""
+    """Number of tokens of the prompt, which come first."""
     sampling: SamplingParams
     prefix_blocks: Ints
     """int32[k] blocks that hold the KV of the first 64 k tokens already."""
@@ -61,7 +61,7 @@ class Begin:
     """int32[t >= 1] blocks of the sequence's tree slots: tree slot i is slot i % 64 of block
     `tree_blocks[i // 64]`."""
     grammar: str = ""
-    """Of its response format, as llguidance reads it; empty: none."""
+    """Grammar of its response format, as llguidance reads it; empty: none."""
     logprobs: int | None = None
     """Likeliest tokens wanted beside each token's own log-probability; None: none at all."""
 
@@ -101,7 +101,7 @@ class Segment:
     hidden: Floats | None = None
     """float32[n, hidden size] output of the stage before; None from the leader to the first."""
     visits: Visits = field(default_factory=NO_VISITS.copy)
-    """Of the stages that it has passed."""
+    """Visits of the stages that it has passed."""
     arrived: float = UNKNOWN
     """Seconds of this party's clock at which it came; does not travel."""
 
@@ -190,9 +190,9 @@ class Results:
     top_logprobs: Floats
     """float32[n, k], -inf behind those that were asked for."""
     visits: Visits = field(default_factory=NO_VISITS.copy)
-    """Of all stages."""
+    """Visits of all stages."""
     arrived: float = UNKNOWN
-    """As of `Segment`."""
+    """Seconds of the leader's clock at which they came; does not travel."""
 
 
 def visited(passed: Segment, made: "Segment | Results", began: float, ended: float) -> Any:
@@ -212,7 +212,7 @@ class Dying:
 
     sequence: int
     slots: set[int] | None
-    """Of the rows; None: all of the sequence."""
+    """Slots of the rows; None: all of the sequence."""
 
     def drop_from(self, record: Any) -> Any:
         """Return a record without the rows that die; it is the next one further back."""

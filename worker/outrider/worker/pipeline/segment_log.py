@@ -55,7 +55,7 @@ class LoggedSegment:
     pruned_rows: int = 0
     traced: tuple[RequestRows, ...] = ()
     visits: Visits = field(default_factory=NO_VISITS.copy)
-    """By the leader's clock; none before it is back."""
+    """Visits by the leader's clock; none before it is back."""
     back: float = 0.0
 
     @property

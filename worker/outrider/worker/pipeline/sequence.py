@@ -47,9 +47,9 @@ class SentRow:
     slot: int = COMMITTED
     """Its tree slot."""
     source: int = DRAFT
-    """What its node was sent for, in the order of `SOURCES`; of no meaning for a root."""
+    """Source that its node was sent for, in the order of `SOURCES`; of no meaning for a root."""
     sampled: Sampled | None = None
-    """None until its result is back."""
+    """The target's choice after it; None until its result is back."""
 
 
 class TreeSlots:
@@ -83,16 +83,16 @@ class KVPlacement:
 
     number: int
     block_table: BlockTable
-    """Of committed positions: position p is its offset p."""
+    """Blocks of committed positions: position p is its offset p."""
     slots: TreeSlots
     sent: int
     """Committed positions whose KV is in place once the stages have handled all that was sent."""
     computed: int
     """Committed positions whose rows every stage has computed: their results are back."""
     root: SentRow | None = None
-    """None until its row has left."""
+    """The root's row; None until it has left."""
     rows: list[SentRow | None] = field(default_factory=list)
-    """By node of the mirror; None, or no entry, for those that have not left."""
+    """Rows by node of the mirror; None, or no entry, for those that have not left."""
 
     @property
     def decodes(self) -> bool:
@@ -120,21 +120,21 @@ class PipelinedSequence(Request):
     detached: "Callable[[PipelinedSequence], None]"
     """Tells the leader that nodes may have died with a session."""
     sources: int = ALL_SOURCES
-    """Those whose nodes get rows, a bit each in the order of `SOURCES`."""
+    """Sources whose nodes get rows, a bit each in the order of `SOURCES`."""
     source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
     """Rows of nodes that have left, each time that it ran, in the same order."""
     counted_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
-    """Rows of nodes that are in records of its passes, likewise."""
+    """Rows of nodes that are in records of its passes, in the same order."""
     traced_segments: int = 0
     """Segments with rows of it that are traced."""
     text: TextSearch | None = None
-    """None where the text is no source of draft tokens."""
+    """Search of its text; None where that is no source of draft tokens."""
     served: int = -1
     """Number of the segment in which its last root left; -1: none has."""
     losses: int = 0
     """Groups of stages that were lost while it ran, since its last commit."""
     placed: KVPlacement | None = None
-    """None while it waits."""
+    """KV of a sequence that runs; None while it waits."""
 
     @classmethod
     def of(

@@ -52,7 +52,7 @@ class StageGroupLinks:
         have news; `link`: what carries records, for people."""
         self.link = link
         self.facts: Facts = ()
-        """Of the last life that was up."""
+        """Facts of the stages in the last life that was up."""
         self._addresses = first, last
         self._new_life = new_life
         self._notify = notify
@@ -62,7 +62,7 @@ class StageGroupLinks:
         self._delay = FIRST_SECONDS
         self.up = False
         self.detail = "its stages have not answered yet"
-        """For people: why it is not up."""
+        """Why it is not up, in words."""
         self.refused = False
         """True if its stages answered that they cannot work together."""
         self.losses = 0

@@ -22,11 +22,11 @@ from outrider.worker.pipeline.stage import Stage
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS = 1 << 14
-"""That may wait in a stage; a leader's few segments, and what moves them, are far fewer."""
+"""Most records that wait in a stage; a leader's segments, and what moves them, are far fewer."""
 MAX_BYTES = 1 << 28
-"""Of their arrays."""
+"""Most bytes of their arrays."""
 GRAMMAR_SECONDS = 0.01
-"""Between two looks for a grammar, where rows wait for it and nothing else comes."""
+"""Seconds between two looks for a grammar, where rows wait for it and nothing else comes."""
 UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 
 
@@ -121,7 +121,7 @@ class StageLoop:
 
     @property
     def links(self) -> StageLinks | None:
-        """Of the group that lives; None: there is none."""
+        """Links of the group that lives; None: there is none."""
         links = self.traffic.links
         return links if links is not None and links.closed is None else None
 

@@ -52,7 +52,7 @@ class StageSampler:
         self._processors = processors
         self._by_sequence: dict[int, LogitsProcessor | None] = {}
         self._aside: dict[int, Aside] = {}
-        """By sequence."""
+        """Roots that are set aside, by sequence."""
 
     @property
     def waits(self) -> bool:

@@ -51,7 +51,7 @@ class StageSequence:
         room = BLOCK * len(begin.tree_blocks)
         self._tokens = np.full(room, -1, np.int32)
         self._positions = np.full(room, -1, np.int32)
-        """Of what each tree slot holds; -1: it holds nothing."""
+        """Position of what each tree slot holds; -1: it holds nothing."""
 
     @property
     def table(self) -> Ints:

@@ -39,9 +39,9 @@ class Rerooted(NamedTuple):
     """Rows whose fate a commit decides."""
 
     promoted: list[SentRow]
-    """Of nodes that are committed, in the order of their positions; a live root is the last."""
+    """Rows of nodes that are committed, by position; a live root is the last."""
     dead: list[SentRow]
-    """Of nodes that are gone."""
+    """Rows of nodes that are gone."""
 
 
 def walk(sequence: PipelinedSequence) -> Walk:

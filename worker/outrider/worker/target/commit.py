@@ -73,7 +73,7 @@ class Committer(RequestCommitter[RowSelector]):
     stats: Stats
     kv_cache: KVCache
     running: list[Sequence]
-    """Those that hold KV; one that ends is removed."""
+    """Sequences that hold KV; one that ends is removed."""
 
     @property
     def row_selector(self) -> RowSelector:

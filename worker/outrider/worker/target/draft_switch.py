@@ -25,7 +25,7 @@ class DraftSwitch:
     _: KW_ONLY
     scale: ErrorScale = field(default_factory=ErrorScale)
     local: LocalSources = field(default_factory=LocalSources)
-    """What proposes nodes without any draft."""
+    """Sources of nodes that need no draft."""
 
     def __post_init__(self) -> None:
         self.local.decide(self.policy, 0.0)

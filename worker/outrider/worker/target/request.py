@@ -31,11 +31,11 @@ class TargetSession:
     granted: int
     """Highest nodes ahead that this session was ever allowed."""
     error_scale: float
-    """As last sent."""
+    """Error scale, as last sent."""
     nodes_ahead: int
-    """As last sent."""
+    """Nodes ahead, as last sent."""
     lag: float = 0.0
-    """As last sent."""
+    """Lag in seconds, as last sent."""
     shape: tuple[int, int] = (0, 0)
     """Depth and width, as last sent."""
     told: int = 0
@@ -70,7 +70,7 @@ class Request(abc.ABC):
     """True once its sequence has had KV."""
     session: TargetSession | None = None
     not_before: dict[int, float] = field(default_factory=dict)
-    """By link: earliest time to open another session on it, after its draft closed one."""
+    """Earliest time to open another session on a link, after its draft closed one; by link."""
     first_token: float = 0.0
     last_token: float = 0.0
     committed_at: float = 0.0
@@ -85,11 +85,11 @@ class Request(abc.ABC):
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
     unsent_logprobs: list[TokenLogprob] = field(default_factory=list)
-    """Of each of them, if the request asks for log-probabilities."""
+    """Log-probability of each unsent token, if the request asks for it."""
     unsent_passes: int = 0
     """Passes that committed them."""
     unsent_tree: PassTree | None = None
-    """Of the last of them that verified nodes in a step of its own, if the request asks for it."""
+    """Tree of the last unsent pass that was a step with nodes, if the request asks for it."""
     sent_at: float = 0.0
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)

@@ -33,7 +33,7 @@ class RequestScheduler(abc.ABC, Generic[R]):
     def __init__(self, waiting: WaitingQueue[R], running: list[R], outbox: list[Any]) -> None:
         self.waiting = waiting
         self.running = running
-        """Those that hold KV, by seniority."""
+        """Requests that hold KV, by seniority."""
         self.outbox = outbox
         """Messages for the server, and for drafts by gRPC."""
 

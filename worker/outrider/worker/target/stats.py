@@ -60,7 +60,7 @@ class GrowthLatencies:
     """Times from a commit to the first growth that knows it, as a histogram."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(GROWTH_LATENCY_BOUNDS) + 1))
-    """By bucket, the last one beyond all bounds."""
+    """Growths by bucket, the last one beyond all bounds."""
     seconds: float = 0.0
     """Sum of all."""
 
@@ -98,13 +98,13 @@ class StepTimes(NamedTuple):
     """What one step brought and took."""
 
     tokens: int
-    """That decoding committed, over all sequences."""
+    """Tokens that decoding committed, over all sequences."""
     plain: float
-    """Seconds of plain decoding for the same, by the step costs;"""
+    """Seconds of plain decoding for the same, by the step costs."""
     spent: float
-    """those that it took, since the step before;"""
+    """Seconds since the step before."""
     ended: float
-    """and when."""
+    """Time at which it ended."""
 
 
 @dataclass(slots=True)
