@@ -60,20 +60,18 @@ class PipelinedDraftControl(DraftSwitch):
         which results of rows that have left still come; `step`: None without local sources.
         """
         spent, self.settled_at = now - self.settled_at, now
-        whole = spent
         if step is not None:
             rows, costs, each = step
             self.local.observe(rows, costs, each, self.switch.scale, spent, now)
-            plain, spent = plain - self.local.lent.plain, spent - self.local.lent.spent
         state = self.switch.state
         if now >= self._ignored_until:
             if drafted:
-                self.switch.observe(now, plain, spent)
+                self.saw_drafting(plain, spent, now)
             else:
-                self.switch.saw_plain(plain, spent)
+                self.saw_plain(plain, spent)
         if self.switch.state is not state:
             self._ignored_until = now + round_trip
-        return whole
+        return spent
 
 
 def _own(policy: PolicySettings) -> PolicySettings:

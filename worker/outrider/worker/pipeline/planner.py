@@ -21,7 +21,7 @@ from outrider.worker.pipeline.segment_size import (
     plan_segments,
 )
 from outrider.worker.pipeline.sequence import PipelinedSequence
-from outrider.worker.target.prefill import Prompt, rows_alone, rows_beside, shares
+from outrider.worker.target.prefill import Prompt, fair_shares
 from outrider.worker.tree.mirror import DRAFT
 
 MOST_ROWS = 32
@@ -150,18 +150,11 @@ class PipelinePlanner:
             return first_come(sequences, most)
         prompts = [Prompt(one.unsent_prompt, one.kv.sent, one.submit.priority) for one in prompting]
         most = min(most, sum(prompt.rest for prompt in prompts))
-        streams = len(prompting) < len(sequences)
-        rows = self._prompt_rows(most, max(p.rest + p.computed for p in prompts), streams)
-        given = dict(zip(map(id, prompting), shares(prompts, rows), strict=True))
+        beside = len(prompting) < len(sequences)
+        first, last = (self.plan.rows - 1, self.plan.rows + most) if beside else (0, most)
+        rows = fair_shares(prompts, self._times.slowest[first:last], beside)
+        given = dict(zip(map(id, prompting), rows, strict=True))
         return [given.get(id(sequence), 0) for sequence in sequences]
-
-    def _prompt_rows(self, most: int, longest: int, streams: bool) -> int:
-        """Return the prompt rows of a segment; `streams`: others decode beside them."""
-        assert self._times is not None
-        slowest = self._times.slowest
-        if streams:
-            return rows_beside(slowest[self.plan.rows - 1 : self.plan.rows + most])
-        return rows_alone(slowest[:most], longest)
 
 
 def _plain_decoding(times: PipelineTimes, sequences: int) -> tuple[int, int, float]:

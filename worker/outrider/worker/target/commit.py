@@ -33,7 +33,6 @@ from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
 
-
 Control = TypeVar("Control", bound=DraftSwitch)
 
 

@@ -68,6 +68,18 @@ class DraftSwitch:
         allowed = self.policy.drafts_allowed and submit.speculate
         return allowed and not self.wants_drafts(submit)
 
+    def saw_drafting(self, plain: float, spent: float, now: float, sequences: int = 1) -> None:
+        """Learn the seconds in which so many sequences were drafted for, and those of plain
+        decoding for their tokens, by the step costs; what local sources did is no gain of drafts.
+        """
+        lent = self.local.lent
+        self.switch.observe(now, plain - lent.plain, spent - lent.spent, sequences)
+
+    def saw_plain(self, plain: float, spent: float) -> None:
+        """Learn the seconds of decoding without any draft; arguments as of `saw_drafting`."""
+        lent = self.local.lent
+        self.switch.saw_plain(plain - lent.plain, spent - lent.spent)
+
     def saw_latency(self, seconds: float) -> None:
         """Learn how long after a commit the first growth that knows it comes."""
 

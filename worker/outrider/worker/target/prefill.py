@@ -67,9 +67,17 @@ class FairPrefill:
         if streams.sequences:
             seconds = self._costs.prefill_curve(most, context, streams.sequences)
             without = self._costs.seconds(streams.sequences, streams.context, streams.sequences)
-            return shares(prompts, rows_beside(without + (seconds - seconds[0])))
-        longest = max(prompt.rest + prompt.computed for prompt in prompts)
-        return shares(prompts, rows_alone(self._costs.prefill_curve(most - 1, context, 1), longest))
+            return fair_shares(prompts, without + (seconds - seconds[0]), beside=True)
+        return fair_shares(prompts, self._costs.prefill_curve(most - 1, context, 1), beside=False)
+
+
+def fair_shares(prompts: Sequence[Prompt], seconds: Seconds, beside: bool) -> list[int]:
+    """Return the rows of each prompt; `prompts` by priority and arrival, at least one.
+
+    `beside`: streams decode in the same pass. `seconds` are those of `rows_beside` or `rows_alone`.
+    """
+    longest = max(prompt.rest + prompt.computed for prompt in prompts)
+    return shares(prompts, rows_beside(seconds) if beside else rows_alone(seconds, longest))
 
 
 def rows_beside(seconds: Seconds) -> int:

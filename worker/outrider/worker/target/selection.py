@@ -310,8 +310,7 @@ class RowSelector(DraftSwitch):
         if self._return is not None:
             self._learn_return(plain, spent)
         if self.policy.drafts_allowed and not self.away:
-            lent = self.local.lent
-            self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
+            self.saw_drafting(plain, spent, now, self._sequences)
             self.decide_drafting()
         else:
             self.saw_plain(plain, spent)
@@ -323,11 +322,6 @@ class RowSelector(DraftSwitch):
         if expected > 0:
             ratio = forward / (expected / self.slowdown)
             self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
-
-    def saw_plain(self, plain: float, spent: float) -> None:
-        """Learn the seconds of a step without any draft; arguments as of `observe`."""
-        lent = self.local.lent
-        self.switch.saw_plain(plain - lent.plain, spent - lent.spent)
 
     def observe_sources(self, step: SourceRows, each: float, spent: float, now: float) -> None:
         """Learn what local sources brought in a step of `spent` seconds, before `observe`.

@@ -118,7 +118,7 @@ class RequestStats(Generic[Control]):
     source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
     """Node rows by what proposed them, in the order of `SOURCES`."""
     source_accepted: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
-    """Accepted node rows, likewise."""
+    """Accepted node rows, in the same order."""
     _step: SourceRows = NO_ROWS
     """Node rows of the passes since `take_step`."""
     last_rows: int = 0
