@@ -12,8 +12,6 @@ from outrider.worker.pipeline.wire.codec import Codec
 
 FRAMING = 14
 """Bytes that gRPC (5) and HTTP/2 (9) add to a message."""
-LENGTH_OF_HIDDEN = 4
-"""Bytes of protobuf's tag and length before the hidden vectors."""
 Action = Callable[[], None]
 
 
@@ -77,5 +75,5 @@ class Sizes:
         if not isinstance(record, Segment) or record.hidden is None:
             return FRAMING + len(self._codec.encode(record))
         bare = len(self._codec.encode(record.with_hidden(None)))
-        vectors = LENGTH_OF_HIDDEN + 2 * self._hidden * record.count if record.count else 0
+        vectors = 2 * self._hidden * record.count
         return FRAMING + bare + vectors

@@ -14,15 +14,8 @@ import numpy as np
 
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.link import payloads
-from outrider.worker.link.records import (
-    ALIGNMENT,
-    HEADER,
-    NOT_TIMED,
-    RecordWriter,
-    body_for_draft,
-    body_for_target,
-    written,
-)
+from outrider.worker.link.draft_records import FROM_DRAFT
+from outrider.worker.link.records import ALIGNMENT, HEADER, NOT_TIMED
 from outrider.worker.link.wire import Capacity, Close, FromDraft, FromTarget, Grow, Open
 from outrider.worker.tree.growth import Growth
 
@@ -95,7 +88,9 @@ class HostileTarget:
             self.send(first)
 
     def send(self, message: FromTarget | bytes) -> None:
-        self._outgoing.put(message if isinstance(message, bytes) else for_draft(message))
+        self._outgoing.put(
+            message if isinstance(message, bytes) else payloads.TARGETS.written([message])
+        )
 
     def close_reason(self, session: int) -> Close:
         """The draft's next Close of a session; what comes before it is skipped."""
@@ -161,12 +156,6 @@ def good_hello(target: pb.Hello, **changes: Any) -> bytes:
     return pb.DraftMessage(hello=hello_like(target, **changes)).SerializeToString()
 
 
-def for_draft(message: FromTarget) -> bytes:
-    """A payload of one message, whatever it says."""
-    records = written([message], RecordWriter(body_for_draft), NOT_TIMED)
-    return pb.TargetMessage(records=records).SerializeToString()
-
-
 def record_for_target(kind: int, body: bytes) -> bytes:
     """A payload of one record, whatever its body is."""
     head = HEADER.pack(len(body), 0, kind, 0, NOT_TIMED)
@@ -192,4 +181,4 @@ def grow(
         np.array(logprobs or [-0.5] * len(parents), np.float32),
     )
     message = Grow(opening.session if session is None else session, growth)
-    return record_for_target(*body_for_target(message))
+    return record_for_target(*FROM_DRAFT.body(message))

@@ -12,7 +12,8 @@ import pytest
 
 from outrider.client import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
-from outrider.worker.link import records
+from outrider.worker.link import draft_records
+from outrider.worker.link.payloads import TARGETS
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
 from tests.process import workers
@@ -22,7 +23,6 @@ from tests.process.hostile import (
     HostileDraft,
     HostileTarget,
     Misdeed,
-    for_draft,
     good_hello,
     grow,
     hello_like,
@@ -89,7 +89,7 @@ WASTE: dict[str, Misdeed] = {
     "a deep path": once(lambda o: grow(o, list(range(90)))),
     "one token many times": once(lambda o: grow(o, [0] * 90)),
     "an unknown reason to close": once(
-        lambda o: record_for_target(records.CLOSE, records._CLOSE.pack(o.session, 77, 0))
+        lambda o: record_for_target(4, draft_records._CLOSE.pack(o.session, 77, 0))
     ),
     "silence": lambda o: [],
 }
@@ -143,7 +143,7 @@ def test_useless_growth_wastes_rows_only(target: Worker, plain: tuple[int, ...],
     [
         (lambda t: b"\xff garbage", LinkState.REFUSED, "no message"),
         (lambda t: pb.DraftMessage().SerializeToString(), LinkState.REFUSED, "must be Hello"),
-        (lambda t: good_hello(t, protocol_min=3, protocol_max=9), LinkState.REFUSED, "3 to 9"),
+        (lambda t: good_hello(t, protocol_min=4, protocol_max=9), LinkState.REFUSED, "4 to 9"),
         (lambda t: good_hello(t, vocabulary_block=3), LinkState.REFUSED, "blocks of 3"),
         (
             lambda t: good_hello(t, vocabulary_hashes=[1, 2, 3]),
@@ -251,7 +251,7 @@ def test_a_flood_ends_the_stream_of_its_target_and_of_no_other(
     def flood() -> None:
         with HostileTarget(draft.address) as hostile:
             hostile.send(opening())
-            for payload in itertools.repeat(for_draft(message), count):
+            for payload in itertools.repeat(TARGETS.written([message]), count):
                 hostile.send(payload)
             refusals.append(hostile.refusal())
 

@@ -23,34 +23,23 @@ _sym_db = _symbol_database.Default()
 
 
 from outrider.protos.v1 import drafter_pb2 as outrider_dot_protos_dot_v1_dot_drafter__pb2
-from outrider.protos.v1 import inference_pb2 as outrider_dot_protos_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eoutrider/protos/v1/stage.proto\x12\x12outrider.protos.v1\x1a outrider/protos/v1/drafter.proto\x1a\"outrider/protos/v1/inference.proto\"\xca\x02\n\x0cStageMessage\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.outrider.protos.v1.StageHelloH\x00\x12\x32\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32!.outrider.protos.v1.SequenceBeginH\x00\x12.\n\x07segment\x18\x03 \x01(\x0b\x32\x1b.outrider.protos.v1.SegmentH\x00\x12(\n\x04move\x18\x04 \x01(\x0b\x32\x18.outrider.protos.v1.MoveH\x00\x12.\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1f.outrider.protos.v1.SequenceEndH\x00\x12.\n\x07results\x18\x06 \x01(\x0b\x32\x1b.outrider.protos.v1.ResultsH\x00\x12\x13\n\tannounced\x18\x07 \x01(\rH\x00\x42\x06\n\x04\x62ody\"\xc1\x02\n\nStageHello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\x06\x12\x0e\n\x06stages\x18\x05 \x01(\r\x12\r\n\x05stage\x18\x06 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x07 \x01(\r\x12\x37\n\rhidden_format\x18\x08 \x01(\x0e\x32 .outrider.protos.v1.HiddenFormat\x12\x16\n\x0esilence_millis\x18\t \x01(\r\x12-\n\x05\x66\x61\x63ts\x18\n \x03(\x0b\x32\x1e.outrider.protos.v1.StageFacts\x12\x32\n\nrendezvous\x18\x0b \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous\"\x91\x01\n\nStageFacts\x12\r\n\x05stage\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x0e\n\x06layers\x18\x03 \x01(\r\x12\x11\n\tof_layers\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x0e\n\x06\x62locks\x18\x06 \x01(\r\x12\x0c\n\x04rows\x18\x07 \x01(\r\x12\x0f\n\x07\x63ontext\x18\x08 \x01(\r\"\xd2\x01\n\rSequenceBegin\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x01(\x0c\x12\x0e\n\x06prompt\x18\x03 \x01(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12\x15\n\rprefix_blocks\x18\x05 \x01(\x0c\x12\x13\n\x0btree_blocks\x18\x06 \x01(\x0c\x12\x0f\n\x07grammar\x18\x07 \x01(\t\x12\x15\n\x08logprobs\x18\x08 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_logprobs\"\xaf\x01\n\x07Segment\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x0c\x12\x11\n\tsequences\x18\x03 \x01(\x0c\x12\r\n\x05slots\x18\x04 \x01(\x0c\x12\x0e\n\x06tokens\x18\x05 \x01(\x0c\x12\x11\n\tpositions\x18\x06 \x01(\x0c\x12\x11\n\tancestors\x18\x07 \x01(\x0c\x12\x0e\n\x06sample\x18\x08 \x01(\x0c\x12\x0e\n\x06hidden\x18\t \x01(\x0c\x12\x0e\n\x06visits\x18\n \x01(\x0c\"N\n\x04Move\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07sources\x18\x02 \x01(\x0c\x12\x14\n\x0c\x64\x65stinations\x18\x03 \x01(\x0c\x12\r\n\x05\x66reed\x18\x04 \x01(\x0c\"\x1f\n\x0bSequenceEnd\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\x84\x01\n\x07Results\x12\x0f\n\x07segment\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x0c\x12\x0e\n\x06tokens\x18\x03 \x01(\x0c\x12\x10\n\x08logprobs\x18\x04 \x01(\x0c\x12\x12\n\ntop_tokens\x18\x05 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x06 \x01(\x0c\x12\x0e\n\x06visits\x18\x07 \x01(\x0c*u\n\x0cHiddenFormat\x12\x1d\n\x19HIDDEN_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12HIDDEN_FORMAT_FP32\x10\x01\x12\x16\n\x12HIDDEN_FORMAT_BF16\x10\x02\x12\x16\n\x12HIDDEN_FORMAT_FP16\x10\x03\x32\xa9\x01\n\x05Stage\x12M\n\x03Run\x12 .outrider.protos.v1.StageMessage\x1a .outrider.protos.v1.StageMessage(\x01\x30\x01\x12Q\n\x07\x43ollect\x12 .outrider.protos.v1.StageMessage\x1a .outrider.protos.v1.StageMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eoutrider/protos/v1/stage.proto\x12\x12outrider.protos.v1\x1a outrider/protos/v1/drafter.proto\"o\n\x0cStageMessage\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.outrider.protos.v1.StageHelloH\x00\x12\x11\n\x07records\x18\x02 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x03 \x01(\rH\x00\x42\x06\n\x04\x62ody\"\xc1\x02\n\nStageHello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\x06\x12\x0e\n\x06stages\x18\x05 \x01(\r\x12\r\n\x05stage\x18\x06 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x07 \x01(\r\x12\x37\n\rhidden_format\x18\x08 \x01(\x0e\x32 .outrider.protos.v1.HiddenFormat\x12\x16\n\x0esilence_millis\x18\t \x01(\r\x12-\n\x05\x66\x61\x63ts\x18\n \x03(\x0b\x32\x1e.outrider.protos.v1.StageFacts\x12\x32\n\nrendezvous\x18\x0b \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous\"\x91\x01\n\nStageFacts\x12\r\n\x05stage\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x0e\n\x06layers\x18\x03 \x01(\r\x12\x11\n\tof_layers\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x0e\n\x06\x62locks\x18\x06 \x01(\r\x12\x0c\n\x04rows\x18\x07 \x01(\r\x12\x0f\n\x07\x63ontext\x18\x08 \x01(\r*u\n\x0cHiddenFormat\x12\x1d\n\x19HIDDEN_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12HIDDEN_FORMAT_FP32\x10\x01\x12\x16\n\x12HIDDEN_FORMAT_BF16\x10\x02\x12\x16\n\x12HIDDEN_FORMAT_FP16\x10\x03\x32\xa9\x01\n\x05Stage\x12M\n\x03Run\x12 .outrider.protos.v1.StageMessage\x1a .outrider.protos.v1.StageMessage(\x01\x30\x01\x12Q\n\x07\x43ollect\x12 .outrider.protos.v1.StageMessage\x1a .outrider.protos.v1.StageMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.protos.v1.stage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HIDDENFORMAT']._serialized_start=1568
-  _globals['_HIDDENFORMAT']._serialized_end=1685
-  _globals['_STAGEMESSAGE']._serialized_start=125
-  _globals['_STAGEMESSAGE']._serialized_end=455
-  _globals['_STAGEHELLO']._serialized_start=458
-  _globals['_STAGEHELLO']._serialized_end=779
-  _globals['_STAGEFACTS']._serialized_start=782
-  _globals['_STAGEFACTS']._serialized_end=927
-  _globals['_SEQUENCEBEGIN']._serialized_start=930
-  _globals['_SEQUENCEBEGIN']._serialized_end=1140
-  _globals['_SEGMENT']._serialized_start=1143
-  _globals['_SEGMENT']._serialized_end=1318
-  _globals['_MOVE']._serialized_start=1320
-  _globals['_MOVE']._serialized_end=1398
-  _globals['_SEQUENCEEND']._serialized_start=1400
-  _globals['_SEQUENCEEND']._serialized_end=1431
-  _globals['_RESULTS']._serialized_start=1434
-  _globals['_RESULTS']._serialized_end=1566
-  _globals['_STAGE']._serialized_start=1688
-  _globals['_STAGE']._serialized_end=1857
+  _globals['_HIDDENFORMAT']._serialized_start=673
+  _globals['_HIDDENFORMAT']._serialized_end=790
+  _globals['_STAGEMESSAGE']._serialized_start=88
+  _globals['_STAGEMESSAGE']._serialized_end=199
+  _globals['_STAGEHELLO']._serialized_start=202
+  _globals['_STAGEHELLO']._serialized_end=523
+  _globals['_STAGEFACTS']._serialized_start=526
+  _globals['_STAGEFACTS']._serialized_end=671
+  _globals['_STAGE']._serialized_start=793
+  _globals['_STAGE']._serialized_end=962
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from outrider.protos.v1 import drafter_pb2 as _drafter_pb2
-from outrider.protos.v1 import inference_pb2 as _inference_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -51,59 +50,33 @@ Global___HiddenFormat: _TypeAlias = HiddenFormat  # noqa: Y015
 
 @_typing.final
 class StageMessage(_message.Message):
-    """Numbers in bytes are arrays, little-endian, in rows where they have two dimensions."""
+    """Between the parties of a pipeline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    BEGIN_FIELD_NUMBER: _builtins.int
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    MOVE_FIELD_NUMBER: _builtins.int
-    END_FIELD_NUMBER: _builtins.int
-    RESULTS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    """A record of what the leader sends, or of results; docs/reference/protocol.md describes its bytes."""
     announced: _builtins.int
     """In a group with a rendezvous: so many bytes follow in torch.distributed, a StageMessage."""
     @_builtins.property
     def hello(self) -> Global___StageHello:
         """First in each direction."""
 
-    @_builtins.property
-    def begin(self) -> Global___SequenceBegin:
-        """A sequence starts."""
-
-    @_builtins.property
-    def segment(self) -> Global___Segment:
-        """Rows to run."""
-
-    @_builtins.property
-    def move(self) -> Global___Move:
-        """Rows that are committed, and rows that die."""
-
-    @_builtins.property
-    def end(self) -> Global___SequenceEnd:
-        """A sequence is over."""
-
-    @_builtins.property
-    def results(self) -> Global___Results:
-        """What was sampled after the rows of one segment."""
-
     def __init__(
         self,
         *,
         hello: Global___StageHello | None = ...,
-        begin: Global___SequenceBegin | None = ...,
-        segment: Global___Segment | None = ...,
-        move: Global___Move | None = ...,
-        end: Global___SequenceEnd | None = ...,
-        results: Global___Results | None = ...,
+        records: _builtins.bytes = ...,
         announced: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "begin", b"begin", "body", b"body", "end", b"end", "hello", b"hello", "move", b"move", "results", b"results", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "begin", "segment", "move", "end", "results", "announced"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "records", "announced"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -227,221 +200,3 @@ class StageFacts(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StageFacts: _TypeAlias = StageFacts  # noqa: Y015
-
-@_typing.final
-class SequenceBegin(_message.Message):
-    """A sequence starts."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    PROMPT_FIELD_NUMBER: _builtins.int
-    SAMPLING_FIELD_NUMBER: _builtins.int
-    PREFIX_BLOCKS_FIELD_NUMBER: _builtins.int
-    TREE_BLOCKS_FIELD_NUMBER: _builtins.int
-    GRAMMAR_FIELD_NUMBER: _builtins.int
-    LOGPROBS_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    """Its number, greater than that of every sequence before."""
-    tokens: _builtins.bytes
-    """int32 each: the committed tokens, those of the prompt first."""
-    prompt: _builtins.int
-    """How many of them are the prompt's."""
-    prefix_blocks: _builtins.bytes
-    """int32 each: blocks that hold the KV of the first 64, 128, … tokens already."""
-    tree_blocks: _builtins.bytes
-    """int32 each: blocks of the sequence's tree slots."""
-    grammar: _builtins.str
-    """Grammar of the response format, as llguidance reads it; empty: none."""
-    logprobs: _builtins.int
-    """Likeliest tokens wanted beside each token's own log-probability; not set: none at all."""
-    @_builtins.property
-    def sampling(self) -> _inference_pb2.Sampling:
-        """The request's sampling settings, seed and choice among them."""
-
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        tokens: _builtins.bytes = ...,
-        prompt: _builtins.int = ...,
-        sampling: _inference_pb2.Sampling | None = ...,
-        prefix_blocks: _builtins.bytes = ...,
-        tree_blocks: _builtins.bytes = ...,
-        grammar: _builtins.str = ...,
-        logprobs: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "sampling", b"sampling"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "grammar", b"grammar", "logprobs", b"logprobs", "prefix_blocks", b"prefix_blocks", "prompt", b"prompt", "sampling", b"sampling", "sequence", b"sequence", "tokens", b"tokens", "tree_blocks", b"tree_blocks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
-    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
-
-Global___SequenceBegin: _TypeAlias = SequenceBegin  # noqa: Y015
-
-@_typing.final
-class Segment(_message.Message):
-    """Rows to run, those of a sequence side by side."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NUMBER_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    SEQUENCES_FIELD_NUMBER: _builtins.int
-    SLOTS_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    POSITIONS_FIELD_NUMBER: _builtins.int
-    ANCESTORS_FIELD_NUMBER: _builtins.int
-    SAMPLE_FIELD_NUMBER: _builtins.int
-    HIDDEN_FIELD_NUMBER: _builtins.int
-    VISITS_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
-    """Number of the segment."""
-    rows: _builtins.bytes
-    """int64 each: row numbers."""
-    sequences: _builtins.bytes
-    """int64 each: sequences."""
-    slots: _builtins.bytes
-    """int32 each: slots where their own KV is written."""
-    tokens: _builtins.bytes
-    """int32 each: tokens."""
-    positions: _builtins.bytes
-    """int32 each: positions."""
-    ancestors: _builtins.bytes
-    """A bit mask each, of equally many bytes: ancestors among the sequence's tree slots, tree slot i
-    as bit i % 8, the lowest first, of byte i / 8.
-    """
-    sample: _builtins.bytes
-    """One bit each, packed likewise: whether a token is to be sampled."""
-    hidden: _builtins.bytes
-    """Hidden states in the group's format; none for stage 0."""
-    visits: _builtins.bytes
-    """float64, four for each stage that it has passed: rows computed, and the seconds of the stage's own
-    clock at which it came, its turn began and ended.
-    """
-    def __init__(
-        self,
-        *,
-        number: _builtins.int = ...,
-        rows: _builtins.bytes = ...,
-        sequences: _builtins.bytes = ...,
-        slots: _builtins.bytes = ...,
-        tokens: _builtins.bytes = ...,
-        positions: _builtins.bytes = ...,
-        ancestors: _builtins.bytes = ...,
-        sample: _builtins.bytes = ...,
-        hidden: _builtins.bytes = ...,
-        visits: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestors", b"ancestors", "hidden", b"hidden", "number", b"number", "positions", b"positions", "rows", b"rows", "sample", b"sample", "sequences", b"sequences", "slots", b"slots", "tokens", b"tokens", "visits", b"visits"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Segment: _TypeAlias = Segment  # noqa: Y015
-
-@_typing.final
-class Move(_message.Message):
-    """Rows that are committed, and rows that die."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    SOURCES_FIELD_NUMBER: _builtins.int
-    DESTINATIONS_FIELD_NUMBER: _builtins.int
-    FREED_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    """The sequence."""
-    sources: _builtins.bytes
-    """int32 each: tree slots of rows that are committed, by position."""
-    destinations: _builtins.bytes
-    """int32 each: slots of those positions."""
-    freed: _builtins.bytes
-    """int32 each: tree slots of rows that die."""
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        sources: _builtins.bytes = ...,
-        destinations: _builtins.bytes = ...,
-        freed: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destinations", b"destinations", "freed", b"freed", "sequence", b"sequence", "sources", b"sources"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Move: _TypeAlias = Move  # noqa: Y015
-
-@_typing.final
-class SequenceEnd(_message.Message):
-    """A sequence is over."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    """The sequence."""
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SequenceEnd: _TypeAlias = SequenceEnd  # noqa: Y015
-
-@_typing.final
-class Results(_message.Message):
-    """What was sampled after the rows of one segment."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    LOGPROBS_FIELD_NUMBER: _builtins.int
-    TOP_TOKENS_FIELD_NUMBER: _builtins.int
-    TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
-    VISITS_FIELD_NUMBER: _builtins.int
-    segment: _builtins.int
-    """Number of the segment."""
-    rows: _builtins.bytes
-    """int64 each: row numbers."""
-    tokens: _builtins.bytes
-    """int32 each: tokens; -1 where none can be sampled, -2 where the response format cannot be followed."""
-    logprobs: _builtins.bytes
-    """float32 each: their log-probabilities; NaN where none were asked for."""
-    top_tokens: _builtins.bytes
-    """int32, equally many for each row: likeliest tokens, best first, then -1."""
-    top_logprobs: _builtins.bytes
-    """float32 likewise: their log-probabilities, then -inf."""
-    visits: _builtins.bytes
-    """As of Segment, of all stages."""
-    def __init__(
-        self,
-        *,
-        segment: _builtins.int = ...,
-        rows: _builtins.bytes = ...,
-        tokens: _builtins.bytes = ...,
-        logprobs: _builtins.bytes = ...,
-        top_tokens: _builtins.bytes = ...,
-        top_logprobs: _builtins.bytes = ...,
-        visits: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "rows", b"rows", "segment", b"segment", "tokens", b"tokens", "top_logprobs", b"top_logprobs", "top_tokens", b"top_tokens", "visits", b"visits"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Results: _TypeAlias = Results  # noqa: Y015

@@ -9,7 +9,8 @@ from hypothesis import given
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link import payloads
-from outrider.worker.link.records import RecordWriter, body_for_draft, written
+from outrider.worker.link.draft_records import FROM_TARGET
+from outrider.worker.link.records import RecordWriter
 from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.link.test_records import of_draft, of_target
@@ -56,7 +57,7 @@ def test_growth_that_follows_on_is_one_record() -> None:
     assert plain(whole) == plain(grow(1, 4))
 
 
-RECORDS = written([commit(1), commit(2)], RecordWriter(body_for_draft), 0.0)
+RECORDS = RecordWriter(FROM_TARGET).write([commit(1), commit(2)])
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_time_that_a_peer_makes_up_lies_since_the_last_look(pair: Pair, claime
     target.receive()
     looked = time.monotonic()
     target._looked_at = looked
-    record = bytearray(draft.writer.write(Capacity(1, 1), 0.0))
+    record = bytearray(draft.writer.write([Capacity(1, 1)]))
     record[HEADER.size - 8 : HEADER.size] = struct.pack("<d", claimed)
     draft.ring.write(record)
     (part,) = target.receive()

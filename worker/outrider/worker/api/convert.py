@@ -16,7 +16,7 @@ from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.messages import Finish
-from outrider.worker.sampling.message import sampling_params
+from outrider.worker.sampling.params import SamplingParams
 
 FINISH_REASONS = {
     Finish.STOP: pb.FINISH_REASON_STOP,
@@ -28,7 +28,7 @@ def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
     """Convert a request; fields that are not set take their defaults, the seed a random one."""
     return GenerateRequest(
         prompt=prompt_of(message, "prompt"),
-        sampling=sampling_params(message.sampling, seed=secrets.randbits(64)),
+        sampling=_sampling(message.sampling),
         model=message.model,
         max_tokens=_optional(message, "max_tokens"),
         stop=message.stop,
@@ -71,6 +71,12 @@ def prompt_of(message: Any, oneof: str) -> Any:
             return message.tokens.ids
         case _:
             return None
+
+
+def _sampling(message: pb.Sampling) -> SamplingParams:
+    values: dict[str, Any] = {"seed": secrets.randbits(64)}
+    values |= {field.name: value for field, value in message.ListFields()}
+    return SamplingParams(**values | {"logit_bias": tuple(sorted(message.logit_bias.items()))})
 
 
 def _format(message: pb.Format) -> ResponseFormat:

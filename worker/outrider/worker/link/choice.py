@@ -8,14 +8,13 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PairRefused, ProtocolViolation
 from outrider.worker.link.distributed import PairRendezvous, open_rendezvous
 from outrider.worker.link.handshake import DraftHello, TargetHello
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace, hand_over
+from outrider.worker.link.payloads import parsed
 from outrider.worker.messages import Identity
 
 NAMES = {
@@ -112,11 +111,7 @@ def accept_choice(own: Identity, payload: bytes, memory: LinkMemory | None) -> p
 
     Raises `ProtocolViolation`, and `PairRefused` where the draft's settings name something else.
     """
-    message = pb.TargetMessage()
-    try:
-        message.ParseFromString(payload)
-    except DecodeError as error:
-        raise ProtocolViolation(f"bytes that are no message: {error}") from None
+    message = parsed(pb.TargetMessage, payload)
     if message.WhichOneof("body") != "choice":
         raise ProtocolViolation("the message after Hello must be Choice")
     choice = message.choice

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from outrider.protos.v1 import drafter_pb2 as pb
@@ -16,10 +15,10 @@ from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.vocabulary import VOCABULARY_BLOCK, agreement
 from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.worker.link.payloads import parsed
+from outrider.worker.link.records import VERSION
 from outrider.worker.messages import Identity, Room
 
-PROTOCOL_VERSION = 2
-"""Version of Hello and of the records that follow it."""
 MAX_VOCABULARY_BLOCKS = 1 << 16
 MEMORY, DISTRIBUTED = pb.LINK_TRANSPORT_SHARED_MEMORY, pb.LINK_TRANSPORT_DISTRIBUTED
 
@@ -68,8 +67,8 @@ def hello_to_target(identity: Identity, meeting: pb.Meeting | None = None) -> by
 
 def _hello(identity: Identity) -> pb.Hello:
     return pb.Hello(
-        protocol_min=PROTOCOL_VERSION,
-        protocol_max=PROTOCOL_VERSION,
+        protocol_min=VERSION,
+        protocol_max=VERSION,
         revision=identity.revision,
         incarnation=identity.incarnation,
         context_length=identity.context,
@@ -90,7 +89,7 @@ def _transports(identity: Identity) -> "list[pb.LinkTransport.ValueType]":
 
 def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     """Check a draft's first message; raise `ProtocolViolation` or `PairRefused`."""
-    draft = _parse(pb.DraftMessage(), payload)
+    draft = _hello_of(parsed(pb.DraftMessage, payload))
     _check_protocol(draft)
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
     allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
@@ -108,7 +107,7 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
 
 def accept_target(own: Identity, payload: bytes) -> TargetHello:
     """Check a target's first message; raise `ProtocolViolation` or `PairRefused`."""
-    target = _parse(pb.TargetMessage(), payload)
+    target = _hello_of(parsed(pb.TargetMessage, payload))
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
@@ -131,21 +130,17 @@ def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bo
     return _mask(agreement(hashes, draft_hashes, _counts(outputs)).agreed, len(tokens))
 
 
-def _parse(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:
-    try:
-        message.ParseFromString(payload)
-    except DecodeError as error:
-        raise ProtocolViolation(f"bytes that are no message: {error}") from None
+def _hello_of(message: pb.DraftMessage | pb.TargetMessage) -> pb.Hello:
     if message.WhichOneof("body") != "hello":
         raise ProtocolViolation("the first message of a stream must be Hello")
     return message.hello
 
 
 def _check_protocol(peer: pb.Hello) -> None:
-    if not peer.protocol_min <= PROTOCOL_VERSION <= peer.protocol_max:
+    if not peer.protocol_min <= VERSION <= peer.protocol_max:
         raise PairRefused(
             f"protocol versions {peer.protocol_min} to {peer.protocol_max} do not include "
-            f"{PROTOCOL_VERSION}, the one spoken here"
+            f"{VERSION}, the one spoken here"
         )
     if peer.vocabulary_block != VOCABULARY_BLOCK:
         raise PairRefused(

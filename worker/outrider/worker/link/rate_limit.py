@@ -8,7 +8,8 @@ from typing import Self
 
 from outrider.contract.settings import MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.link.records import BIAS_BYTES, NODE_BYTES
+from outrider.worker.link.draft_records import NODE_BYTES
+from outrider.worker.link.records import BIAS_BYTES
 from outrider.worker.sampling.params import MAX_BIASES
 
 MIN_BYTES = 1 << 18

@@ -1,229 +1,146 @@
-"""Records of the link: messages to bytes and back, the same whatever carries them.
+"""Records of links: messages to bytes and back, the same on every link, whatever carries them.
 
 A record is a header, a body and zeros up to a multiple of 8; docs/reference/protocol.md describes
-each byte. Checks that bytes are messages; leaves the validation of their content to the receiver.
-Numbers are little-endian, as in all processors that this runs on. `handshake.PROTOCOL_VERSION`
-changes with any of this.
+each byte. Leaves the bodies of the draft link to `draft_records`, those of stages to
+`pipeline.wire.codec`, and the validation of what a message says to its receiver. Numbers are
+little-endian, as in all processors that this runs on.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.errors import LinkBroken, ProtocolViolation
-from outrider.worker.link.wire import (
-    Capacity,
-    Close,
-    CloseReason,
-    Commit,
-    FromDraft,
-    FromTarget,
-    Grow,
-    Limits,
-    Open,
-)
-from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.tree.growth import Growth
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
-Received = TypeVar("Received", FromTarget, FromDraft)
-
+VERSION = 3
+"""Version of the records of all links and of the Hello before them; changes with any of both."""
 HEADER = struct.Struct("<IIIId")
 """Bytes of the body, number of the record (from 0, modulo 2^32), kind, 0, time of writing."""
 NOT_TIMED = 0.0
 """Time of writing of a record whose reader takes that of arrival."""
 ALIGNMENT = 8
 NUMBERS = 1 << 32
-OPEN, COMMIT, LIMITS, CLOSE, GROW, CAPACITY = range(1, 7)
-"""Kinds of body."""
-_OPEN = struct.Struct("<QQ5IfI5f")
-"""session, seed, choice, prompt, tokens, biases, bytes of the traceparent, `SETTINGS`; then a body
-of limits, tokens i32, biased i32, biases f32, text."""
-SETTINGS = (
-    *("temperature", "top_k", "top_p", "min_p"),
-    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
-)
-_GROW = struct.Struct("<QIIq")
-"""session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
-_COMMIT = struct.Struct("<QII")
-"""session, position, tokens; then tokens i32."""
-_LIMITS = struct.Struct("<QIIIIf")
-LIMITS_FIELDS = ("session", "depth", "width", "nodes_ahead", "link_lag_micros", "error_scale")
-_CLOSE = struct.Struct("<QII")
-"""session, reason, bytes of the detail; then the detail."""
-_CAPACITY = struct.Struct("<QQ")
-"""sessions, tokens."""
-NODE_BYTES = 16
+_COUNT = struct.Struct("<I")
 BIAS_BYTES = 8
 
 
-def body_for_draft(message: FromTarget) -> tuple[int, bytes]:
-    """Return kind and body of a target's message."""
-    match message:
-        case Commit(session=session, position=position, tokens=tokens):
-            return COMMIT, _COMMIT.pack(session, position, len(tokens)) + tokens.tobytes()
-        case Limits():
-            return LIMITS, _limits(message)
-        case Open():
-            return OPEN, _open(message)
-        case Close():
-            return CLOSE, _close(message)
+@dataclass(slots=True)
+class Body:
+    """Body of a record that has come, read from front to back."""
 
+    data: memoryview
+    at: int = 0
+    """Bytes that were read; more than there are once one was missing."""
 
-def body_for_target(message: FromDraft) -> tuple[int, bytes]:
-    """Return kind and body of a draft's message."""
-    match message:
-        case Grow(session=session, growth=growth):
-            root_position, first_id, parents, tokens, logprobs = growth
-            head = _GROW.pack(session, root_position, len(tokens), first_id)
-            return GROW, head + parents.tobytes() + tokens.tobytes() + logprobs.tobytes()
-        case Capacity(sessions=sessions, tokens=room):
-            return CAPACITY, _CAPACITY.pack(sessions, room)
-        case Close():
-            return CLOSE, _close(message)
+    def numbers(self, fields: struct.Struct) -> tuple[Any, ...]:
+        """Read fields; raise `ProtocolViolation`."""
+        return fields.unpack_from(self.data, self._take(fields.size))
 
+    def array(self, kind: Any, count: int, itemsize: int = 4) -> NDArray[Any]:
+        """Read `count` numbers of `itemsize` bytes, as a view; raise `ProtocolViolation`."""
+        return np.frombuffer(self.data, kind, count, self._take(itemsize * count))
 
-def message_from_target(kind: int, body: memoryview) -> FromTarget:
-    """Parse a body of a target; raise `ProtocolViolation`."""
-    if kind == COMMIT:
-        session, position, count = _unpack(_COMMIT, body)
-        _require(len(body) == _COMMIT.size + 4 * count, kind, body)
-        return Commit(session, position, np.frombuffer(body, np.int32, count, _COMMIT.size))
-    if kind == LIMITS:
-        _require(len(body) == _LIMITS.size, kind, body)
-        return _limits_from(body)
-    if kind == OPEN:
-        return _open_from(body)
-    _require(kind == CLOSE, kind, body)
-    return _close_from(body)
+    def text(self, size: int) -> str:
+        """Read UTF-8 of `size` bytes; raise `ProtocolViolation`."""
+        start = self._take(size)
+        try:
+            return str(self.data[start : self.at], "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolViolation(f"a record's text is no UTF-8: {error.reason}") from None
 
-
-def message_from_draft(kind: int, body: memoryview) -> FromDraft:
-    """Parse a body of a draft; raise `ProtocolViolation`."""
-    if kind == GROW:
-        session, root_position, count, first_id = _unpack(_GROW, body)
-        _require(len(body) == _GROW.size + NODE_BYTES * count, kind, body)
-        tokens = _GROW.size + 8 * count
-        growth = Growth(
-            root_position,
-            first_id,
-            np.frombuffer(body, np.int64, count, _GROW.size),
-            np.frombuffer(body, np.int32, count, tokens),
-            np.frombuffer(body, np.float32, count, tokens + 4 * count),
+    def sampling(self) -> SamplingParams:
+        """Read what `sampling_bytes` wrote; raise `ProtocolViolation`."""
+        (settings,) = self.array(SETTINGS, 1, SETTINGS.itemsize).tolist()
+        (biases,) = self.numbers(_COUNT)
+        biased = self.array(np.int32, biases).tolist()
+        bias = tuple(zip(biased, self.array(np.float32, biases).tolist(), strict=True))
+        return SamplingParams(
+            **dict(zip(SETTINGS.names or (), settings, strict=True)), logit_bias=bias
         )
-        return Grow(session, growth)
-    if kind == CAPACITY:
-        _require(len(body) == _CAPACITY.size, kind, body)
-        return Capacity(*_unpack(_CAPACITY, body))
-    _require(kind == CLOSE, kind, body)
-    return _close_from(body)
+
+    def _take(self, size: int) -> int:
+        """Return where the next `size` bytes begin, and go on to their end."""
+        start, self.at = self.at, self.at + size
+        if self.at > len(self.data):
+            raise ProtocolViolation("its counts say more")
+        return start
 
 
-def _open(message: Open) -> bytes:
-    params, traceparent = message.sampling, message.traceparent.encode()
-    biased = [token for token, _ in params.logit_bias]
-    values = [value for _, value in params.logit_bias]
-    head = _OPEN.pack(
-        message.session,
-        params.seed,
-        params.choice,
-        message.prompt,
-        len(message.tokens),
-        len(params.logit_bias),
-        len(traceparent),
-        *(getattr(params, name) for name in SETTINGS),
-    )
-    arrays = (message.tokens, np.array(biased, np.int32), np.array(values, np.float32))
-    parts = (head, _limits(message.limits), *(array.tobytes() for array in arrays), traceparent)
-    return b"".join(parts)
+def sampling_bytes(params: SamplingParams) -> bytes:
+    """Return sampling settings as a part of a body."""
+    biased = np.array([token for token, _ in params.logit_bias], np.int32)
+    biases = np.array([value for _, value in params.logit_bias], np.float32)
+    settings = np.array(params.settings, SETTINGS).tobytes()
+    return settings + _COUNT.pack(len(biases)) + biased.tobytes() + biases.tobytes()
 
 
-def _open_from(body: memoryview) -> Open:
-    session, seed, choice, prompt, count, biases, length, *settings = _unpack(_OPEN, body)
-    tokens = _OPEN.size + _LIMITS.size
-    biased = tokens + 4 * count
-    end = biased + BIAS_BYTES * biases
-    _require(len(body) == end + length, OPEN, body)
-    bias = zip(
-        np.frombuffer(body, np.int32, biases, biased).tolist(),
-        np.frombuffer(body, np.float32, biases, biased + 4 * biases).tolist(),
-        strict=True,
-    )
-    named = dict(zip(SETTINGS, settings, strict=True))
-    sampling = SamplingParams(**named, seed=seed, choice=choice, logit_bias=tuple(bias))
-    return Open(
-        session,
-        np.frombuffer(body, np.int32, count, tokens),
-        sampling,
-        _limits_from(body[_OPEN.size :]),
-        prompt,
-        _text(body[end:]),
-    )
+class RecordKind(NamedTuple):
+    """Kind of record: its message, and the way of that to a body and back."""
+
+    number: int
+    message: type[Any]
+    write: Callable[[Any], bytes]
+    read: Callable[[Body], Any]
+    """Raises `ProtocolViolation`."""
 
 
-def _limits(limits: Limits) -> bytes:
-    return _LIMITS.pack(*(getattr(limits, name) for name in LIMITS_FIELDS))
+class RecordKinds:
+    """Kinds of record that go one way on a link."""
 
+    def __init__(self, *kinds: RecordKind) -> None:
+        self._of_message = {kind.message: kind for kind in kinds}
+        self._of_number = {kind.number: kind for kind in kinds}
 
-def _limits_from(body: memoryview) -> Limits:
-    return Limits(**dict(zip(LIMITS_FIELDS, _unpack(_LIMITS, body), strict=True)))
+    def body(self, message: Any) -> tuple[int, bytes]:
+        """Return kind and body of a message."""
+        kind = self._of_message[type(message)]
+        return kind.number, kind.write(message)
 
-
-def _close(message: Close) -> bytes:
-    detail = message.detail.encode()
-    return _CLOSE.pack(message.session, message.reason.value, len(detail)) + detail
-
-
-def _close_from(body: memoryview) -> Close:
-    session, reason, length = _unpack(_CLOSE, body)
-    _require(len(body) == _CLOSE.size + length, CLOSE, body)
-    known = {one.value: one for one in CloseReason}
-    detail = _text(body[_CLOSE.size :])
-    return Close(session, known.get(reason, CloseReason.INVALID), detail)
-
-
-def _text(data: memoryview) -> str:
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError as error:
-        raise ProtocolViolation(f"a record's text is no UTF-8: {error.reason}") from None
-
-
-def _unpack(fields: struct.Struct, body: memoryview) -> tuple[Any, ...]:
-    if len(body) < fields.size:
-        raise ProtocolViolation(f"a record's body of {len(body)} bytes")
-    return fields.unpack_from(body)
-
-
-def _require(fits: bool, kind: int, body: memoryview) -> None:
-    if not fits:
-        raise ProtocolViolation(f"a record of kind {kind} with a body of {len(body)} bytes")
+    def message(self, number: int, data: memoryview) -> Any:
+        """Return the message of a body; raise `ProtocolViolation`."""
+        body = Body(data)
+        try:
+            if number not in self._of_number:
+                raise ProtocolViolation("no such record goes this way")
+            message = self._of_number[number].read(body)
+            if body.at < len(data):
+                raise ProtocolViolation("its counts say less")
+        except ProtocolViolation as error:
+            words = f"a record of kind {number} with a body of {len(data)} bytes: {error}"
+            raise ProtocolViolation(words) from None
+        return message
 
 
 @dataclass(slots=True)
-class RecordWriter(Generic[Received]):
+class RecordWriter:
     """Turns messages into records, which it numbers."""
 
-    body: Callable[[Received], tuple[int, bytes]]
+    kinds: RecordKinds
     _number: int = 0
 
-    def write(self, message: Received, now: float) -> bytes:
-        """Return the record of a message that is written `now`, by `time.monotonic()`."""
-        kind, body = self.body(message)
-        header = HEADER.pack(len(body), self._number, kind, 0, now)
-        self._number = (self._number + 1) % NUMBERS
-        return header + body + bytes(-len(body) % ALIGNMENT)
+    def write(self, messages: Iterable[Any], now: float = NOT_TIMED) -> bytes:
+        """Return the records of messages that are written `now`, by `time.monotonic()`."""
+        parts: list[bytes] = []
+        for message in messages:
+            kind, body = self.kinds.body(message)
+            header = HEADER.pack(len(body), self._number, kind, 0, now)
+            self._number = (self._number + 1) % NUMBERS
+            parts += (header, body, bytes(-len(body) % ALIGNMENT))
+        return b"".join(parts)
 
 
 @dataclass(slots=True)
-class RecordReader(Generic[Received]):
+class RecordReader:
     """Turns the bytes of a stream, however they are cut, into messages."""
 
-    message: Callable[[int, memoryview], Received]
+    kinds: RecordKinds
     max_bytes: int
-    """Of one record."""
+    """Limit of one body."""
     _number: int = 0
     _rest: bytearray = field(default_factory=bytearray)
     """Bytes of a record that has not come whole."""
@@ -233,7 +150,7 @@ class RecordReader(Generic[Received]):
         """True if a record has come in part."""
         return bool(self._rest)
 
-    def read(self, data: bytearray) -> Iterator[tuple[Received, int, float]]:
+    def read(self, data: bytearray) -> Iterator[tuple[Any, int, float]]:
         """Yield messages that are whole now, with their bytes and the time of their writing.
 
         `data` is the reader's own: arrays of messages are views of it. Raises `LinkBroken` where it
@@ -250,7 +167,7 @@ class RecordReader(Generic[Received]):
                 break
             self._number = (self._number + 1) % NUMBERS
             try:
-                message = self.message(kind, view[body : body + size])
+                message = self.kinds.message(kind, view[body : body + size])
             except ProtocolViolation as error:
                 raise LinkBroken(str(error)) from None
             yield message, end - start, written
@@ -262,8 +179,3 @@ class RecordReader(Generic[Received]):
             raise LinkBroken(f"record {number} came where {self._number} was due")
         if size > self.max_bytes:
             raise LinkBroken(f"a record of {size} bytes; {self.max_bytes} are allowed")
-
-
-def written(messages: Sequence[Received], writer: RecordWriter[Received], now: float) -> bytes:
-    """Return the records of several messages."""
-    return b"".join(writer.write(message, now) for message in messages)

@@ -2,7 +2,7 @@
 
 Both ends are engines, each on its own thread; no other thread takes part. The socket carries
 wake-ups alone, and ends with the process that has its other end. Leaves memory to `ring`, bytes of
-messages to `records`, and the way there to `meeting`.
+messages to `draft_records`, and the way there to `meeting`.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
+from outrider.worker.link.draft_records import FROM_DRAFT, FROM_TARGET
 from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.rate_limit import (
     UNREAD_BYTES,
@@ -22,15 +23,7 @@ from outrider.worker.link.rate_limit import (
     max_bytes_of_target,
     max_unread_bytes,
 )
-from outrider.worker.link.records import (
-    RecordReader,
-    RecordWriter,
-    body_for_draft,
-    body_for_target,
-    message_from_draft,
-    message_from_target,
-    written,
-)
+from outrider.worker.link.records import RecordReader, RecordWriter
 from outrider.worker.link.ring import Ring, RingEnd
 from outrider.worker.messages import DirectLinkUp, FromPeer, Identity, LinkUp
 
@@ -50,8 +43,8 @@ class SharedMemoryLink:
     ring: Ring
     bell: socket.socket
     """Connected to the other end; does not block."""
-    writer: RecordWriter[Any]
-    reader: RecordReader[Any]
+    writer: RecordWriter
+    reader: RecordReader
     token_bucket: TokenBucket
     max_unread: int
     """Bytes that may wait for room."""
@@ -60,7 +53,7 @@ class SharedMemoryLink:
 
     def send(self, messages: Sequence[Any]) -> None:
         """Write messages; keep what has no room, up to `max_unread` bytes; never wait."""
-        records = written(messages, self.writer, time.monotonic())
+        records = self.writer.write(messages, time.monotonic())
         count = 0 if self._unsent else self.ring.write(records)
         if count < len(records):
             self._unsent += memoryview(records)[count:]
@@ -149,8 +142,8 @@ def target_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -
         link,
         Ring(descriptor, RingEnd.TARGET),
         bell,
-        RecordWriter(body_for_draft),
-        RecordReader(message_from_draft, max_bytes_of_draft(own.sessions)),
+        RecordWriter(FROM_TARGET),
+        RecordReader(FROM_DRAFT, max_bytes_of_draft(own.sessions)),
         TokenBucket.of_draft(time.monotonic(), own.sessions),
         max_unread_bytes(own.context, own.sessions),
     )
@@ -162,8 +155,8 @@ def draft_end(link: int, descriptor: int, bell: socket.socket, own: Identity) ->
         link,
         Ring(descriptor, RingEnd.DRAFT),
         bell,
-        RecordWriter(body_for_target),
-        RecordReader(message_from_target, max_bytes_of_target(own.context)),
+        RecordWriter(FROM_DRAFT),
+        RecordReader(FROM_TARGET, max_bytes_of_target(own.context)),
         TokenBucket.of_target(time.monotonic(), own.context, own.sessions),
         UNREAD_BYTES,
     )

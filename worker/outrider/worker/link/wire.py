@@ -1,6 +1,6 @@
 """Messages of the link between a target and a draft, as plain types.
 
-Leaves their bytes to `records`; when each is sent is decided in `target.sessions` and
+Leaves their bytes to `draft_records`; when each is sent is decided in `target.sessions` and
 `draft.scheduler`.
 """
 

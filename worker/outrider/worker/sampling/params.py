@@ -5,6 +5,9 @@ logits to `outrider.kernels.sampling.penalties`.
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from outrider.worker.errors import InvalidField
 
@@ -18,6 +21,15 @@ MAX_BIASES = 1024
 TEMPERATURE_LIMIT = f"it must be a finite number from 0 to {MAX_TEMPERATURE:g}"
 PENALTY_LIMIT = f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}"
 REPETITION_LIMIT = f"it must be above 0, and at most {MAX_REPETITION:g}"
+
+SETTINGS = np.dtype(
+    [
+        *(("seed", np.uint64), ("choice", np.uint32), ("top_k", np.uint32)),
+        *((name, np.float64) for name in ("temperature", "top_p", "min_p")),
+        *((f"{kind}_penalty", np.float64) for kind in ("frequency", "presence", "repetition")),
+    ]
+)
+"""Layout of sampling params between processes, without the biases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,11 @@ class SamplingParams:
     """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Token ids, all different, and what is added to their logits."""
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Return the fields of `SETTINGS`."""
+        return tuple(getattr(self, name) for name in SETTINGS.names or ())
 
     @property
     def greedy(self) -> bool:

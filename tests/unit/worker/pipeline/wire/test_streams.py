@@ -15,16 +15,19 @@ import grpc
 import numpy as np
 import pytest
 
+from outrider.contract.settings import StageDtype
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageLost, StageRefused
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.records import End, Results
 from outrider.worker.pipeline.wire import hello, mailbox
+from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.limits import RecordLimits, ResultLimits
 from outrider.worker.pipeline.wire.outgoing_stream import OutgoingStream
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from tests.unit.worker.pipeline.wire.pipeline_records import (
+    HIDDEN,
     LIMITS,
     assert_same,
     begin,
@@ -40,6 +43,7 @@ from tests.unit.worker.pipeline.wire.stage_servers import (
     stage_servers,
 )
 
+CODEC = Codec(StageDtype.FP32, HIDDEN)
 SECONDS = 60.0
 """Far more than anything here takes."""
 SOON = 400
@@ -404,7 +408,7 @@ class LateStage(RawStage):
     [
         (b"\xff\xff", "bytes that are no message"),
         (b"", "None came before Hello"),
-        (pb.StageMessage(end=pb.SequenceEnd()).SerializeToString(), "end came before Hello"),
+        (pb.StageMessage(records=b"").SerializeToString(), "records came before Hello"),
         (hello.hello_to(group(3), 0, 0), "its number of stages is 1, not 3"),
     ],
 )
@@ -424,9 +428,9 @@ def test_what_is_no_hello_is_refused(first: bytes, problem: str, method: str) ->
     "payload",
     [
         b"\xff\xff",
-        pb.StageMessage(results=pb.Results()).SerializeToString(),
+        CODEC.encode(echo(segment())),
         hello.hello_to(group(1), 0, 0),
-        pb.StageMessage(segment=pb.Segment(rows=b"\0" * 5)).SerializeToString(),
+        pb.StageMessage(records=b"\0" * 5).SerializeToString(),
     ],
 )
 def test_what_is_no_record_ends_the_group(payload: bytes) -> None:
@@ -448,7 +452,7 @@ def test_records_on_the_stream_of_results_end_the_group() -> None:
         next(leader.incoming)
         with RawPeer(stages[0].address, "Collect") as collector:
             collector.send(hello.hello_to(group(1), 0, 0))
-            collector.send(pb.StageMessage(end=pb.SequenceEnd()).SerializeToString())
+            collector.send(CODEC.encode(End(1)))
             code, details = collector.refusal()
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert "bytes came against the stream of records" in details

@@ -10,11 +10,10 @@ from outrider.contract.settings import SILENCE_MS, StageDtype
 from outrider.protos.v1 import drafter_pb2
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation, StageRefused
+from outrider.worker.link.payloads import parsed
+from outrider.worker.link.records import VERSION
 from outrider.worker.model.layer_range import LayerRange
-from outrider.worker.pipeline.wire.codec import parse
 
-PROTOCOL = 2
-"""Version spoken here, the lowest and the highest."""
 MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = SILENCE_MS
 """Of Hello."""
 SILENCE_MILLIS = 800
@@ -183,8 +182,8 @@ def _check_layers(facts: Sequence[StageFacts], first_layer: int) -> None:
 
 def _hello(group: Group, stage: int, first_layer: int) -> pb.StageHello:
     return pb.StageHello(
-        protocol_min=PROTOCOL,
-        protocol_max=PROTOCOL,
+        protocol_min=VERSION,
+        protocol_max=VERSION,
         revision=group.revision,
         group=group.number,
         stages=group.stages,
@@ -196,17 +195,17 @@ def _hello(group: Group, stage: int, first_layer: int) -> pb.StageHello:
 
 
 def _hello_of(payload: bytes) -> pb.StageHello:
-    message = parse(payload)
+    message = parsed(pb.StageMessage, payload)
     if message.WhichOneof("body") != "hello":
         raise ProtocolViolation(f"{message.WhichOneof('body')} came before Hello")
     return message.hello
 
 
 def _require_versions(name: str, hello: pb.StageHello) -> None:
-    if not hello.protocol_min <= PROTOCOL <= hello.protocol_max:
+    if not hello.protocol_min <= VERSION <= hello.protocol_max:
         raise StageRefused(
             f"{name}: protocol versions {hello.protocol_min} to {hello.protocol_max} are spoken "
-            f"there, {PROTOCOL} here"
+            f"there, {VERSION} here"
         )
 
 
