@@ -22,10 +22,9 @@ from outrider.kernels.sampling.filters import (
 )
 from outrider.kernels.sampling.gumbel_max import (
     NONE,
-    RowSampling,
     Settings,
-    row_sampling,
     sampling_tuple,
+    unfiltered,
 )
 from outrider.kernels.sampling.log_softmax import best, largest, total
 from outrider.kernels.sampling.philox import NoiseCache, NoiseRows, cached_row
@@ -55,7 +54,8 @@ class ScoreRules(NamedTuple):
 class PartRows(NamedTuple):
     """Settings by which one rank scores the children of each row among its columns."""
 
-    sampling: RowSampling
+    positions: np.ndarray  # int64 [rows]: where each row's children would stand
+    settings: np.ndarray  # [rows] records with seed, choice and temperature
     error_scales: np.ndarray  # float64 [rows]
     masks: np.ndarray  # bool [masks, columns]: children that are not allowed
     mask: np.ndarray  # int64 [rows] which of the masks applies, or `NOT_MASKED`
@@ -224,8 +224,8 @@ def _score_part(
         if len(scores) == 0 or not np.isfinite(top[row]):
             continue
         load(logits[row], _mask_of(rows.masks, rows.mask[row]), scores)
-        query = ScoreTuple(row_sampling(rows.sampling, row), rows.error_scales[row], 0.0)
-        _perturb(scores, top[row], query, rows.sampling.positions[row], noise, weights)
+        query = ScoreTuple(unfiltered(rows.settings[row]), rows.error_scales[row], 0.0)
+        _perturb(scores, top[row], query, rows.positions[row], noise, weights)
         own = peak(scores)
         if own > -np.inf:
             part.peaks[row], part.totals[row] = own, total(scores, own)

@@ -5,7 +5,7 @@ the settings to whatever accepts requests, the tree and what travels between ran
 `reference` states the same rules without the care for speed. Perturbed sums are fp64.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
@@ -37,15 +37,6 @@ class Settings(Protocol):
     def seed(self) -> int: ...
     @property
     def choice(self) -> int: ...
-
-
-class RowSampling(NamedTuple):
-    """Sampling params of each row of a batch, without filters."""
-
-    positions: np.ndarray  # int64 [rows]: where each row's token will stand
-    seeds: np.ndarray  # uint64 [rows]
-    choices: np.ndarray  # int64 [rows]
-    temperatures: np.ndarray  # float64 [rows]
 
 
 def sampling_tuple(settings: Settings) -> SamplingTuple:
@@ -190,7 +181,8 @@ def tops(logits: np.ndarray, out: np.ndarray) -> None:
 def sample_part(
     logits: np.ndarray,
     top: np.ndarray,
-    rows: RowSampling,
+    positions: np.ndarray,
+    settings: np.ndarray,
     first: int,
     out_tokens: np.ndarray,
     out_scores: np.ndarray,
@@ -198,23 +190,25 @@ def sample_part(
     """Apply `sample` to the tokens from `first` on, a multiple of 4, without filters.
 
     logits float32[rows, columns] of those tokens; top float32[rows] the largest of all tokens;
-    out_tokens int32[rows] and out_scores float64[rows], `NONE` with -inf where none of these tokens
-    can be sampled. Of all parts' tokens the one with the largest score is sampled, of equals the
-    lowest: the same one, to the bit, that `sample` finds in the whole row.
+    positions as of `sample`; settings: [rows] records with seed, choice and temperature; out_tokens
+    int32[rows] and out_scores float64[rows], `NONE` with -inf where none of these tokens can be
+    sampled. Of all parts' tokens the one with the largest score is sampled, of equals the lowest:
+    the same one, to the bit, that `sample` finds in the whole row.
     """
     scaled, weights = np.empty(logits.shape[1], np.float32), np.empty(0, np.float32)
     no_mask = np.zeros(0, np.bool_)
     for row in range(logits.shape[0]):
         load(logits[row], no_mask, scaled)
         out_tokens[row], out_scores[row] = _sample_row(
-            scaled, top[row], row_sampling(rows, row), rows.positions[row], first, weights
+            scaled, top[row], unfiltered(settings[row]), positions[row], first, weights
         )
 
 
 @njit(cache=True, nogil=True)
-def row_sampling(rows: RowSampling, row: int) -> SamplingTuple:
-    """Return the sampling params of one row."""
-    return SamplingTuple(rows.temperatures[row], 0, 1.0, 0.0, rows.seeds[row], rows.choices[row])
+def unfiltered(settings: Any) -> SamplingTuple:
+    """Return the sampling params of a record, without filters."""
+    choice: Any = np.int64(settings.choice)
+    return SamplingTuple(settings.temperature, 0, 1.0, 0.0, settings.seed, choice)
 
 
 @njit(cache=True, nogil=True)

@@ -11,9 +11,9 @@ from outrider.kernels.sampling.draft_scores import (
     ScoredPart,
     merged,
 )
-from outrider.kernels.sampling.gumbel_max import NONE, RowSampling
+from outrider.kernels.sampling.gumbel_max import NONE
 from outrider.worker.parallel.vocab_parallel import packed, unpacked
-from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
 from tests.pairwise import pairwise
 
 COLUMNS, VOCABULARY, ROWS, CHILDREN = 4100, 4900, 12, 5
@@ -35,14 +35,9 @@ def in_parts(
     scorers = [PartScorer(IDS[cut]) for cut in cuts]
     masks = [np.empty((0, 0), np.bool_) if masked is None else masked[None, cut] for cut in cuts]
     mask = np.full(count, NOT_MASKED if masked is None else 0, np.int64)
-    row_sampling = RowSampling(
-        np.arange(count, dtype=np.int64),
-        np.full(count, sampling.seed, np.uint64),
-        np.full(count, sampling.choice, np.int64),
-        np.full(count, sampling.temperature, np.float64),
-    )
+    positions, settings = np.arange(count), np.array(count * [sampling.settings], SETTINGS)
     scales = np.full(count, scale, np.float64)
-    rows = [PartRows(row_sampling, scales, own, mask) for own in masks]
+    rows = [PartRows(positions, settings, scales, own, mask) for own in masks]
     own = list(zip(scorers, shares, rows, strict=True))
     top = np.stack([scorer.tops(share, of_part) for scorer, share, of_part in own]).max(axis=0)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from outrider.kernels.sampling.gumbel_max import NONE, RowSampling, Sampler, sample_part, tops
+from outrider.kernels.sampling.gumbel_max import NONE, Sampler, sample_part, tops
 from outrider.worker.parallel.vocab_parallel import best
-from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
 VOCABULARY = 4100
 ROWS = 64
@@ -23,16 +23,12 @@ def sampled_in_parts(
     peaks = np.empty((len(parts), count), np.float32)
     for part, peak in zip(parts, peaks, strict=True):
         tops(part, peak)
-    rows = RowSampling(
-        positions,
-        np.full(count, sampling.seed, np.uint64),
-        np.full(count, sampling.choice, np.int64),
-        np.full(count, sampling.temperature, np.float64),
-    )
+    settings = np.array(count * [sampling.settings], SETTINGS)
     found = np.empty((len(parts), count, 2), np.float64)
     for rank, part in enumerate(parts):
         tokens, scores = np.empty(count, np.int32), np.empty(count, np.float64)
-        sample_part(part, peaks.max(axis=0), rows, rank * width, tokens, scores)
+        top = peaks.max(axis=0)
+        sample_part(part, top, positions, settings, rank * width, tokens, scores)
         found[rank, :, 0], found[rank, :, 1] = scores, tokens
     return best(found)
 

@@ -25,7 +25,7 @@ PARTS = {
     "sampled": SamplingParams(temperature=1.5, seed=2**64 - 9, choice=2**32 - 1),
     "seldom": SamplingParams(temperature=1.0, seed=11, min_p=0.05),
     "top-k": SamplingParams(temperature=1.2, top_k=9, seed=4),
-    "top-p": SamplingParams(temperature=1.4, top_k=2**40, top_p=0.7, seed=5),
+    "top-p": SamplingParams(temperature=1.4, top_k=2**32 - 1, top_p=0.7, seed=5),
     "shaped": PENALTIES,
 }
 

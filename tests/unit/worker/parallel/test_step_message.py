@@ -9,9 +9,7 @@ from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.step_message import (
     CHILD_FIELDS,
-    DEVICE_SAMPLE_FIELDS,
     HEADER,
-    SAMPLE_FIELDS,
     ChildSpec,
     DeviceSampleSpec,
     InitMessage,
@@ -20,6 +18,11 @@ from outrider.worker.parallel.step_message import (
     decode,
     encode,
 )
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
+
+DRAWN = SamplingParams(0.7, 40, 0.9, 0.05, 2**64 - 1, 2**32 - 1, repetition_penalty=1.5)
+GREEDY = SamplingParams()
+EACH = np.array([DRAWN.settings, GREEDY.settings], SETTINGS)
 
 
 def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int) -> Rows:
@@ -70,24 +73,22 @@ def test_a_step_arrives_as_it_was_sent(
 def test_hidden_states_arrive_as_they_were_sent() -> None:
     rows = rows_of(3, 2, 1, 1, 1)
     hidden = np.random.default_rng(0).standard_normal((3, 10)).astype(np.float32)[:, :7]
-    each = np.array([(1, 0.7, 2), (0, 0.0, 0)], SAMPLE_FIELDS)
-    read = decode(encode(StepMessage([], rows, SampleSpec(9, each), hidden)))
+    read = decode(encode(StepMessage([], rows, SampleSpec(9, EACH), hidden)))
     assert read.hidden is not None
     assert np.array_equal(read.hidden, hidden)
     assert isinstance(read.wanted, SampleSpec)
-    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.wanted.each, EACH)
     assert decode(encode(StepMessage([], rows))).hidden is None
 
 
 @pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
 def test_what_is_to_be_sampled_arrives_as_it_was_sent(count: int) -> None:
     rows = rows_of(count, 2, 1, 1, 1)
-    each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], SAMPLE_FIELDS)
-    read = decode(encode(StepMessage([], rows, SampleSpec(49152, each))))
+    read = decode(encode(StepMessage([], rows, SampleSpec(49152, EACH))))
     assert read.rows is not None
     assert isinstance(read.wanted, SampleSpec)
     assert read.wanted.vocabulary == 49152
-    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.wanted.each, EACH)
     assert np.array_equal(read.rows.tables, rows.tables)
     assert decode(encode(StepMessage([], rows))).wanted is None
 
@@ -95,7 +96,7 @@ def test_what_is_to_be_sampled_arrives_as_it_was_sent(count: int) -> None:
 @pytest.mark.parametrize("masks", [0, 2])
 def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
-    each = np.array([(2**64 - 1, 0.7, 2**32 - 1, 0.5, 1), (0, 0.0, 0, 2.0, -1)], CHILD_FIELDS)
+    each = np.array([(DRAWN.settings, 0.5, 1), (GREEDY.settings, 2.0, -1)], CHILD_FIELDS)
     forbidden = np.random.default_rng(0).integers(0, 2, (masks, 301)).astype(np.bool_)
     read = decode(encode(StepMessage([], rows, ChildSpec(301, 4, each, forbidden))))
     assert isinstance(read.wanted, ChildSpec)
@@ -108,15 +109,11 @@ def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
 @pytest.mark.parametrize("logits", [False, True])
 def test_what_devices_sample_arrives_as_it_was_sent(logits: bool) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
-    each = np.array(
-        [(0.5, 7, 0.9, -1.5, 2**64 - 1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)],
-        DEVICE_SAMPLE_FIELDS,
-    )
-    read = decode(encode(StepMessage([], rows, DeviceSampleSpec(301, 3, logits, each))))
+    read = decode(encode(StepMessage([], rows, DeviceSampleSpec(301, 3, logits, EACH))))
     assert isinstance(read.wanted, DeviceSampleSpec)
     assert (read.wanted.vocabulary, read.wanted.variant) == (301, 3)
     assert read.wanted.logits is logits
-    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.wanted.each, EACH)
 
 
 def test_a_step_without_rows_is_the_last() -> None:

@@ -16,10 +16,17 @@ from torch import Tensor
 from outrider.kernels.gpu.child_inputs import ChildInputs, mask_out, scale_of
 from outrider.kernels.gpu.top_children import top_children
 from outrider.worker.engine.runner import ChildQuery, ChildRules
-from outrider.worker.gpu.input_layout import KINDS, Shapes, Staging, sampling_inputs, settings_of
+from outrider.worker.gpu.input_layout import (
+    KINDS,
+    SAMPLING,
+    Shapes,
+    Staging,
+    sampling_columns,
+    sampling_inputs,
+)
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.token_masks import NO_MASK, TokenMasks
-from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
+from outrider.worker.sampling.params import SETTINGS
 
 LAST = "masks"
 """The last field of a row's settings."""
@@ -39,7 +46,7 @@ class ScoreVariant:
 def shapes(rows: int) -> Shapes:
     """Return the fields of the settings of at most `rows` rows with output."""
     kinds = KINDS | {"scale": "float32"}
-    names = (*(DEVICE_SAMPLE_FIELDS.fields or ()), "scale", LAST)
+    names = (*SAMPLING, "scale", LAST)
     return {name: (kinds.get(name, "int32"), (rows,)) for name in names}
 
 
@@ -76,9 +83,11 @@ class ChildScoring:
         )
 
     def _put(self, rules: ChildRules, lines: slice) -> None:
-        host, settings = self._staging.host, settings_of(rules.sampling)
-        for name in DEVICE_SAMPLE_FIELDS.fields or ():
-            host[name][lines] = settings[name]
+        host = self._staging.host
+        settings = np.array(rules.sampling.settings, SETTINGS)
+        for name, value in sampling_columns(settings).items():
+            host[name][lines] = value
+        host["sampled_at"][lines] = 0
         host["scale"][lines] = scale_of(rules.sampling, rules.error_scale)
         host["masks"][lines] = self._masks.line(rules.allowed)
 

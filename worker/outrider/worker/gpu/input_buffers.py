@@ -16,11 +16,10 @@ from outrider.kernels.gpu.attention import DEEPEST
 from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
 from outrider.kernels.gpu.projection import RowPlaces
 from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
-from outrider.worker.gpu.input_layout import input_shapes, places_of
+from outrider.worker.gpu.input_layout import input_shapes, places_of, sampling_columns
 from outrider.worker.gpu.transfers import Transfers, copies_for
 from outrider.worker.kv.block_pool import Int32
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
 
 Host = dict[str, NDArray[Any]]
 """Fields of a host buffer by name."""
@@ -65,7 +64,7 @@ class InputBuffers:
     ) -> InputShape:
         """Send a pass to the device, with at most 512 moves.
 
-        `settings`: [outputs] of `DEVICE_SAMPLE_FIELDS`.
+        `settings`: [outputs] of `SETTINGS`.
         """
         index = self.copies.next_host()
         host = self._hosts[index]
@@ -79,8 +78,10 @@ class InputBuffers:
         put(host["sources"][: shape.moves], moves[0], NO_MOVE)
         put(host["destinations"][: shape.moves], moves[1], 0)
         if settings is not None:
-            for name in DEVICE_SAMPLE_FIELDS.fields or ():
-                put(host[name][: shape.outputs], settings[name], 0)
+            following = rows.positions[rows.outputs] + 1
+            columns = {**sampling_columns(settings), "sampled_at": following}
+            for name, values in columns.items():
+                put(host[name][: shape.outputs], values, 0)
         sequences, blocks = rows.tables.shape
         host["tables"][:sequences, :blocks] = rows.tables
         self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])

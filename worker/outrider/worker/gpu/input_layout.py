@@ -19,8 +19,6 @@ from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.gpu.buckets import MOVES
 from outrider.worker.gpu.transfers import Transfers
-from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS
-from outrider.worker.sampling.params import SamplingParams
 
 MOST_K = np.iinfo(np.int32).max
 ALIGNED = 4
@@ -53,6 +51,8 @@ class Field:
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name."""
+SAMPLING = ("temperature", "top_k", "top_p", "log_min_p", "seed", "choice", "sampled_at")
+"""Inputs of sampling, each with a number for every row with output."""
 KINDS = {
     "temperature": "float32",
     "top_p": "float64",
@@ -77,7 +77,7 @@ def input_shapes(rows: int, sequences: int, blocks: int) -> Shapes:
         "ancestors": (rows, DEEPEST),
         "groups": (rows, 2),  # as `attention_inputs.groups_of` cuts them; 0 rows: a padded group
         "outputs": (rows,),  # rows whose logits are wanted; each has the settings that follow
-        **{name: (rows,) for name in DEVICE_SAMPLE_FIELDS.fields or ()},
+        **{name: (rows,) for name in SAMPLING},
         "sources": (MOVES[-1],),  # slots; -1: no move
         "destinations": (MOVES[-1],),
         "tables": (sequences, blocks),
@@ -89,24 +89,22 @@ def sampling_inputs(
     fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, cuts_k: bool, cuts_p: bool
 ) -> SamplingInputs:
     """Return the sampling settings of the first `outputs` rows with output."""
-    each: dict[str, Any] = {
-        name: fields[name][:outputs] for name in DEVICE_SAMPLE_FIELDS.fields or ()
-    }
+    each: dict[str, Any] = {name: fields[name][:outputs] for name in SAMPLING}
     position = each.pop("sampled_at")
     return SamplingInputs(**each, position=position, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
 
 
-def settings_of(sampling: SamplingParams) -> NDArray[np.void]:
-    """Return one record of `DEVICE_SAMPLE_FIELDS`; `sampled_at` is 0."""
-    temperature = sampling.temperature
-    record = (
-        max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0,  # 0: the row is greedy
-        min(sampling.top_k, MOST_K),
-        sampling.top_p,
-        math.log(sampling.min_p) if sampling.min_p > 0 else -math.inf,
-        *(sampling.seed, sampling.choice, 0),
-    )
-    return np.array(record, DEVICE_SAMPLE_FIELDS)
+def sampling_columns(each: NDArray[np.void]) -> dict[str, NDArray[np.generic]]:
+    """Return records of `SETTINGS` as the inputs of sampling but for `sampled_at`."""
+    temperature = each["temperature"]
+    with np.errstate(divide="ignore"):
+        log_min_p = np.log(each["min_p"])
+    return {
+        "temperature": np.where(temperature > 0, np.maximum(temperature, TEMPERATURE_FLOOR), 0.0),
+        "top_k": np.minimum(each["top_k"], MOST_K),
+        "log_min_p": log_min_p,
+        **{name: each[name] for name in ("top_p", "seed", "choice")},
+    }
 
 
 def places_of(shapes: Shapes) -> dict[str, Field]:

@@ -20,11 +20,10 @@ from outrider.worker.engine.runner import (
     spans,
 )
 from outrider.worker.gpu.device_share import DeviceShare, SampleVariant
-from outrider.worker.gpu.input_layout import settings_of
 from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.parallel.step_message import DeviceSampleSpec
-from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
@@ -81,8 +80,6 @@ def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
 
 def sampling_records(step: SampleBatch, samplings: Sequence[SamplingParams]) -> NDArray[np.void]:
     """Return the settings of each row with output, in the order of the parts: [outputs] of
-    `DEVICE_SAMPLE_FIELDS`."""
+    `SETTINGS`."""
     counts = [len(part.rows.outputs) for part in step.parts]
-    each = np.repeat(np.array([settings_of(s) for s in samplings]), counts)
-    each["sampled_at"] = step.rows.positions[step.rows.outputs] + 1
-    return each
+    return np.repeat(np.array([s.settings for s in samplings], SETTINGS), counts)

@@ -26,13 +26,8 @@ from outrider.worker.engine.runner import (
 )
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.step_message import (
-    CHILD_FIELDS,
-    SAMPLE_FIELDS,
-    ChildSpec,
-    SampleSpec,
-)
-from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.parallel.step_message import CHILD_FIELDS, ChildSpec, SampleSpec
+from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -120,8 +115,7 @@ def scores_on_ranks(query: ChildQuery) -> bool:
 
 def sample_spec(each: Iterable[SamplingParams], vocabulary: int) -> SampleSpec:
     """Describe the sampling of all rows with outputs, in their order."""
-    fields = [(one.seed, one.temperature, one.choice) for one in each]
-    return SampleSpec(vocabulary, np.array(fields, SAMPLE_FIELDS))
+    return SampleSpec(vocabulary, np.array([one.settings for one in each], SETTINGS))
 
 
 def child_spec(queries: list[ChildQuery], vocabulary: int) -> ChildSpec:
@@ -139,10 +133,8 @@ def child_spec(queries: list[ChildQuery], vocabulary: int) -> ChildSpec:
         return numbers[id(rules.allowed)]
 
     each = [
-        (params.seed, params.temperature, params.choice, rules.error_scale, mask)
-        for rules, params, mask, outputs in (
-            (q.rules, q.rules.sampling, mask_of(q.rules), len(q.positions)) for q in queries
-        )
+        (rules.sampling.settings, rules.error_scale, mask)
+        for rules, mask, outputs in ((q.rules, mask_of(q.rules), len(q.positions)) for q in queries)
         for _ in range(outputs)
     ]
     all_masks = np.stack(masks) if masks else np.empty((0, vocabulary), np.bool_)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.model.rows import Rows
+from outrider.worker.sampling.params import SETTINGS
 
 Int32 = NDArray[np.int32]
 Move = tuple[Int32, Int32]
@@ -56,25 +57,16 @@ class InitMessage:
         return cls(PATHS[path], blocks, longest, rows)
 
 
-SAMPLE_FIELDS = np.dtype([("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)])
-"""Sampling, without filters, of the token after one row with output."""
-
-
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """Sampling that ranks do among themselves, instead of sending logits."""
+    """Sampling, without filters, that ranks do among themselves, instead of sending logits."""
 
     vocabulary: int
     """Ids that may be sampled; further columns are padding."""
-    each: NDArray[np.void]  # [outputs] of SAMPLE_FIELDS
+    each: NDArray[np.void]  # [outputs] of SETTINGS
 
 
-CHILD_FIELDS = np.dtype(
-    [
-        *(("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)),
-        *(("error_scale", np.float64), ("mask", np.int64)),
-    ]
-)
+CHILD_FIELDS = np.dtype([("settings", SETTINGS), ("error_scale", np.float64), ("mask", np.int64)])
 """Scoring, without filters, of the children of one row with output; `mask`: which, or -1."""
 
 
@@ -90,19 +82,9 @@ class ChildSpec:
     masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be draft tokens
 
 
-DEVICE_SAMPLE_FIELDS = np.dtype(
-    [
-        *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
-        *(("log_min_p", np.float32), ("seed", np.uint64), ("choice", np.uint32)),
-        ("sampled_at", np.int32),
-    ]
-)
-"""Sampling on devices, with filters, of the token after one row with output."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceSampleSpec:
-    """Sampling that ranks on devices do among themselves."""
+    """Sampling, with filters, that ranks on devices do among themselves."""
 
     vocabulary: int
     """Ids that may be sampled; further columns are padding."""
@@ -110,7 +92,7 @@ class DeviceSampleSpec:
     """Of the sampling kernel; not 0."""
     logits: bool
     """True if the leader wants the logits too."""
-    each: NDArray[np.void]  # [outputs] of DEVICE_SAMPLE_FIELDS
+    each: NDArray[np.void]  # [outputs] of SETTINGS
 
 
 Wanted = SampleSpec | ChildSpec | DeviceSampleSpec | None
@@ -187,15 +169,13 @@ def _wanted(
 ) -> Wanted:
     """Decode what follows the rows; the last four numbers are the header's."""
     if kind == SAMPLES:
-        return SampleSpec(vocabulary, _records(take, outputs, SAMPLE_FIELDS))
+        return SampleSpec(vocabulary, _records(take, outputs, SETTINGS))
     if kind == CHILDREN:
         each = _records(take, outputs, CHILD_FIELDS)
         masks = _unpacked(take(other * _words(vocabulary)), other, vocabulary)
         return ChildSpec(vocabulary, one, each, masks)
     if kind == DEVICE_SAMPLES:
-        return DeviceSampleSpec(
-            vocabulary, one, bool(other), _records(take, outputs, DEVICE_SAMPLE_FIELDS)
-        )
+        return DeviceSampleSpec(vocabulary, one, bool(other), _records(take, outputs, SETTINGS))
     return None
 
 

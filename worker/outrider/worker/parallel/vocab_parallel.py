@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.draft_scores import PartRows, PartScorer, ScoredPart
-from outrider.kernels.sampling.gumbel_max import RowSampling, sample_part, tops
+from outrider.kernels.sampling.gumbel_max import sample_part, tops
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.step_message import ChildSpec, SampleSpec
 
@@ -41,7 +41,7 @@ def sample(
     top: Floats = group.all_gather(peaks)[:, :, 0].max(axis=0)
     found = np.empty((count, 2), np.float64)  # score, token
     tokens, scores = np.empty(count, np.int32), np.empty(count, np.float64)
-    sample_part(own, top, _row_sampling(rows, spec.each), first, tokens, scores)
+    sample_part(own, top, _sampled_at(rows), spec.each, first, tokens, scores)
     found[:, 0], found[:, 1] = scores, tokens
     parts = group.gather(found.view(np.float32))
     return None if parts is None else best(parts.view(np.float64))
@@ -79,7 +79,8 @@ class ChildScores:
         self._set_vocabulary(spec.vocabulary)
         own = np.ascontiguousarray(logits[:, : len(self._ids)])
         part_rows = PartRows(
-            _row_sampling(rows, spec.each),
+            _sampled_at(rows),
+            np.ascontiguousarray(spec.each["settings"]),
             np.ascontiguousarray(spec.each["error_scale"]),
             spec.masks[:, self._ids],
             np.ascontiguousarray(spec.each["mask"]),
@@ -101,11 +102,10 @@ class ChildScores:
         self._scorer = PartScorer(self._ids)
 
 
-def _row_sampling(rows: Rows, each: NDArray[np.void]) -> RowSampling:
-    """Convert the specs of rows with output, `each` [outputs], to what compiled code takes."""
-    positions = rows.positions[rows.outputs].astype(np.int64) + 1
-    names = ("seed", "choice", "temperature")
-    return RowSampling(positions, *(np.ascontiguousarray(each[name]) for name in names))
+def _sampled_at(rows: Rows) -> NDArray[np.int64]:
+    """Return where the tokens after rows with output stand."""
+    positions: NDArray[np.int64] = rows.positions[rows.outputs].astype(np.int64) + 1
+    return positions
 
 
 def packed(part: ScoredPart) -> Floats:
