@@ -30,10 +30,10 @@ from outrider.worker.errors import (
 from outrider.worker.host.peers import beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
-from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier
+from outrider.worker.link.distributed import LEFT_SECONDS
 from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
-from outrider.worker.link.send_queue import SendQueue
+from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
     DirectLinkUp,
@@ -60,11 +60,7 @@ REFUSED_SECONDS = 10.0
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # a draft is on loopback or in the cluster
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
+    *CHANNEL_OPTIONS,
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),  # any number: a stream may be silent for long
@@ -98,8 +94,8 @@ class DraftLinks:
     identity: Identity
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
-    _outgoing: dict[int, Callable[[bytes], None]] = field(default_factory=dict)
-    """What sends the payloads of links that are not direct."""
+    _streams: dict[int, StreamCarrier] = field(default_factory=dict)
+    """Carriers of links that are not direct."""
     _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
     """Set when what carries a link beside its stream is lost."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
@@ -126,10 +122,10 @@ class DraftLinks:
         for message in messages:
             by_link.setdefault(message.link, []).extend(message.messages)
         for link, parts in by_link.items():
-            put = self._outgoing.get(link)
-            if put is not None:
+            stream = self._streams.get(link)
+            if stream is not None:
                 for payload in payloads.for_draft(parts):
-                    put(payload)
+                    stream.send(payload)
 
     def lose(self, link: int, error: WorkerError) -> None:
         """End the stream of a link that has lost what carries it."""
@@ -165,24 +161,26 @@ class DraftLinks:
 
     async def _serve(self, link: _Link) -> None:
         """Run one stream until it ends."""
-        max_bytes = max(MAX_HELLO_BYTES, max_bytes_of_draft(self.identity.sessions))
-        options = (*OPTIONS, ("grpc.max_receive_message_length", max_bytes))
-        peers = beyond_loopback(self.identity.peers, link.status.address)
+        own, max_bytes = self.identity, max_bytes_of_draft(self.identity.sessions)
+        largest = max(MAX_HELLO_BYTES, max_bytes)
+        options = (*OPTIONS, ("grpc.max_receive_message_length", largest))
+        peers = beyond_loopback(own.peers, link.status.address)
         name = peers.draft if peers else ""
         async with open_channel(link.status.address, options, peers, name) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
-            outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
-            call = pair(outgoing)
-            outgoing.put(handshake.hello_to_draft(self.identity))
+            max_unread = max_unread_bytes(own.context, own.sessions)
+            stream = StreamCarrier(pb.TargetMessage, pb.DraftMessage, max_bytes, max_unread)
+            call = pair(stream)
+            stream.put(handshake.hello_to_draft(own))
             answers: AsyncIterator[bytes] = aiter(call)
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
-                draft = handshake.accept_draft(self.identity, first)
+                draft = handshake.accept_draft(own, first)
                 broke = link.broke if time.monotonic() < link.fallback_until else ""
-                chosen = await choose(self.identity, link.status.address, draft, broke)
-                if is_told(self.identity, draft):
-                    outgoing.put(choice_message(chosen, broke))
-                await self._carry(link, answers, outgoing, draft, chosen)
+                chosen = await choose(own, link.status.address, draft, broke)
+                if is_told(own, draft):
+                    stream.put(choice_message(chosen, broke))
+                await self._carry(link, answers, stream, draft, chosen)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
@@ -192,7 +190,7 @@ class DraftLinks:
         self,
         link: _Link,
         answers: AsyncIterator[bytes],
-        outgoing: SendQueue,
+        stream: StreamCarrier,
         draft: DraftHello,
         chosen: Chosen,
     ) -> None:
@@ -202,11 +200,10 @@ class DraftLinks:
         lost: asyncio.Future[WorkerError] = asyncio.get_running_loop().create_future()
         self._lost[number] = lost
         is_direct = chosen.transport is LinkTransport.SHARED_MEMORY
-        carrier = self._carrier(number, chosen, outgoing)
-        if carrier is not None:
-            answers = carrier.payloads(answers, pb.DraftMessage)
-        reading = asyncio.create_task(self._read(number, answers, is_direct))
-        full = asyncio.create_task(outgoing.full.wait())
+        if chosen.rendezvous is not None:
+            stream.join(chosen.rendezvous.join, partial(self.lose, number))
+        reading = asyncio.create_task(self._read(number, stream.payloads(answers), is_direct))
+        full = asyncio.create_task(stream.full.wait())
         ends: tuple[asyncio.Future[Any], ...] = (reading, full, lost)
         is_announced = False
         try:
@@ -217,25 +214,23 @@ class DraftLinks:
 
                 end_of = shared_memory.target_end
                 news = shared_memory.direct_link(up, chosen.memory, self.identity, end_of)
-            elif carrier is not None:
-                await _joined(carrier, reading)
-                self._outgoing[number] = carrier.send
             else:
-                self._outgoing[number] = outgoing.put
+                if chosen.rendezvous is not None:
+                    await _joined(stream, reading)
+                self._streams[number] = stream
             self._announce(link, news, draft, chosen)
             is_announced = True
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 await _end_of(reading, lost.result())
             if not reading.done():
-                raise outgoing.violation()
+                raise stream.violation()
             reading.result()
         finally:
             reading.cancel()
             full.cancel()
-            if carrier is not None:
-                carrier.close()
-            self._outgoing.pop(number, None)
+            stream.close()
+            self._streams.pop(number, None)
             self._lost.pop(number, None)
             if is_announced:
                 self.to_engine(LinkDown(number))
@@ -257,20 +252,6 @@ class DraftLinks:
         logger.info(
             "the link to the draft at %s goes through %s %s",
             *(link.status.address, chosen.transport, chosen.detail and f"({chosen.detail})"),
-        )
-
-    def _carrier(self, number: int, chosen: Chosen, outgoing: SendQueue) -> PairCarrier | None:
-        """Begin to join the draft of a link through torch.distributed; None: of another."""
-        if chosen.rendezvous is None:
-            return None
-        own = self.identity
-        return PairCarrier(
-            chosen.rendezvous.join,
-            pb.TargetMessage,
-            outgoing.put,
-            partial(self.lose, number),
-            max_bytes_of_draft(own.sessions),
-            max_unread_bytes(own.context, own.sessions),
         )
 
     async def _read(self, number: int, answers: AsyncIterator[bytes], direct: bool) -> None:
@@ -303,9 +284,9 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     raise error
 
 
-async def _joined(carrier: PairCarrier, reading: "asyncio.Task[None]") -> None:
+async def _joined(stream: StreamCarrier, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
-    joined = asyncio.wrap_future(carrier.joined)
+    joined = asyncio.create_task(stream.joined())
     ends: tuple[asyncio.Future[Any], ...] = (joined, reading)
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

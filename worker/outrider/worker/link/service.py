@@ -28,10 +28,10 @@ from outrider.worker.host.peers import EVERYBODY, AllowedCaller
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS
-from outrider.worker.link.distributed import LEFT_SECONDS, PairCarrier, join
+from outrider.worker.link.distributed import LEFT_SECONDS, join
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace
 from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
-from outrider.worker.link.send_queue import SendQueue
+from outrider.worker.link.stream_carrier import END, StreamCarrier
 from outrider.worker.link.wire import Close
 from outrider.worker.messages import (
     DirectLinkLost,
@@ -46,56 +46,26 @@ from outrider.worker.messages import (
 logger = logging.getLogger(__name__)
 
 SERVICE = "outrider.protos.v1.Drafter"
-END: bytes = b""
 OPTIONS = (("grpc.http2.min_ping_interval_without_data_ms", 5_000),)
 """Of a server with this service: targets look every 10 seconds whether a silent stream is alive.
 Without it gRPC ends the connection at the third look ("too many pings")."""
 
 
-@dataclass(slots=True)
-class TargetStream:
-    """One target's stream."""
+class TargetStream(StreamCarrier):
+    """Stream of one target."""
 
-    memory: LinkMemory | None = None
-    """What the engine itself reads and writes; nothing is queued here."""
-    carrier: PairCarrier | None = None
-    """What carries the payloads beside the stream."""
-    queue: SendQueue = field(default_factory=SendQueue)
-    error: WorkerError | None = None
-    """Why it ends."""
-
-    def send(self, payload: bytes) -> None:
-        """Queue a payload of the engine's messages."""
-        if self.carrier is not None:
-            self.carrier.send(payload)
-        else:
-            self.queue.put(payload)
-
-    def payloads(self, incoming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Return the payloads of the target, by what it says on its stream."""
-        if self.carrier is None:
-            return incoming
-        return self.carrier.payloads(incoming, pb.TargetMessage)
+    def __init__(self, own: Identity) -> None:
+        max_bytes = max_bytes_of_target(own.context)
+        super().__init__(pb.DraftMessage, pb.TargetMessage, max_bytes, UNREAD_BYTES)
+        self.memory: LinkMemory | None = None
+        """Memory that the engine itself reads and writes; nothing is sent here then."""
+        self.error: WorkerError | None = None
+        """Reason why it ends."""
 
     def end(self, error: WorkerError | None = None) -> None:
         """End it after what is queued; the first error counts."""
         self.error = self.error or error
-        self.queue.put(END)
-
-    async def joined(self) -> None:
-        """Wait until what carries its payloads is there; raise `LinkBroken`."""
-        if self.carrier is None:
-            return
-        try:
-            await asyncio.wrap_future(self.carrier.joined)
-        except BaseException:
-            self.carrier.close()
-            raise
-
-    def close(self) -> None:
-        """End what carries its payloads."""
-        if self.carrier is not None:
-            self.carrier.close()
+        self.put(END)
 
     def lose(self, error: WorkerError) -> None:
         """End it for a link that has lost what carries it.
@@ -151,7 +121,7 @@ class DrafterService:
         """Serve one stream: Hello both ways, then messages both ways."""
         await self.admission.check(context)
         offer = self.meeting.offer() if self.meeting is not None else None
-        stream = TargetStream()
+        stream = TargetStream(self.identity)
         try:
             yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
@@ -179,9 +149,9 @@ class DrafterService:
         self.queues.by_link[link] = stream
         self.to_engine(up)
         reader = asyncio.create_task(self._read(link, incoming, stream))
-        watch = asyncio.create_task(self._end_unread(link, stream.queue, context))
+        watch = asyncio.create_task(self._end_unread(link, stream, context))
         try:
-            while (payload := await stream.queue.get()) != END:
+            async for payload in stream:
                 yield payload
             if stream.error is not None:
                 logger.warning("link %d: %s", link, stream.error)
@@ -211,14 +181,7 @@ class DrafterService:
             if memory is not None and stream.memory is None:
                 memory.close()
         if choice.transport == pb.LINK_TRANSPORT_DISTRIBUTED:
-            stream.carrier = PairCarrier(
-                partial(join, choice.rendezvous),
-                pb.DraftMessage,
-                stream.queue.put,
-                stream.end,
-                max_bytes_of_target(self.identity.context),
-                UNREAD_BYTES,
-            )
+            stream.join(partial(join, choice.rendezvous), stream.end)
 
     def _forget(self, offer: pb.Meeting | None) -> None:
         """End an offer; give up memory that came on it and was not chosen."""
@@ -240,7 +203,7 @@ class DrafterService:
         token_bucket = TokenBucket.of_target(time.monotonic(), own.context, own.sessions)
         try:
             async for payload in stream.payloads(incoming):
-                if stream.queue.full.is_set():
+                if stream.full.is_set():
                     return
                 token_bucket.spend(len(payload), time.monotonic())
                 messages = payloads.from_target(payload)
@@ -260,11 +223,11 @@ class DrafterService:
             stream.end()
 
     async def _end_unread(
-        self, link: int, queue: SendQueue, context: "grpc.aio.ServicerContext[Any, Any]"
+        self, link: int, stream: TargetStream, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> None:
         """End the stream of a target that leaves too much unread, while a write waits for it."""
-        await queue.full.wait()
-        violation = queue.violation()
+        await stream.full.wait()
+        violation = stream.violation()
         logger.warning("link %d: %s", link, violation)
         self._down(link)
         with contextlib.suppress(grpc.aio.AbortError):  # it is for handlers, which this is not

@@ -33,13 +33,10 @@ UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 class StageLinks(Protocol):
     """Links of one stage; for one thread."""
 
-    @property
-    def closed(self) -> str | None:
-        """Reason why the group has ended; None: it lives."""
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes received in this group, with what the transport adds in them."""
+    closed: str | None
+    """Reason why the group has ended; None: it lives."""
+    received_bytes: int
+    """Bytes received in this group, with what the transport adds in them."""
 
     @property
     def sent_bytes(self) -> int:

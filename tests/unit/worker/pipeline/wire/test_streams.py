@@ -299,14 +299,14 @@ def test_a_leader_that_fails_while_it_begins_loses_its_group(
 
 
 def test_streams_that_fail_as_they_end_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = OutgoingStream.close
+    end = OutgoingStream.end
 
     async def fail(stream: OutgoingStream) -> None:
         await end(stream)
         raise ValueError("odd")
 
     with stage_servers(1) as stages:
-        monkeypatch.setattr(OutgoingStream, "close", fail)
+        monkeypatch.setattr(OutgoingStream, "end", fail)
         client = StageClient(group(1), shared_loop(), LIMITS.vocabulary)
         client.connect(stages[0].address, stages[0].address)
         client.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import grpc
 
@@ -11,10 +11,10 @@ from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, Sta
 from outrider.worker.host.peers import open_channel
 from outrider.worker.link import distributed
 from outrider.worker.link.distributed import PairRendezvous
+from outrider.worker.link.stream_carrier import END
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
 from outrider.worker.pipeline.wire.stream import (
-    END,
     HELLO_SECONDS,
     MAX_BYTES,
     OPTIONS,
@@ -49,14 +49,17 @@ class StageAddress(NamedTuple):
             raise StageLost(f"the certificate of this stage cannot be read: {error}") from None
 
 
-class OutgoingStream:
+class OutgoingStream(StageStream):
     """An open stream to a stage, which has answered."""
 
-    def __init__(self, channel: grpc.aio.Channel, stream: StageStream, call: Any) -> None:
-        self._channel = channel
-        self._stream = stream
-        self._call = call
-        self._incoming: AsyncIterator[bytes] = aiter(call)
+    def __init__(self, to: StageAddress, method: str, stage: int) -> None:
+        """Connect; raises `StageLost`."""
+        super().__init__(f"stage {stage} at {to.address}")
+        self._channel = to.channel()
+        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+        call = self._channel.stream_stream(f"/{SERVICE}/{method}")
+        self._call = call(self)
+        self._incoming: AsyncIterator[bytes] = aiter(self._call)
         self.facts: tuple[StageFacts, ...] = ()
 
     @classmethod
@@ -68,45 +71,33 @@ class OutgoingStream:
         Raises `StageRefused` if the pair cannot work, `StageLost` if the stage cannot be had now.
         """
         meeting = await _meeting(group, to.address)
-        channel = to.channel()
-        stream = StageStream(f"stage {stage} at {to.address}")
-        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
-        call = channel.stream_stream(f"/{SERVICE}/{method}")
-        opened = cls(channel, stream, call(stream))
+        opened = cls(to, method, stage)
         try:
             await opened._greet(group, stage, first_layer, meeting)
         except BaseException:
-            await opened.close()
+            await opened.end()
             raise
         if meeting is not None:
-            stream.join(meeting.join)
+            opened.join(meeting.join, opened.lost.put_nowait)
         return opened
 
-    def send(self, payload: bytes) -> None:
-        """Queue a payload; on the loop's thread."""
-        self._stream.send(payload)
-
-    @property
-    def sent_bytes(self) -> int:
-        return self._stream.sent_bytes
-
-    async def carry(self, group: Group, arrived: Callable[[bytes], None]) -> None:
+    async def carry_group(self, group: Group, arrived: Callable[[bytes], None]) -> None:
         """Carry both directions until the stream ends, then raise `StageLost` with the reason."""
-        await self._stream.carry(self._incoming, group.silence, arrived, self._call)
+        await self.carry(self._incoming, group.silence, arrived, self._call)
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """End the stream after what was sent."""
-        self._stream.close()
-        self._stream.outgoing.put(END)
+        self.close()
+        self.put(END)
         self._call.cancel()
         await self._channel.close()
 
     async def _greet(
         self, group: Group, stage: int, first_layer: int, meeting: PairRendezvous | None
     ) -> None:
-        name = self._stream.name
+        name = self.name
         offer = None if meeting is None else meeting.offer()
-        self._stream.send(hello.hello_to(group, stage, first_layer, offer))
+        self.send(hello.hello_to(group, stage, first_layer, offer))
         seconds = HELLO_SECONDS + group.stages - stage  # one behind that is silent is named first
         try:
             async with asyncio.timeout(seconds):

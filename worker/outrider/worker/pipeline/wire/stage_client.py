@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 2.0
 
 
-class StageClient:
+class StageClient(Mailbox[Results]):
     """A group's leader: `connect`, then send and poll until it is closed."""
 
     def __init__(
@@ -47,14 +47,13 @@ class StageClient:
         """`loop` runs on another thread, on which `notify` is called when results have come or the
         group has ended. Results with tokens beyond `vocabulary` end the group. `peers`:
         certificates that the stages are known by."""
+        super().__init__(loop, notify)
         self.group = group
         self._peers = peers
         self.facts: tuple[StageFacts, ...] = ()
         """Of all stages, once connected."""
         self._codec = Codec(group.hidden_format, 0)
         self._limits = ResultLimits(0, vocabulary)
-        self._mailbox: Mailbox[Results] = Mailbox(self._decode, self._on_close, notify)
-        self._loop = loop
         self._ending = asyncio.Event()
         self._records: OutgoingStream | None = None
         self._up: Future[tuple[StageFacts, ...]] = Future()
@@ -77,34 +76,13 @@ class StageClient:
         return self._up
 
     @property
-    def closed(self) -> str | None:
-        """Reason why the group has ended; None: it lives."""
-        return self._mailbox.closed
-
-    @property
-    def received_bytes(self) -> int:
-        return self._mailbox.bytes
-
-    @property
     def sent_bytes(self) -> int:
         return 0 if self._records is None else self._records.sent_bytes
 
     def send(self, message: Record) -> None:
         """Send a record after all that was sent before; drop it if the group has ended."""
         if self._records is not None and self.closed is None:
-            self._on_loop(self._records.send, self._codec.encode(message))
-
-    def poll(self) -> Sequence[Results]:
-        """Take the results that have come, in order; raises `StageLost` after the group's end."""
-        return self._mailbox.poll()
-
-    def receive(self, seconds: float | None) -> Sequence[Results]:
-        """Wait for results, at most `seconds` (None: no limit); then as `poll`."""
-        return self._mailbox.receive(seconds)
-
-    def end(self, reason: str) -> None:
-        """End the group; its streams end soon."""
-        self._mailbox.close(reason)
+            self.on_loop(self._records.send, self._codec.encode(message))
 
     @property
     def ended(self) -> bool:
@@ -124,7 +102,7 @@ class StageClient:
                 await self._open(first, last, stack)
             except BaseException as error:  # grpcio raises CancelledError too, for its own calls
                 known = _known(error)
-                self._mailbox.close(str(known))
+                self.end(str(known))
                 self._up.set_exception(known)
                 return
             await self._ending.wait()
@@ -132,17 +110,17 @@ class StageClient:
     async def _open(self, first: str, last: str, stack: contextlib.AsyncExitStack) -> None:
         to = StageAddress(first, self._peers)
         records = await OutgoingStream.open(to, RUN, self.group, 0, 0)
-        stack.push_async_callback(records.close)
-        self._start(records.carry(self.group, self._refuse), stack)  # it lives, from now on
+        stack.push_async_callback(records.end)
+        self._start(records.carry_group(self.group, self._refuse), stack)  # it lives, from now on
         facts = records.facts
         behind = facts[-1]
         results = await OutgoingStream.open(
             to._replace(address=last), COLLECT, self.group, behind.stage, behind.layers.first
         )
-        stack.push_async_callback(results.close)
+        stack.push_async_callback(results.end)
         self._records = records
         self._limits = ResultLimits(min(f.rows for f in facts), self._limits.vocabulary)
-        self._start(results.carry(self.group, self._mailbox.put), stack)
+        self._start(results.carry_group(self.group, self.put), stack)
         if self.closed is not None:
             raise StageLost(self.closed)
         self.facts = facts
@@ -156,11 +134,12 @@ class StageClient:
         try:
             await carry
         except StageLost as error:
-            self._mailbox.close(str(error))
+            self.end(str(error))
         except Exception as error:
-            self._mailbox.close(str(_known(error)))
+            self.end(str(_known(error)))
 
-    def _decode(self, payload: bytes) -> Results | None:
+    def decode(self, payload: bytes) -> Results | None:
+        """Parse and check a payload; raises `ProtocolViolation`."""
         message = self._codec.decode(payload)
         if message is not None and not isinstance(message, Results):
             raise ProtocolViolation("records are for stages")
@@ -171,14 +150,11 @@ class StageClient:
 
     def _refuse(self, payload: bytes) -> None:
         if payload:
-            self._mailbox.close(f"a stage sent {len(payload)} bytes where no results come")
+            self.end(f"a stage sent {len(payload)} bytes where no results come")
 
-    def _on_close(self, reason: str) -> None:
-        self._on_loop(self._ending.set)
-
-    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the group has ended
-            self._loop.call_soon_threadsafe(function, *arguments)
+    def end_streams(self, reason: str) -> None:
+        """End the streams soon."""
+        self.on_loop(self._ending.set)
 
 
 def _known(error: BaseException) -> StageLost | StageRefused:

@@ -19,6 +19,7 @@ from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join
+from outrider.worker.link.stream_carrier import END
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.stage_loop import StageLinks
 from outrider.worker.pipeline.wire import hello
@@ -33,7 +34,7 @@ from outrider.worker.pipeline.wire.outgoing_stream import (
     OutgoingStream,
     StageAddress,
 )
-from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, StageStream
+from outrider.worker.pipeline.wire.stream import HELLO_SECONDS, StageStream
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class StageService:
         return links
 
 
-class GroupLinks:
+class GroupLinks(Mailbox[Record]):
     """Links of one stage in one group.
 
     Its stage's thread calls `send`, `poll`, `receive` and `close`; all else is the loop's.
@@ -168,6 +169,7 @@ class GroupLinks:
         limits: RecordLimits,
         behind: OutgoingStream | None,
     ) -> None:
+        super().__init__(asyncio.get_running_loop())
         self.group = group
         before = own.facts.stage - 1
         self.before = StageStream("the leader" if before < 0 else f"stage {before}")
@@ -178,8 +180,6 @@ class GroupLinks:
         self._behind = behind
         self._codec = Codec(group.hidden_format, own.hidden)
         self._limits = limits
-        self._loop = asyncio.get_running_loop()
-        self._mailbox: Mailbox[Record] = Mailbox(self._decode, self._on_close)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -192,38 +192,24 @@ class GroupLinks:
         return reason if reason.startswith("stage ") else f"stage {self._own.facts.stage}: {reason}"
 
     @property
-    def closed(self) -> str | None:
-        return self._mailbox.closed
-
-    @property
-    def received_bytes(self) -> int:
-        return self._mailbox.bytes
-
-    @property
     def sent_bytes(self) -> int:
         return (self._behind or self.results).sent_bytes
 
     def send(self, message: Record | Results) -> None:
         """Send to the next stage; of the last, to the leader."""
         out = self._behind or self.results
-        self._on_loop(out.send, self._codec.encode(message))
-
-    def poll(self) -> Sequence[Record]:
-        return self._mailbox.poll()
-
-    def receive(self, seconds: float | None) -> Sequence[Record]:
-        return self._mailbox.receive(seconds)
+        self.on_loop(out.send, self._codec.encode(message))
 
     def close(self, reason: str) -> None:
         """End the group."""
-        self._mailbox.close(reason)
+        self.end(reason)
 
     def begin(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
         """Carry records from now on; `first`: Hello of who sends them."""
         self._join(self.before, first)
-        self._start(self.before.carry(incoming, self.group.silence, self._mailbox.put))
+        self._start(self.before.carry(incoming, self.group.silence, self.put))
         if self._behind is not None:
-            self._start(self._behind.carry(self.group, self._refuse))
+            self._start(self._behind.carry_group(self.group, self._refuse))
 
     def watch_leader(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
         """End the group when the leader is silent on the stream of results; `first`: its Hello."""
@@ -235,14 +221,15 @@ class GroupLinks:
         for task in self._tasks:
             task.cancel()
         if self._behind is not None:
-            await self._behind.close()
+            await self._behind.end()
 
     def _join(self, stream: StageStream, first: bytes) -> None:
         """Join the party that said this Hello, in a distributed group."""
         if self.group.distributed:
-            stream.join(functools.partial(join, hello.meeting_of(first)))
+            stream.join(functools.partial(join, hello.meeting_of(first)), stream.lost.put_nowait)
 
-    def _decode(self, payload: bytes) -> Record | None:
+    def decode(self, payload: bytes) -> Record | None:
+        """Parse and check a payload; raises `ProtocolViolation`."""
         message = self._codec.decode(payload)
         if isinstance(message, Results):
             raise ProtocolViolation("results are for the leader")
@@ -257,10 +244,11 @@ class GroupLinks:
         if payload:
             self.close(f"{BROKEN_RULES}: {len(payload)} bytes came against the stream of records")
 
-    def _on_close(self, reason: str) -> None:
+    def end_streams(self, reason: str) -> None:
+        """End the streams of those before."""
         logger.warning("%s: the group has ended: %s", self._own, reason)
         for stream in (self.before, self.results):
-            self._on_loop(stream.outgoing.put, END)
+            self.on_loop(stream.put, END)
 
     def _start(self, carry: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
@@ -275,10 +263,6 @@ class GroupLinks:
         task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
-            self._loop.call_soon_threadsafe(function, *arguments)
 
 
 @contextlib.asynccontextmanager

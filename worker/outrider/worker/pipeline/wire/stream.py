@@ -1,27 +1,21 @@
 """One stream of gRPC between two parties of a pipeline, as its asyncio loop sees it.
 
 Each side says that it lives where it has nothing else to say, and gives the other up once it has
-been silent for too long. torch.distributed carries the payloads of a stream that was told to join.
-Leaves Hello to the callers, and what payloads mean to a `Mailbox`.
+been silent for too long. Leaves the payloads' way to `StreamCarrier`, Hello to the callers, and
+what payloads mean to a `Mailbox`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageLost, WorkerError
-from outrider.worker.link.distributed import PairCarrier
-from outrider.worker.link.send_queue import SendQueue
-
-if TYPE_CHECKING:
-    from outrider.worker.link.process_pair import ProcessPair
+from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
 
 SIGN_OF_LIFE: Final = b""
-END: Final = b"\xff"
-"""In a queue: nothing follows. No message begins so."""
 MAX_BYTES = 1 << 26
 """Of one payload: 128 rows of 8192 numbers are 4 MiB, a prompt of 2^20 tokens too."""
 UNREAD_BYTES = 1 << 28
@@ -31,72 +25,25 @@ LOOKS = 8
 STATUS_SECONDS = 0.5
 """Longest that a stream's status is waited for once a write to it has failed."""
 HELLO_SECONDS = 10.0
-OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # a stage is on loopback or in the cluster
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_send_message_length", -1),
-)
+OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_send_message_length", -1))
 
 
-class StageStream:
+class StageStream(StreamCarrier):
     """Our side of one stream."""
 
     def __init__(self, name: str) -> None:
         """`name`: the peer, for people."""
+        super().__init__(pb.StageMessage, pb.StageMessage, MAX_BYTES, UNREAD_BYTES)
         self.name = name
-        self.outgoing = SendQueue(UNREAD_BYTES)
-        self._stream_bytes = 0
         self._came = False
         self._said = False
-        self._carrier: PairCarrier | None = None
-        self._lost: asyncio.Queue[WorkerError] = asyncio.Queue()
-        """Why what carries the payloads carries no more."""
+        self.lost: asyncio.Queue[WorkerError] = asyncio.Queue()
+        """Reasons why what carries the payloads carries no more."""
 
-    def join(self, join: "Callable[[], ProcessPair]") -> None:
-        """Have torch.distributed carry the payloads, both ways, once `join` has met the other; on
-        the loop's thread."""
-        arguments = (self._announce, self._lost.put_nowait, MAX_BYTES, UNREAD_BYTES)
-        self._carrier = PairCarrier(join, pb.StageMessage, *arguments)
-
-    @property
-    def sent_bytes(self) -> int:
-        beside = 0 if self._carrier is None else self._carrier.sent_bytes
-        return self._stream_bytes + beside
-
-    def send(self, payload: bytes) -> None:
-        """Queue a payload; on the loop's thread."""
-        if self._carrier is not None:
-            self._carrier.send(payload)
-        else:
-            self._put(payload)
-
-    def close(self) -> None:
-        """End what carries the payloads beside the stream."""
-        if self._carrier is not None:
-            self._carrier.close()
-
-    def _put(self, payload: bytes) -> None:
-        self._stream_bytes += len(payload)
-        self._announce(payload)
-
-    def _announce(self, payload: bytes) -> None:
-        """Queue what is no payload itself, and so is not counted."""
+    def put(self, payload: bytes) -> None:
+        """Have the stream write a message, which is a sign of life, too."""
         self._said = True
-        self.outgoing.put(payload)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Return the next payload to send; no generator, for those cannot be closed while they
-        wait."""
-        payload = await self.outgoing.get()
-        if payload is END:
-            raise StopAsyncIteration
-        return payload
+        super().put(payload)
 
     async def carry(
         self,
@@ -109,18 +56,16 @@ class StageStream:
 
         `call`: gRPC's own, where this party opened the stream.
         """
-        if self._carrier is not None:
-            incoming = self._carrier.payloads(incoming, pb.StageMessage)
-        reading = asyncio.create_task(self._read(incoming, arrived, call))
+        reading = asyncio.create_task(self._read(self.payloads(incoming), arrived, call))
         watching = asyncio.create_task(self._watch(silence))
-        full = asyncio.create_task(self.outgoing.full.wait())
-        lost = asyncio.create_task(self._lost.get())
+        full = asyncio.create_task(self.full.wait())
+        lost = asyncio.create_task(self.lost.get())
         try:
             await asyncio.wait((reading, watching, full, lost), return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
             if full.done() and not reading.done():
-                raise StageLost(f"{self.name}: {self.outgoing.violation()}")
+                raise StageLost(f"{self.name}: {self.violation()}")
             if lost.done() and not reading.done():
                 raise StageLost(f"{self.name}: {lost.result()}")
             await reading
@@ -154,7 +99,7 @@ class StageStream:
         while silent < LOOKS:
             await asyncio.sleep(silence / LOOKS)
             if not self._said:
-                self.outgoing.put(SIGN_OF_LIFE)
+                self.put(SIGN_OF_LIFE)
             self._said = False
             silent = 0 if self._came else silent + 1
             self._came = False
