@@ -8,8 +8,8 @@ from pathlib import Path
 from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, PeerSettings, Role
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.manifests.certificates import peer_settings
-from outrider.operator.manifests.child import Owner
 from outrider.operator.naming import identity
+from outrider.operator.observed.owner import Owner
 
 DATA, NEXT = "..data", "..data_tmp"
 

@@ -15,7 +15,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from tools.tables import REQUIRED, table
 
 from outrider.operator.__main__ import flags
-from outrider.operator.conditions import (
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.server.metrics import OperatorMetrics, ScrapedGauge
+from outrider.operator.spec.conditions import (
     REASONS,
     ConditionType,
     DegradedReason,
@@ -27,8 +29,6 @@ from outrider.operator.conditions import (
     StalledReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import LoopReason
-from outrider.operator.server.metrics import OperatorMetrics, ScrapedGauge
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""

@@ -12,8 +12,8 @@ import yaml
 from tools.crds import FOLDER
 
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
-from outrider.operator.conditions import ConditionType, ReadyReason
 from outrider.operator.control.reasons import LoopReason
+from outrider.operator.spec.conditions import ConditionType, ReadyReason
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.reading import validate, without_server_fields
 from outrider.operator.spec.scaler import SpeculativeRoleScaler

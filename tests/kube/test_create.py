@@ -10,7 +10,7 @@ import yaml
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import SERVICE
-from outrider.operator.conditions import ConditionType
+from outrider.operator.spec.conditions import ConditionType
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers

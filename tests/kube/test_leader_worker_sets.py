@@ -37,7 +37,7 @@ from outrider.operator.naming import (
     member_names,
     role_name,
 )
-from outrider.operator.pods import pod as read_pod
+from outrider.operator.observed.pods import pod as read_pod
 from tests.kube import pod_files
 from tests.kube.applied_fields import applied
 from tests.kube.conftest import OPERATORS, lone_operator

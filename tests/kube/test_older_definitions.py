@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.operator.cluster.kinds import POD, SERVICE
-from outrider.operator.report import REFUSED
+from outrider.operator.status.report import REFUSED
 from tests.kube.control_plane import KubectlError
 from tests.kube.operator_process import Operators
 from tests.kube.pod_workers import PodWorkers

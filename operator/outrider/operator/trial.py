@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 
 from outrider.operator.cluster.client import Cluster, ClusterError
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import SERVICE
-from outrider.operator.interfaces import Object
 from outrider.operator.server.metrics import OperatorMetrics
 
 MANAGER = "outrider-trial"

@@ -13,7 +13,6 @@ import yaml
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR
 from outrider.operator.control.memory import LoopMemory, Phase
-from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import (
     Desired,
     Intent,
@@ -22,6 +21,7 @@ from outrider.operator.manifests.desired import (
     role_spec,
     roles,
 )
+from outrider.operator.observed.owner import Owner
 from outrider.operator.plan import policy
 from outrider.operator.spec import SpeculativeService, load
 

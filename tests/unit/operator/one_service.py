@@ -13,12 +13,11 @@ from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
+from outrider.operator.cluster.interfaces import ClaimReader, Object
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind, ServiceKey
-from outrider.operator.interfaces import ClaimReader, Object
 from outrider.operator.manifests.desired import Platform
-from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
-from outrider.operator.naming import FIELD_MANAGER, RESTARTED_ANNOTATION
-from outrider.operator.pods import Pod
+from outrider.operator.naming import FIELD_MANAGER, MEMORY_KEY, POLICY_KEY, RESTARTED_ANNOTATION
+from outrider.operator.observed.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import Retry

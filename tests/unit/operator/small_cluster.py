@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
-from outrider.operator.interfaces import Object
 from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
 from tests.unit.operator.small_defaults import completed
 

@@ -20,7 +20,7 @@ from outrider.operator.naming import (
     WORKER_GROUP,
     WORKER_INDEX,
 )
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.poll import PodReport, PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster, copied
 

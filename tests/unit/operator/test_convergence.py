@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.cli.service.rules import check_rules
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import ObjectKind
-from outrider.operator.interfaces import Object
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
 from outrider.operator.spec import SpecError, load_document
 from tests.unit.operator.one_service import KEY, SPEC, OneService

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from outrider.contract.settings import Role
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import OPTIONAL
-from outrider.operator.interfaces import Object
-from outrider.operator.manifests.settings import POLICY_KEY
+from outrider.operator.naming import POLICY_KEY
 from tests.merge_patch import laid_over
 from tests.unit.operator.field_cases import BESIDE, CASES, Case, edit, leaves, within
 from tests.unit.operator.one_service import KEY, OneService

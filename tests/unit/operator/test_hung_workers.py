@@ -9,7 +9,7 @@ import yaml
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
 from outrider.operator.manifests.desired import Platform
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import MAX_AT_ONCE, WorkQueue

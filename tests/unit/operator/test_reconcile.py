@@ -11,8 +11,8 @@ import yaml
 
 from outrider.operator.certificates.authority import LIFE, Authorities
 from outrider.operator.cluster.client import INVALID, ClusterError
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.control.reasons import PhaseChange
-from outrider.operator.interfaces import Object
 from outrider.operator.naming import DELETION_COST, MANAGED_BY
 from tests.unit.operator.one_service import KEY, SPEC, START, OneService
 

@@ -9,9 +9,9 @@ import pytest
 from outrider.contract.settings import Role
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.certificates.issuer import Issuer
-from outrider.operator.interfaces import Object
-from outrider.operator.manifests.pins import Pin, settings_of, template_of
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.naming import RESTARTED_ANNOTATION
+from outrider.operator.observed.pins import Pin, settings_of, template_of
 from tests.unit.operator.one_service import START, OneService
 
 GROUPS = {"target": {"model": {"uri": "hf://org/large"}, "parallelism": {"tensor": 2, "nodes": 2}}}

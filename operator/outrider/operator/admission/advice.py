@@ -12,11 +12,11 @@ from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.admission.rule import broken
 from outrider.operator.control.break_even import LEAST_PERCENT, break_even
 from outrider.operator.control.settings import SpeculationMode
-from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import former_secret
-from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import restart_command
+from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.owner import Owner
 from outrider.operator.plan import control, sessions
 from outrider.operator.spec.roles import Draft
 from outrider.operator.spec.service import SpeculativeService

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outrider.operator.conditions import ConditionType
 from outrider.operator.crd.schema import Schema, structural
 from outrider.operator.naming import (
     GROUP,
@@ -21,6 +20,7 @@ from outrider.operator.naming import (
     SHORT,
     VERSION,
 )
+from outrider.operator.spec.conditions import ConditionType
 from outrider.operator.spec.scaler import SpeculativeRoleScaler
 from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus

@@ -5,21 +5,45 @@ a wish for one to cert-manager. Pure, but for the keys that are drawn.
 import base64
 import binascii
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from outrider.contract.settings import AUTHORITIES, CERTIFICATE, KEY, PeerSettings, Role
 from outrider.operator.certificates.authority import LIFE, Authorities, KeyPair
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.kinds import CERTIFICATE as ISSUED_KIND
-from outrider.operator.cluster.kinds import SECRET
-from outrider.operator.manifests.carriers import RoleCarriers
-from outrider.operator.manifests.child import Object, Owner, child
-from outrider.operator.manifests.pins import template_of
+from outrider.operator.cluster.kinds import SECRET, ChildKey
+from outrider.operator.manifests.child import Object, child
 from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity, issued_name
+from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.pins import template_of
 
 FOLDER = "/etc/outrider/certificates"
 TYPE = "kubernetes.io/tls"
+
+
+def secret_key(service: str, role: Role) -> ChildKey:
+    """Return the key of the Secret with the certificate of a role's pods."""
+    return SECRET.name, certificate_name(service, role)
+
+
+def certificate_secrets(
+    owner: Owner,
+    roles: Iterable[Role],
+    children: Mapping[ChildKey, Mapping[str, Any]],
+    authorities: Authorities | None,
+    now: float,
+) -> tuple[Object, ...]:
+    """Return the Secrets with the certificates of roles' pods; `children` are those of `owner`,
+    `authorities` None: the operator signs none; `now` in seconds since the epoch."""
+    if authorities is None:
+        return ()
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    return tuple(
+        certificate_secret(owner, role, children.get(secret_key(owner.name, role)), authorities, at)
+        for role in roles
+    )
 
 
 def certificate_secret(

@@ -1,34 +1,13 @@
 """Common parts of all children of a service: names, labels, owner, digest, and what queues read."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from outrider.operator.cluster.differences import digest
-from outrider.operator.cluster.kinds import SERVICE, ObjectKind
+from outrider.operator.cluster.kinds import ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, labels
+from outrider.operator.observed.owner import Owner
 
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The service that owns the children."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def reference(self) -> Object:
-        """Owner reference of the children, which the cluster deletes with the service."""
-        return {
-            "apiVersion": SERVICE.api_version,
-            "kind": SERVICE.name,
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
 
 
 def child(kind: ObjectKind, owner: Owner, name: str, role: str = "", **content: Any) -> Object:

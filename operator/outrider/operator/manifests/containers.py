@@ -14,8 +14,8 @@ from outrider.contract.settings import CERTIFICATE, KEY, Role
 from outrider.operator.manifests import certificates
 from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
-from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
-from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
+from outrider.operator.manifests.settings import CACHE, LINK_FOLDER
+from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.spec import accelerators
 from outrider.operator.spec.roles import Draft, Target
 from outrider.operator.spec.surroundings import ApiKeysSecretRef, TlsSecretRef

@@ -20,9 +20,8 @@ from outrider.operator.cluster.kinds import (
     ObjectKind,
 )
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
-from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.certificates import issued_certificate, peer_settings
-from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.containers import (
     API_KEYS_FILE,
     TLS_CERTIFICATE,
@@ -31,7 +30,6 @@ from outrider.operator.manifests.containers import (
 )
 from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
-from outrider.operator.manifests.pins import settings_of
 from outrider.operator.manifests.pods import PodPlan, PodRules, pod_template
 from outrider.operator.manifests.workload_plan import (
     LEADER_LABELS,
@@ -46,6 +44,9 @@ from outrider.operator.naming import (
     role_name,
     selector,
 )
+from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.pins import settings_of
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import accelerators
 from outrider.operator.spec.pods import CacheType
@@ -90,6 +91,11 @@ class Platform:
         """True if workers have certificates."""
         return self.authorities is not None or self.issuer is not None
 
+    @property
+    def signers(self) -> Authorities | None:
+        """The operator's authorities as they are now."""
+        return None if self.authorities is None else self.authorities()
+
     def certificate_of(self, service: str, role: Role) -> str:
         """Return the name of the Secret with the certificate of a role's pods; empty: they have
         none."""
@@ -110,10 +116,10 @@ class Intent:
 class Desired:
     """Desired objects of a service, and how to find its pods."""
 
-    objects: tuple[Object, ...]
-    revisions: Mapping[Role, str]
+    objects: tuple[Object, ...] = ()
+    revisions: Mapping[Role, str] = field(default_factory=dict)
     """Revision of each role's newest pods."""
-    selectors: Mapping[Role, Mapping[str, str]]
+    selectors: Mapping[Role, Mapping[str, str]] = field(default_factory=dict)
     """Labels of each role's pods that answer: one of each replica."""
     next_revisions: Mapping[Role, str] = field(default_factory=dict)
     """Revisions that this operator would make of roles whose pods are kept."""
@@ -308,6 +314,16 @@ def _inference_pool(
     picker = service.spec.inference_pool.endpoint_picker
     if picker is not None and INFERENCE_POOL in platform.kinds:
         yield integrations.inference_pool(owner, picker, targets.leader_labels)
+
+
+def unproven(service: SpeculativeService, platform: Platform) -> frozenset[str]:
+    """Return the roles whose pods somebody has described in part."""
+    described = (
+        role
+        for role in roles(service)
+        if role_spec(service, role).pod_template or platform.pods.template
+    )
+    return frozenset(role.value for role in described)
 
 
 def unserved(service: SpeculativeService, platform: Platform) -> dict[ChildKey, str]:

@@ -19,8 +19,12 @@ from outrider.contract.process import (
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
-from outrider.operator.manifests.carriers import PodCarrier
-from outrider.operator.manifests.child import READ_ON_WORKLOADS, Object, Owner, child, queued
+from outrider.operator.manifests.child import (
+    READ_ON_WORKLOADS,
+    Object,
+    child,
+    queued,
+)
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
@@ -30,6 +34,8 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     role_name,
 )
+from outrider.operator.observed.carriers import PodCarrier
+from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.engine import Parallelism
 
 OWN_NAME = "OUTRIDER_GROUP"

@@ -8,7 +8,7 @@ from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR
-from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.child import Object, child
 from outrider.operator.manifests.containers import DRAFT_HTTP
 from outrider.operator.naming import (
     DIGEST_ANNOTATION,
@@ -17,6 +17,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     selector,
 )
+from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.surroundings import EndpointPicker
 
 PICKER_PORT = 9002

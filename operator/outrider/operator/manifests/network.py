@@ -6,8 +6,9 @@ from typing import Any
 from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
-from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.child import Object, child
 from outrider.operator.naming import SERVICE_LABEL, headless_name, role_name, selector
+from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.surroundings import NetworkPolicy
 
 GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}

@@ -12,14 +12,14 @@ from typing import Any
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.manifests import containers
-from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.containers import PodWorker
 from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
-from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
     IDENTITY_ANNOTATION,
+    POLICY_KEY,
     RESTARTED_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
@@ -29,6 +29,7 @@ from outrider.operator.naming import (
     labels,
     role_name,
 )
+from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.pods import Cache, CacheType
 from outrider.operator.spec.surroundings import Topology, TopologyPolicy
 

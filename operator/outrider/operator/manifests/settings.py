@@ -17,13 +17,17 @@ from outrider.contract.process import (
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import CONFIG_MAP
-from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.child import Object, child
 from outrider.operator.manifests.termination import LAME_DUCK_SECONDS, target_seconds
-from outrider.operator.naming import intent_name, role_name
+from outrider.operator.naming import (
+    MEMORY_KEY,
+    POLICY_KEY,
+    SETTINGS_KEY,
+    intent_name,
+    role_name,
+)
+from outrider.operator.observed.owner import Owner
 
-SETTINGS_KEY = "settings.json"
-POLICY_KEY = "policy.json"
-MEMORY_KEY = "memory.json"
 CACHE = "/var/cache/outrider"
 """Where prepared models are kept in a pod."""
 EVERYWHERE = "0.0.0.0"

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET
 from outrider.operator.manifests import groups, workloads
-from outrider.operator.manifests.carriers import PodCarrier, RoleCarriers
-from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.pins import revision_of
+from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
 from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, role_name, single_labels
+from outrider.operator.observed.carriers import PodCarrier, RoleCarriers
+from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.pins import revision_of
 from outrider.operator.spec.pods import Strategy
 from outrider.operator.spec.roles import Draft, Target
 

@@ -8,9 +8,10 @@ from outrider.operator.cluster.kinds import (
     ROLE_SCALER,
     SERVICE_ACCOUNT,
 )
-from outrider.operator.manifests.child import Object, Owner, child, queued
+from outrider.operator.manifests.child import Object, child, queued
 from outrider.operator.manifests.pods import claim_name
 from outrider.operator.naming import role_name, selector
+from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.pods import Cache, Strategy, Update
 from outrider.operator.spec.scaler import ScaledRole
 

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.conditions import ConditionType
+from outrider.operator.spec.conditions import ConditionType
 
 PREFIX = "outrider_operator_"
 SECONDS = (

@@ -11,7 +11,7 @@ from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
 from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.drains import Drains
 from outrider.operator.workers.poll import PollAnswer, PollQuestion

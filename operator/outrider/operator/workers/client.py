@@ -14,7 +14,7 @@ from outrider.client.errors import ClientError
 from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.caller import Caller, Credentials
 from outrider.operator.workers.poll import PodReport
 

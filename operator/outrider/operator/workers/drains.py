@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from outrider.client.errors import ClientError
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ Joins the watch caches with the workers' reports; leaves asking to `background`,
 `control`.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,10 +19,9 @@ from outrider.operator.control.samples import Sample, agreed_version
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import stale_after
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
-from outrider.operator.members import is_complete
-from outrider.operator.observed import Observed
+from outrider.operator.observed.pods import Pod
+from outrider.operator.observed.service import Observed
 from outrider.operator.plan import policy as described
-from outrider.operator.pods import Pod
 from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.workers.sample import is_plausible, sample
 
@@ -94,11 +94,9 @@ class WorkerPoll:
         """Record a pod's answer to a policy."""
         self.states = {**self.states, pod.uid: state}
 
-    def due(
-        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
-    ) -> bool:
+    def due(self, observed: Observed, service: SpeculativeService, now: float) -> bool:
         """True if workers are to be asked again: after an interval, or if their pods changed."""
-        if now - self.scraped_at >= seconds or _asked_pods(observed) != self.pods:
+        if now - self.scraped_at >= _interval(service) or _asked_pods(observed) != self.pods:
             return True
         return now - self.polled_at >= SOON_SECONDS and self.expects_links(observed, service, now)
 
@@ -106,23 +104,22 @@ class WorkerPoll:
         """True if links, or answers of workers that start, are expected any moment."""
         if now - self.changed_at > LINKING_SECONDS:
             return False
-        targets, drafts = ready(observed, Role.TARGET), ready(observed, Role.DRAFT)
+        targets, drafts = observed.serving(Role.TARGET), observed.serving(Role.DRAFT)
         silent = any(pod.uid not in self.states for pod in (*targets, *drafts))
         expected = len(targets) * len(draft_addresses(observed, service))
         return silent or links_up(self, observed, service) < expected
 
-    def wait(
-        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
-    ) -> float:
+    def wait(self, observed: Observed, service: SpeculativeService, now: float) -> float:
         """Return seconds until the next poll: passes between two polls do not delay it, and
         services whose pods change together do not poll together from then on."""
+        seconds = _interval(service)
         if self.expects_links(observed, service, now):
             return min(SOON_SECONDS, seconds)
         return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
 
-    def question(self, observed: Observed, now: float, seconds: float) -> PollQuestion:
+    def question(self, observed: Observed, service: SpeculativeService, now: float) -> PollQuestion:
         """Return what is asked now, and record that it is; after an interval it is a scrape."""
-        pods, is_scrape = _asked_pods(observed), now - self.scraped_at >= seconds
+        pods, is_scrape = _asked_pods(observed), now - self.scraped_at >= _interval(service)
         if pods != self.pods:
             self.changed_at = now
         self.pods, self.polled_at = pods, now
@@ -149,8 +146,8 @@ def control_inputs(
 ) -> ControlInputs:
     """Return the control loop's inputs; `contested`: another owner writes the drafts' number."""
     stale = float(stale_after(service.spec.speculation.control.interval_seconds))
-    targets = ready(observed, Role.TARGET)
-    drafts = ready(observed, Role.DRAFT)
+    targets = observed.serving(Role.TARGET)
+    drafts, addresses = observed.serving(Role.DRAFT), draft_addresses(observed, service)
     draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)
     versions = [_version(poll, pod) for pod in targets]
     return ControlInputs(
@@ -161,14 +158,14 @@ def control_inputs(
         drafts_actual=len(observed.pods_of(Role.DRAFT)),
         drafts_ready=len(drafts),
         links_up=links_up(poll, observed, service),
-        links_expected=len(targets) * len(draft_addresses(observed, service)),
+        links_expected=len(targets) * len(addresses),
         sessions=poll.scrapes.sessions([pod.uid for pod in drafts], now, stale),
         acknowledged=agreed_version(versions),
         followed_by_all=min(versions, default=0),
         rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
         stopped=draft is not None and bool(draft.failed),
         contested=contested,
-        others=_others(observed, service),
+        others=_others(described(service), addresses),
     )
 
 
@@ -199,15 +196,9 @@ def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | Non
 
 def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | None:
     """Return the age of the oldest metrics of a target that serves; None where there are none."""
-    known = (poll.scrapes.later.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    known = (poll.scrapes.later.get(pod.uid) for pod in observed.serving(Role.TARGET))
     times = [sample.at for sample in known if sample is not None]
     return now - min(times) if times else None
-
-
-def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
-    """Return a role's pods that take requests or sessions; one of several needs all of them."""
-    serving = (pod for pod in observed.pods_of(role) if pod.ready and pod.running)
-    return tuple(pod for pod in serving if is_complete(observed, pod))
 
 
 def draft_addresses(observed: Observed, service: SpeculativeService) -> tuple[str, ...]:
@@ -215,7 +206,7 @@ def draft_addresses(observed: Observed, service: SpeculativeService) -> tuple[st
     of the draft in its own pod, which is the same in every pod."""
     if service.spec.same_pod:
         return (SAME_POD_DRAFT,)
-    return tuple(pod.at(GRPC_PORT) for pod in ready(observed, Role.DRAFT))
+    return tuple(pod.at(GRPC_PORT) for pod in observed.serving(Role.DRAFT))
 
 
 def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> int:
@@ -225,10 +216,15 @@ def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) 
 
 def links(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> tuple[Link, ...]:
     """Return the links of ready targets to the drafts that they pair with, as they report them."""
-    known = (poll.states.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    known = (poll.states.get(pod.uid) for pod in observed.serving(Role.TARGET))
     states = (state for state in known if state is not None)
     addresses = draft_addresses(observed, service)
     return tuple(link for state in states for link in state.links if link.address in addresses)
+
+
+def _interval(service: SpeculativeService) -> float:
+    """Return the seconds between two polls."""
+    return float(service.spec.speculation.control.interval_seconds)
 
 
 def _initial_drafts(service: SpeculativeService) -> int | None:
@@ -237,9 +233,11 @@ def _initial_drafts(service: SpeculativeService) -> int | None:
     return draft.first_replicas if draft is not None and draft.has_pods else None
 
 
-def _others(observed: Observed, service: SpeculativeService) -> str:
-    """Return a digest of what a policy says beside the loop's decisions."""
-    return digest([described(service).to_json(), draft_addresses(observed, service)])
+@functools.lru_cache(maxsize=1024)
+def _others(policy: PolicySettings, drafts: tuple[str, ...]) -> str:
+    """Return a digest of what a policy says beside the loop's decisions; that of a service is the
+    same in nearly all of its passes."""
+    return digest([policy.to_json(), drafts])
 
 
 def _samples(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from prometheus_client import generate_latest
 from outrider.operator.cluster.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, ObjectKind
 from outrider.operator.cluster.watch_handlers import Watches, owner_of, settings, trim
 from outrider.operator.naming import SELECTOR, SERVICE_LABEL
-from outrider.operator.observed import observe, workload
-from outrider.operator.pods import pod
+from outrider.operator.observed.pods import pod
+from outrider.operator.observed.service import observe
+from outrider.operator.observed.workload import workload
 from outrider.operator.server.health import SILENCE_SECONDS, HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from tests.unit.operator.manifests.test_manifests import made, pod, spec
 
 GPU = ", engine: {device: GPU}"

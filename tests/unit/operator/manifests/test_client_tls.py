@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.spec import load
 from tests.unit.operator.golden import wanted
 

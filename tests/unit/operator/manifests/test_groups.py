@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import (
     INFERENCE_POOL,
     LEADER_WORKER_SET,
     POD_MONITOR,
     ObjectKind,
 )
-from outrider.operator.interfaces import Object
 from outrider.operator.naming import (
     COMPONENT_LABEL,
     FIELD_MANAGER,
@@ -24,7 +24,7 @@ from outrider.operator.naming import (
     SETTINGS_ANNOTATION,
     WORKER_INDEX,
 )
-from outrider.operator.pods import pod
+from outrider.operator.observed.pods import pod
 from tests.unit.operator.one_service import OneService
 
 SPEC = """

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from outrider.contract.settings import WorkerSettings
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.spec import load
 from tests.unit.operator.manifests.test_manifests import made, pod, spec
 

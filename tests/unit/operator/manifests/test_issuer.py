@@ -8,7 +8,7 @@ import pytest
 from outrider.contract.settings import Role
 from outrider.operator.certificates.authority import LIFE
 from outrider.operator.certificates.issuer import Issuer
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.naming import IDENTITY_ANNOTATION
 from outrider.operator.spec import load

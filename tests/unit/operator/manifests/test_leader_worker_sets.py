@@ -5,12 +5,12 @@ import copy
 import pytest
 
 from outrider.contract.settings import Role
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import INSTALL_LWS, LEADER_WORKER_SET
-from outrider.operator.interfaces import Object
-from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.groups import leader_worker_set
 from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import REPLICAS_ANNOTATION, WORKER_GROUP, WORKER_INDEX
+from outrider.operator.observed.owner import Owner
 from tests.unit.operator.manifests.test_groups import SPEC, aged, changed, named, service
 from tests.unit.operator.one_service import OneService
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.admission import advice
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import BY_NAME, POD_MONITOR
-from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR, selector

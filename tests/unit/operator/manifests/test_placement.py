@@ -3,8 +3,8 @@
 import pytest
 
 from outrider.contract.settings import Role
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
-from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.naming import WORKER_INDEX, selector
 from tests.unit.operator.golden import arguments

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.manifests.pods import PodRules
 from outrider.operator.naming import ROLE_LABEL

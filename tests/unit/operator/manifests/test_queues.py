@@ -2,8 +2,8 @@
 
 import pytest
 
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
-from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from tests.unit.operator.golden import arguments
 from tests.unit.operator.manifests.test_manifests import service_of, spec

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import WorkerSettings
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SETTINGS_ANNOTATION
 from tests.unit.operator.manifests.test_manifests import made, pod, spec
 

@@ -8,14 +8,14 @@ import yaml
 from outrider.contract.process import ENV_STAGE, ENV_STAGES, STAGE_PORT
 from outrider.contract.settings import PipelineSettings, Role, StageDtype, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.naming import (
     ROLE_LABEL,
     SERVICE_LABEL,
     WORKER_GROUP,
     WORKER_INDEX,
 )
-from outrider.operator.pods import pod
+from outrider.operator.observed.pods import pod
 from tests.unit.operator.one_service import OneService
 
 SPEC = """

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.poll import PodReport, PollQuestion

@@ -9,7 +9,7 @@ import pytest
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import Role
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.drains import Drains
 
 LEADER = Pod("a", "leader", Role.TARGET, "r", "10.0.0.1", True, False, (), "")

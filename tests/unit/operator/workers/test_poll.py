@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.operator.observed import observe
+from outrider.operator.observed.service import observe
 from outrider.operator.spec import load
 from outrider.operator.workers.poll import MIN_WAIT, WorkerPoll
 
@@ -27,4 +27,4 @@ PLAIN = load(
 def test_a_look_comes_an_interval_after_the_last(
     scraped_at: float, now: float, wait: float
 ) -> None:
-    assert WorkerPoll(scraped_at=scraped_at).wait(AT_REST, PLAIN, now, 15.0) == wait
+    assert WorkerPoll(scraped_at=scraped_at).wait(AT_REST, PLAIN, now) == wait

@@ -9,7 +9,7 @@ import pytest
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.state import State
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.pushes import PolicyPushes
 
 Result = State | ClientError

@@ -12,8 +12,13 @@ from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ChildKey
-from outrider.operator.manifests.child import Owner
-from outrider.operator.manifests.pins import (
+from outrider.operator.naming import (
+    REPLICAS_ANNOTATION,
+    member_names,
+    role_name,
+)
+from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.pins import (
     UNSEEN,
     Pin,
     as_written,
@@ -22,12 +27,7 @@ from outrider.operator.manifests.pins import (
     settings_of,
     template_of,
 )
-from outrider.operator.naming import (
-    REPLICAS_ANNOTATION,
-    member_names,
-    role_name,
-)
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
 
 Object = Mapping[str, Any]
 

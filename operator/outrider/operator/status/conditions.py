@@ -1,6 +1,7 @@
 """Computes the conditions of a service from what one pass observed and did. Pure.
 
-Each is an observation of its own, none a step of a state machine; `conditions` has their reasons.
+Each is an observation of its own, none a step of a state machine; `spec.conditions` has
+their reasons.
 Leaves times to `status`.
 """
 
@@ -8,8 +9,10 @@ from collections.abc import Iterable
 
 from outrider.contract.settings import Role
 from outrider.contract.state import Link, LinkState
-from outrider.operator import rollout_conditions
-from outrider.operator.conditions import (
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.manifests.desired import roles
+from outrider.operator.naming import DRAFT_CONTAINER
+from outrider.operator.spec.conditions import (
     ConditionType,
     DegradedReason,
     DraftReason,
@@ -20,24 +23,21 @@ from outrider.operator.conditions import (
     StalledReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import LoopReason
-from outrider.operator.manifests.desired import roles
-from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.rollout_conditions import lacks, problems, stuck
 from outrider.operator.spec.service import Suspend
-from outrider.operator.view import ConditionState, View
+from outrider.operator.status import rollout
+from outrider.operator.status.problems import lacks, problems, stuck
+from outrider.operator.status.view import ConditionState, View
 from outrider.operator.workers.poll import (
     draft_addresses,
     links,
     links_up,
-    ready,
 )
 
 
 def conditions(view: View) -> tuple[ConditionState, ...]:
     """Return all conditions, in the order in which people read them."""
-    target, progressing = _target(view), rollout_conditions.progressing(view)
-    stalled = rollout_conditions.stalled(view)
+    target, progressing = _target(view), rollout.progressing(view)
+    stalled = rollout.stalled(view)
     return (
         _ready(view, target, stalled),
         target,
@@ -47,7 +47,7 @@ def conditions(view: View) -> tuple[ConditionState, ...]:
         _metrics(view),
         progressing,
         _degraded(view),
-        rollout_conditions.reconciling(view, progressing, stalled),
+        rollout.reconciling(view, progressing, stalled),
         stalled,
     )
 
@@ -81,10 +81,10 @@ def _ready(view: View, target: ConditionState, stalled: ConditionState) -> Condi
     kind = ConditionType.READY
     if view.service.spec.suspend is Suspend.SUSPENDED:
         return ConditionState(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
-    if not ready(view.observed, Role.TARGET):
+    if not view.observed.serving(Role.TARGET):
         return ConditionState(kind, False, ReadyReason.TARGET_NOT_READY, target.message)
     generation = view.observed.generation
-    if rollout_conditions.rolled_out_generation(view) == generation:
+    if rollout.rolled_out_generation(view) == generation:
         return ConditionState(kind, True, ReadyReason.SERVING, target.message)
     words = f"{target.message}; generation {generation}"
     if stalled.holds:
@@ -96,7 +96,7 @@ def _ready(view: View, target: ConditionState, stalled: ConditionState) -> Condi
 
 def _target(view: View) -> ConditionState:
     kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
-    serving = ready(view.observed, Role.TARGET)
+    serving = view.observed.serving(Role.TARGET)
     every = view.observed.members_of(Role.TARGET)
     words = f"{len(serving)} of {wanted} targets serve"
     if wanted == 0:
@@ -135,7 +135,7 @@ def serving_drafts(view: View) -> int:
     that are linked."""
     if view.service.spec.same_pod:
         return links_up(view.poll, view.observed, view.service)
-    return len(ready(view.observed, Role.DRAFT))
+    return len(view.observed.serving(Role.DRAFT))
 
 
 def _wanted(view: View, role: Role) -> int:
@@ -146,7 +146,7 @@ def _wanted(view: View, role: Role) -> int:
 
 def _links(view: View) -> ConditionState:
     kind = ConditionType.LINK_ESTABLISHED
-    targets = ready(view.observed, Role.TARGET)
+    targets = view.observed.serving(Role.TARGET)
     expected = len(targets) * len(draft_addresses(view.observed, view.service))
     if expected == 0:
         if not _pairs_wanted(view):
@@ -193,7 +193,7 @@ def _speculation(view: View) -> ConditionState:
 
 
 def _metrics(view: View) -> ConditionState:
-    kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.observed, Role.TARGET)
+    kind, serving = ConditionType.METRICS_AVAILABLE, view.observed.serving(Role.TARGET)
     if not serving:
         return ConditionState(kind, None, MetricsReason.NO_PODS, "no target serves yet")
     if view.poll.problems:

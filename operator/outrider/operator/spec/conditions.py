@@ -1,6 +1,6 @@
 """The conditions of a `SpeculativeService` and the reasons each may have.
 
-Names only, each with its meaning; `compute_conditions` decides which of them holds.
+Names only, each with its meaning; `status.conditions` decides which of them holds.
 """
 
 import enum

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
+from outrider.operator.cluster.interfaces import ClusterWriter
 from outrider.operator.cluster.kinds import (
     BY_NAME,
     CLAIM,
@@ -23,12 +24,11 @@ from outrider.operator.cluster.kinds import (
     ChildKey,
 )
 from outrider.operator.cluster.own_writes import OwnWrites
-from outrider.operator.interfaces import ClusterWriter
-from outrider.operator.manifests.carriers import owned
-from outrider.operator.manifests.pins import settings_of, template_of
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
-from outrider.operator.observed import Object, Observed, child_key
+from outrider.operator.observed.carriers import owned
+from outrider.operator.observed.pins import settings_of, template_of
+from outrider.operator.observed.service import Object, Observed, child_key
 
 SEED = f"{FIELD_MANAGER}-seed"
 """Field manager of a scaler's first number of replicas, which the operator never writes again."""
@@ -131,6 +131,8 @@ class ApplyResult:
     """Objects for which it had no answer; they are tried again."""
     held: frozenset[ChildKey] = frozenset()
     """Those of them that were not tried in this pass."""
+    differed: bool = field(default=False, compare=False)
+    """True if an object was not as wanted before."""
     waiting: dict[ChildKey, ChildKey] = field(default_factory=dict)
     """Workloads that were left as they are, and what their pods need that was not made: old pods
     would end, and new ones could not start."""
@@ -180,7 +182,7 @@ class Applier:
         actions = [one for one in every if not self._is_held(one)]
         held = [child_key(_object(one)) for one in every if self._is_held(one)]
         failed = {key: self.held[key] for key in held}
-        result = ApplyResult(failed=failed, held=frozenset(held))
+        result = ApplyResult(failed=failed, held=frozenset(held), differed=bool(every))
         await self._try(actions, result)
         for stage in stages(one for one in actions if result.is_applied(child_key(_object(one)))):
             if result.is_blocked and isinstance(stage[0], Delete):

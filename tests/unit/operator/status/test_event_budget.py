@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from outrider.operator.report import AT_ONCE, SECONDS, EventBudget
+from outrider.operator.status.report import AT_ONCE, SECONDS, EventBudget
 from tests.unit.operator.one_service import START, OneService
 
 

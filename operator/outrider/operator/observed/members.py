@@ -1,4 +1,4 @@
-"""Pods of replicas that span several of them: which replicas are complete, what the others lack.
+"""Pods of replicas that span several of them: what incomplete ones lack, and which are to drain.
 
 Pure. A replica of several pods serves once all of them are ready; its pods are stages of a
 pipelined target, or machines that share its ranks.
@@ -7,22 +7,13 @@ pipelined target, or machines that share its ranks.
 from collections.abc import Iterator
 
 from outrider.contract.settings import Role
-from outrider.operator.observed import Observed
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
+from outrider.operator.observed.service import Observed
 
 MAX_NAMED = 3
 """Missing pods that a message names."""
 FIRST_STEP = 10
 """Seconds without readiness that are reported first; each next number is twice the last."""
-
-
-def is_complete(observed: Observed, leader: Pod) -> bool:
-    """True if all pods of a leader's replica are ready."""
-    if not leader.group:
-        return True
-    present = [one for one in observed.members_of(leader.role) if one.group == leader.group]
-    names = observed.groups_of(leader.role).get(leader.group, ())
-    return sum(one.ready and one.running for one in present) >= max(len(names), len(present))
 
 
 def missing(observed: Observed, role: Role, word: str) -> str:

@@ -14,8 +14,9 @@ from outrider.operator.naming import (
     REVISION_LABEL,
     ROLE_LABEL,
 )
-from outrider.operator.observed import observe, workload
-from outrider.operator.pods import pod
+from outrider.operator.observed.pods import pod
+from outrider.operator.observed.service import observe
+from outrider.operator.observed.workload import workload
 from tests.unit.operator.one_service import KEY, OneService
 
 

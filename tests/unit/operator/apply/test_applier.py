@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.apply import Applier, ApplyResult, whose
+from outrider.operator.apply.applier import Applier, ApplyResult, whose
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -18,10 +19,10 @@ from outrider.operator.cluster.kinds import (
     ObjectKind,
 )
 from outrider.operator.cluster.own_writes import OwnWrites
-from outrider.operator.interfaces import Object
-from outrider.operator.manifests.child import Owner, child
+from outrider.operator.manifests.child import child
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Observed
+from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.service import Observed
 from tests.unit.operator.small_cluster import SmallCluster
 
 OWNER = Owner("default", "chat", "uid-0")

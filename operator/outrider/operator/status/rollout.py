@@ -1,29 +1,20 @@
-"""Problems of a service, worst first, in the cluster's words, and conditions of a rollout: whether
-one runs, has failed, or is complete. Pure.
-"""
-
-import datetime
-from collections.abc import Iterator
+"""Conditions of a rollout: whether one runs, is stalled, or is complete. Pure."""
 
 from outrider.contract.settings import Role
-from outrider.operator import members
-from outrider.operator.apply import WORKLOADS
-from outrider.operator.cluster.kinds import ChildKey
-from outrider.operator.conditions import (
+from outrider.operator.apply.applier import WORKLOADS
+from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.naming import restart_command
+from outrider.operator.observed.workload import Workload
+from outrider.operator.spec.conditions import (
     ConditionType,
-    DegradedReason,
     ProgressingReason,
     ReconcilingReason,
     StalledReason,
 )
-from outrider.operator.control.reasons import LoopReason
-from outrider.operator.manifests.desired import role_spec, roles
-from outrider.operator.naming import restart_command
-from outrider.operator.observed import Workload
-from outrider.operator.pods import Pod
 from outrider.operator.spec.pods import Strategy
 from outrider.operator.spec.service import Suspend
-from outrider.operator.view import ConditionState, View
+from outrider.operator.status.problems import lacks, problems
+from outrider.operator.status.view import ConditionState, View
 
 
 def rolled_out_generation(view: View) -> int:
@@ -56,7 +47,7 @@ def progressing(view: View) -> ConditionState:
     if view.service.spec.suspend is Suspend.SUSPENDED:
         return ConditionState(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
     words = "all replicas are as the service describes them"
-    if view.keeps_pods:
+    if view.wanted.next_revisions:
         command = restart_command(*view.observed.key)
         words += f"; this version of the operator would make other pods: {command}"
     return ConditionState(kind, False, ProgressingReason.COMPLETE, words)
@@ -93,70 +84,3 @@ def reconciling(view: View, progressing: ConditionState, stalled: ConditionState
         words = f"tried again: {names}"
         return ConditionState(kind, True, ReconcilingReason.APPLYING, words)
     return ConditionState(kind, False, ReconcilingReason.COMPLETE, "nothing is under way")
-
-
-LOST_SECONDS = 300.0
-"""Time for which wanted drafts may be gone before Degraded reports it; most come back."""
-UNSCHEDULED = "Unschedulable"
-
-
-def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
-    """Yield every problem, worst first."""
-    for key, problem in view.result.refused.items():
-        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
-    for key, problem in view.failing.items():
-        words = f"{' '.join(key)}: {problem}{_waiting(view, key)}"
-        yield DegradedReason.APPLY_FAILED, f"{words}; it is tried again"
-    for key, owner in view.result.foreign.items():
-        words = f"{' '.join(key)} belongs to {owner} and is left alone{_waiting(view, key)}"
-        yield DegradedReason.FOREIGN_OBJECT, words
-    for role in roles(view.service):
-        live = view.observed.workload(role)
-        if live is not None and live.failed:
-            yield (
-                DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{lacks(view, role)}; what ran before keeps running",
-            )
-    for role, owner in view.foreign_owners.items():
-        yield (
-            DegradedReason.REPLICAS_CONTESTED,
-            f"{owner!r} sets the {role}'s replicas, which are the operator's",
-        )
-    if _lost_for(view) >= LOST_SECONDS:
-        yield DegradedReason.DRAFT_LOST, view.decision.sentence
-    for pod in (*view.observed.pods, *view.observed.followers):
-        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
-            yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
-
-
-def _waiting(view: View, lack: ChildKey) -> str:
-    """Name the objects that wait for one that could not be made."""
-    names = [" ".join(key) for key, of in view.result.waiting.items() if of == lack]
-    return f"; until it is made, what needs it stays as it is: {', '.join(names)}" if names else ""
-
-
-def _lost_for(view: View) -> float:
-    """Return seconds since drafts were lost, by the condition that reported it; 0: they are not."""
-    if view.decision.reason is not LoopReason.DRAFT_LOST:
-        return 0.0
-    old = (
-        c
-        for c in view.observed.status.get("conditions", ())
-        if c["reason"] == LoopReason.DRAFT_LOST
-    )
-    since = next((c["lastTransitionTime"] for c in old), None)
-    return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()
-
-
-def stuck(pods: tuple[Pod, ...]) -> bool:
-    """True if no node has room for one of the pods."""
-    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
-
-
-def lacks(view: View, role: Role) -> str:
-    """Name what keeps a role's replicas from serving, as far as it is known."""
-    word = "stage" if role_spec(view.service, role).parallelism.stages > 1 else "machine"
-    if found := members.missing(view.observed, role, word):
-        return f"; {found}"
-    pods = view.observed.members_of(role)
-    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.pods import STEADY_SECONDS, pod
+from outrider.operator.observed.pods import STEADY_SECONDS, pod
 
 NOW = 1_700_000_000.0
 META = {"uid": "u", "name": "chat-target-0", "labels": {"outrider.dev/role": "target"}}

@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from outrider.contract.settings import Role
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
 from outrider.operator.naming import GROUP_SIZE, WORKER_GROUP, WORKER_INDEX
-from outrider.operator.observed import observe
-from outrider.operator.pods import Pod
-from outrider.operator.workers.poll import ready
+from outrider.operator.observed.pods import Pod
+from outrider.operator.observed.service import observe
 from tests.unit.operator.one_service import OneService
 
 SPEC = """
@@ -86,6 +85,14 @@ def test_a_stage_that_is_not_ready_is_named_with_its_time() -> None:
     made.controllers.settle()
     made.pass_()
     assert made.condition("Ready") == ("True", "Serving")
+
+
+def test_the_time_without_readiness_is_told_by_the_clock_alone() -> None:
+    made = service(**STAGES)
+    name = unready(made, 2, seconds=45)
+    made.now += 40.0
+    made.pass_()
+    assert message(made) == f"0 of 1 targets serve; stage 3 of 4 ({name}): not ready for 80 s"
 
 
 def test_a_stage_without_a_pod_is_named_by_the_name_that_it_will_have() -> None:
@@ -176,7 +183,7 @@ def test_a_group_that_a_roll_out_adds_serves_once_it_has_all_its_stages() -> Non
 
 def _serving(made: OneService) -> tuple[Pod, ...]:
     every = (made.raw, [s.body for s in made.cluster.stored.values()], made.cluster.of("Pod"))
-    return ready(observe(*every, made.now), Role.TARGET)
+    return observe(*every, made.now).serving(Role.TARGET)
 
 
 def test_a_leader_of_whose_replica_a_pod_ends_is_told_once_to_finish() -> None:

@@ -10,6 +10,7 @@ more repair.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outrider.contract.settings import Role
@@ -18,15 +19,28 @@ from outrider.operator.control.inputs import Decision
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.manifests.workloads import scaler
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Object, Observed, child_key
+from outrider.operator.observed.service import Object, Observed, child_key
 from outrider.operator.spec.roles import ScalingMode
 from outrider.operator.spec.service import SpeculativeService, Suspend
 
 
 def replicas(
+    observed: Observed,
+    service: SpeculativeService,
+    decision: Decision,
+    foreign: Mapping[Role, str],
+) -> dict[Role, int | None]:
+    """Return the replicas to ask for of each role; None: the number has another owner, as those
+    of `foreign` roles have."""
+    return {
+        role: None if role in foreign else _replicas(observed, service, role, decision)
+        for role in roles(service)
+    }
+
+
+def _replicas(
     observed: Observed, service: SpeculativeService, role: Role, decision: Decision
 ) -> int | None:
-    """Return the replicas to ask for; None: the number has another owner."""
     managed = role is Role.DRAFT and _mode(service, role) == ScalingMode.MANAGED
     if managed and service.spec.suspend is not Suspend.SUSPENDED:
         return decision.draft_replicas
@@ -50,6 +64,13 @@ def first(observed: Observed, service: SpeculativeService, role: Role) -> int:
     """Return the replicas that a scaler starts with: those that run now, else the service's."""
     live = observed.workload(role)
     return role_spec(service, role).first_replicas if live is None else live.replicas
+
+
+def shrinks(observed: Observed, wanted: int | None) -> bool:
+    """True if some targets are to go and others to stay; `wanted` None: the number has another
+    owner."""
+    live = observed.workload(Role.TARGET)
+    return live is not None and wanted is not None and 0 < wanted < live.replicas
 
 
 def seeds(observed: Observed, service: SpeculativeService) -> dict[ChildKey, Object]:

@@ -77,10 +77,15 @@ class Pod:
         return f"{host}:{port}"
 
 
+def seconds_since(moment: str, at: float) -> float:
+    """Return seconds from a time in RFC 3339 to `at`, which is in seconds since the epoch."""
+    return at - datetime.datetime.fromisoformat(moment).timestamp()
+
+
 def age(live: Object, now: float) -> float:
     """Return seconds since an object was made; `now` in seconds since the epoch."""
     created = live["metadata"].get("creationTimestamp")
-    return 0.0 if created is None else now - datetime.datetime.fromisoformat(created).timestamp()
+    return 0.0 if created is None else seconds_since(created, now)
 
 
 def pod(raw: Object, at: float = 0.0) -> Pod:
@@ -134,18 +139,14 @@ def _unready(raw: Object, ready: Object, at: float) -> float:
     since = ready.get("lastTransitionTime")
     if since is None:
         return age(raw, at)
-    return max(0.0, _seconds_since(since, at))
+    return max(0.0, seconds_since(since, at))
 
 
 def _ready_for(ready: Object, at: float) -> float:
     since = ready.get("lastTransitionTime")
     if since is None or ready.get("status") != "True":
         return 0.0
-    return max(0.0, _seconds_since(since, at))
-
-
-def _seconds_since(moment: str, at: float) -> float:
-    return at - datetime.datetime.fromisoformat(moment).timestamp()
+    return max(0.0, seconds_since(since, at))
 
 
 STEADY_SECONDS = 300.0
@@ -194,7 +195,7 @@ def _is_steady(state: Object, at: float) -> bool:
     """True if a container has run for long, or is done."""
     if "running" in state:
         since = state["running"].get("startedAt")
-        return since is None or _seconds_since(since, at) >= STEADY_SECONDS
+        return since is None or seconds_since(since, at) >= STEADY_SECONDS
     return bool(state.get("terminated", {}).get("exitCode") == 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.operator.certificates.authority import Authorities
 from outrider.operator.spec.status import MAX_ADVICE
-from outrider.operator.status import differs_in_facts
+from outrider.operator.status.content import differs_in_facts
 from tests.unit.operator.one_service import START, OneService
 
 OLD: dict[str, Any] = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.conditions import ConditionType
 from outrider.operator.naming import RESTARTED_ANNOTATION, REVISION_LABEL, SETTINGS_ANNOTATION
+from outrider.operator.spec.conditions import ConditionType
 
 Seen = Mapping[str, Any]
 

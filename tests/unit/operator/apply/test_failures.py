@@ -2,7 +2,7 @@
 
 import math
 
-from outrider.operator.apply_failures import ApplyFailures
+from outrider.operator.apply.failures import ApplyFailures
 from outrider.operator.cluster.client import ClusterError
 
 KEY, OTHER = ("Service", "a"), ("Service", "b")

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from outrider.operator.cluster.client import ClusterError
-from outrider.operator.conditions import REASONS, ConditionType
-from outrider.operator.interfaces import Object
+from outrider.operator.cluster.interfaces import Object
+from outrider.operator.spec.conditions import REASONS, ConditionType
 from tests.unit.operator.one_service import SPEC, START, OneService
 
 Scene = Callable[[OneService], None]

@@ -12,23 +12,17 @@ from collections.abc import Iterator, Mapping
 from outrider.contract.settings import Role
 from outrider.contract.state import State
 from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.interfaces import ClusterWriter, Object
 from outrider.operator.cluster.kinds import POD
-from outrider.operator.interfaces import ClusterWriter, Object
+from outrider.operator.manifests.replicas import shrinks
 from outrider.operator.naming import DELETION_COST
-from outrider.operator.observed import Observed
-from outrider.operator.pods import Pod
+from outrider.operator.observed.pods import Pod
+from outrider.operator.observed.service import Observed
 
 log = logging.getLogger(__name__)
 
 NONE = "0"
 """Cost of a pod that has no annotation."""
-
-
-def shrinks(observed: Observed, wanted: int | None) -> bool:
-    """True if some targets are to go and others to stay; `wanted` None: the number has another
-    owner."""
-    live = observed.workload(Role.TARGET)
-    return live is not None and wanted is not None and 0 < wanted < live.replicas
 
 
 def costs(observed: Observed, states: Mapping[str, State]) -> Iterator[Object]:
@@ -43,8 +37,16 @@ def costs(observed: Observed, states: Mapping[str, State]) -> Iterator[Object]:
             yield _annotated(observed.owner.namespace, pod, cost)
 
 
-async def write(writer: ClusterWriter, observed: Observed, states: Mapping[str, State]) -> None:
-    """Write the costs of targets; without them they go in an order that is as good as any."""
+async def write(
+    writer: ClusterWriter,
+    observed: Observed,
+    replicas: Mapping[Role, int | None],
+    states: Mapping[str, State],
+) -> None:
+    """Write the costs of targets that are to be fewer; without them they go in an order that is as
+    good as any."""
+    if not shrinks(observed, replicas[Role.TARGET]):
+        return
     writes = (writer.apply(one) for one in costs(observed, states))
     for outcome in await asyncio.gather(*writes, return_exceptions=True):
         if isinstance(outcome, ClusterError):

@@ -1,0 +1,4 @@
+"""Status of a service after a pass: its conditions, problems and advice, and the events of changes.
+
+Pure but for `report`, which writes them. Leaves the reasons of conditions to `spec`.
+"""

@@ -1,0 +1,78 @@
+"""Problems of a service, worst first, in the cluster's words. Pure."""
+
+from collections.abc import Iterator
+
+from outrider.contract.settings import Role
+from outrider.operator.cluster.kinds import ChildKey
+from outrider.operator.control.reasons import LoopReason
+from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.observed import members
+from outrider.operator.observed.pods import Pod, seconds_since
+from outrider.operator.spec.conditions import DegradedReason
+from outrider.operator.status.view import View
+
+LOST_SECONDS = 300.0
+"""Time for which wanted drafts may be gone before Degraded reports it; most come back."""
+UNSCHEDULED = "Unschedulable"
+
+
+def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
+    """Yield every problem, worst first."""
+    for key, problem in view.result.refused.items():
+        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
+    for key, problem in view.failing.items():
+        words = f"{' '.join(key)}: {problem}{_waiting(view, key)}"
+        yield DegradedReason.APPLY_FAILED, f"{words}; it is tried again"
+    for key, owner in view.result.foreign.items():
+        words = f"{' '.join(key)} belongs to {owner} and is left alone{_waiting(view, key)}"
+        yield DegradedReason.FOREIGN_OBJECT, words
+    for role in roles(view.service):
+        live = view.observed.workload(role)
+        if live is not None and live.failed:
+            yield (
+                DegradedReason.ROLLOUT_FAILED,
+                f"{role}: {live.failed}{lacks(view, role)}; what ran before keeps running",
+            )
+    for role, owner in view.foreign_owners.items():
+        yield (
+            DegradedReason.REPLICAS_CONTESTED,
+            f"{owner!r} sets the {role}'s replicas, which are the operator's",
+        )
+    if _lost_for(view) >= LOST_SECONDS:
+        yield DegradedReason.DRAFT_LOST, view.decision.sentence
+    for pod in (*view.observed.pods, *view.observed.followers):
+        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
+            yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
+
+
+def _waiting(view: View, lack: ChildKey) -> str:
+    """Name the objects that wait for one that could not be made."""
+    names = [" ".join(key) for key, of in view.result.waiting.items() if of == lack]
+    return f"; until it is made, what needs it stays as it is: {', '.join(names)}" if names else ""
+
+
+def _lost_for(view: View) -> float:
+    """Return seconds since drafts were lost, by the condition that reported it; 0: they are not."""
+    if view.decision.reason is not LoopReason.DRAFT_LOST:
+        return 0.0
+    old = (
+        c
+        for c in view.observed.status.get("conditions", ())
+        if c["reason"] == LoopReason.DRAFT_LOST
+    )
+    since = next((c["lastTransitionTime"] for c in old), None)
+    return 0.0 if since is None else seconds_since(since, view.now)
+
+
+def stuck(pods: tuple[Pod, ...]) -> bool:
+    """True if no node has room for one of the pods."""
+    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
+
+
+def lacks(view: View, role: Role) -> str:
+    """Name what keeps a role's replicas from serving, as far as it is known."""
+    word = "stage" if role_spec(view.service, role).parallelism.stages > 1 else "machine"
+    if found := members.missing(view.observed, role, word):
+        return f"; {found}"
+    pods = view.observed.members_of(role)
+    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

@@ -1,0 +1,140 @@
+"""A service at rest: its passes end early, and whatever changes is met by the next one."""
+
+import datetime
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from outrider.operator.certificates.authority import Authorities
+from outrider.operator.naming import certificate_name
+from tests.unit.operator.one_service import KEY, START, OneService
+
+DAY = 24 * 3600.0
+NOW = datetime.datetime.fromtimestamp(START, datetime.UTC)
+Change = Callable[[OneService], object]
+Met = Callable[[OneService], object]
+
+
+def at_rest() -> OneService:
+    """A service with certificates that has nothing to do."""
+    authorities = Authorities().renewed(NOW)
+    service = OneService(authorities=lambda: authorities)
+    service.rest()
+    assert service.writes_at_rest() == []
+    return service
+
+
+def calls_of_a_pass(service: OneService) -> int:
+    """Return the operator's functions that one pass calls."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call" and "outrider/operator" in frame.f_code.co_filename
+
+    sys.setprofile(profile)
+    try:
+        service.pass_()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_pass_after_one_that_had_nothing_to_do_costs_a_fifth_at_most() -> None:
+    service = at_rest()
+    service.now += 16.0
+    early = calls_of_a_pass(service)
+    service.restart()
+    assert 5 * early < calls_of_a_pass(service)
+
+
+def wrote(write: str) -> Met:
+    return lambda service: write in service.cluster.writes
+
+
+def is_(kind: str, status: str) -> Met:
+    return lambda service: service.condition(kind)[0] == status
+
+
+def removed(kind: str, name: str) -> Change:
+    return lambda service: service.cluster.remove((kind, KEY[0], name))
+
+
+def edited(service: OneService) -> None:
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+
+
+def scaled_by_another(service: OneService) -> None:
+    def double(body: dict[str, Any]) -> None:
+        body["spec"]["replicas"] *= 2
+
+    service.cluster.edit(("Deployment", KEY[0], "chat-draft"), double, "autoscaler")
+
+
+def unready(service: OneService) -> None:
+    service.controllers.ready = lambda role: False
+    service.controllers.settle()
+
+
+def linkless(service: OneService) -> None:
+    service.workers.links_up = 0.0
+
+
+def silent(service: OneService) -> None:
+    service.workers.silent = True
+
+
+def better(service: OneService) -> None:
+    service.workers.gain = 1.9
+    service.pass_()  # begins a window
+    service.now += 60.0
+
+
+def begun_anew(service: OneService) -> None:
+    service.workers.policies.clear()
+    service.workers.pushed.clear()
+
+
+def later(seconds: float) -> Change:
+    def wait(service: OneService) -> None:
+        service.now += seconds
+
+    return wait
+
+
+SECRET = f"apply Secret {certificate_name(KEY[1], 'target')}"
+CHANGES: dict[str, tuple[Change, Met]] = {
+    "edited": (edited, wrote("apply Deployment chat-target")),
+    "a child deleted": (removed("Service", "chat"), wrote("apply Service chat")),
+    "its certificate deleted": (removed("Secret", SECRET.split()[-1]), wrote(SECRET)),
+    "scaled by another": (scaled_by_another, wrote("apply Deployment chat-draft")),
+    "pods not ready": (unready, is_("Ready", "False")),
+    "links lost": (linkless, is_("LinkEstablished", "False")),
+    "workers silent": (silent, is_("MetricsAvailable", "False")),
+    "a gain that differs": (better, wrote("status SpeculativeService chat")),
+    "workers that have begun anew": (begun_anew, lambda service: service.workers.pushed),
+    "a certificate that is due": (later(21 * DAY), wrote(SECRET)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_met_by_the_next_pass(name: str) -> None:
+    change, is_met = CHANGES[name]
+    service = at_rest()
+    service.now += 16.0
+    change(service)
+    service.pass_()
+    assert is_met(service)
+
+
+def test_renewed_authorities_are_given_to_pods_at_once() -> None:
+    current = Authorities().renewed(NOW)
+    service = OneService(authorities=lambda: current)
+    service.rest()
+    assert service.writes_at_rest() == []
+    current = Authorities((*current.pairs, *Authorities().renewed(NOW).pairs))
+    service.pass_()
+    assert SECRET in service.cluster.writes
