@@ -26,7 +26,6 @@ from outrider.operator.cluster.kinds import (
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
-from outrider.operator.observed.carriers import owned
 from outrider.operator.observed.pins import settings_of, template_of
 from outrider.operator.observed.service import Object, Observed, child_key
 
@@ -76,7 +75,7 @@ def changes(
         live = observed.children.get(child_key(one))
         if live is None:
             yield Apply(one)
-        elif not ours(live, observed):
+        elif not observed.owns(live):
             yield Foreign(live)
         elif not applied.same(one, live):
             yield Apply(one)
@@ -85,16 +84,11 @@ def changes(
     for key, live in observed.children.items():
         if (
             key not in names
-            and ours(live, observed)
+            and observed.owns(live)
             and not _leaving(live)
             and not _in_use(live, observed, named)
         ):
             yield Delete(live)
-
-
-def ours(live: Object, observed: Observed) -> bool:
-    """True if an object is owned by this very service."""
-    return owned(live, observed.owner)
 
 
 def whose(live: Object) -> str:
@@ -242,7 +236,7 @@ class Applier:
         before = self.observed.children.get(key)
         if before is None:  # watches show only what carries the operator's label
             before = await self.writer.get(BY_NAME[wanted["kind"]], meta["namespace"], meta["name"])
-            if before is not None and not ours(before, self.observed):
+            if before is not None and not self.observed.owns(before):
                 return before
             if before is None and key in seeds:
                 await self.writer.apply(seeds[key], manager=SEED)

@@ -135,8 +135,14 @@ def desired(
 ) -> Desired:
     """Return all children of a service; `replicas` None: the number has another owner. `current`
     are the carriers that keep pods running now."""
+    maps = {
+        worker: settings.settings_map(owner, _settings(service, worker, owner, platform), role)
+        for role in roles(service)
+        for worker in workers(service, role)
+    }
     built = {
-        role: _workload_inputs(owner, service, role, platform, current) for role in roles(service)
+        role: _workload_inputs(owner, service, role, platform, current, maps)
+        for role in roles(service)
     }
     inputs = {role: one.pinned for role, one in built.items()}
     planned = {
@@ -151,7 +157,7 @@ def desired(
         *(
             child
             for role, one in planned.items()
-            for child in _role(inputs[role], service, one, platform)
+            for child in _role(inputs[role], service, one, platform, maps)
         ),
     )
     revisions = {role: one.revision for role, one in inputs.items()}
@@ -189,9 +195,13 @@ def _workload_inputs(
     role: Role,
     platform: Platform,
     current: Mapping[Role, RoleCarriers],
+    maps: Mapping[Role, Object],
 ) -> WorkloadInputs:
     spec = role_spec(service, role)
-    worker, *beside = (_worker(owner, service, one, platform) for one in workers(service, role))
+    worker, *beside = (
+        _worker(owner, service, one, platform, maps[one]["metadata"]["name"])
+        for one in workers(service, role)
+    )
     plan = PodPlan(
         worker=worker,
         draft=beside[0] if beside else None,
@@ -217,14 +227,20 @@ def _leaders(owner: Owner, service: SpeculativeService) -> Mapping[str, str]:
     return {**selector(owner.name, Role.TARGET), **LEADER_LABELS[shape]}
 
 
-def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
+def _worker(
+    owner: Owner,
+    service: SpeculativeService,
+    role: Role,
+    platform: Platform,
+    config_map: str,
+) -> PodWorker:
     spec, beside = role_spec(service, role), role not in roles(service)
     pods = role_spec(service, Role.TARGET) if beside else spec
     return PodWorker(
         role=role,
         spec=spec,
         image=spec.image or platform.image,
-        settings=settings.settings_name(owner, _settings(owner, service, role, platform)),
+        settings=config_map,
         beside=beside,
         api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
         tls=service.spec.access.tls_secret_ref if role is Role.TARGET else None,
@@ -234,7 +250,7 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
 
 
 def _settings(
-    owner: Owner, service: SpeculativeService, role: Role, platform: Platform
+    service: SpeculativeService, role: Role, owner: Owner, platform: Platform
 ) -> WorkerSettings:
     has_keys = service.spec.access.api_keys_secret_ref is not None
     options = PlanOptions(
@@ -266,13 +282,13 @@ def _role(
     service: SpeculativeService,
     planned: WorkloadObjects,
     platform: Platform,
+    maps: Mapping[Role, Object],
 ) -> Iterator[Object]:
     owner, role, spec = inputs.owner, inputs.role, inputs.spec
     pods = spec.parallelism.pods
     if platform.issuer is not None:
         yield issued_certificate(owner, role, platform.issuer)
-    for worker in workers(service, role):
-        made = settings.settings_map(owner, _settings(owner, service, worker, platform), role)
+    for made in (maps[worker] for worker in workers(service, role)):
         if made["metadata"]["name"] in settings_of(inputs.template):  # a kept one has others
             yield made
     tls = service.spec.client_tls and role is Role.TARGET

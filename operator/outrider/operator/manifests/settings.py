@@ -76,19 +76,8 @@ def settings_map(owner: Owner, settings: WorkerSettings, pods: Role) -> Object:
     """Return the ConfigMap of one revision of a role's settings; `pods`: the role whose pods start
     from it."""
     text = settings.to_json()
-    return child(
-        CONFIG_MAP,
-        owner,
-        settings_name(owner, settings),
-        pods,
-        data={SETTINGS_KEY: text},
-        immutable=True,
-    )
-
-
-def settings_name(owner: Owner, settings: WorkerSettings) -> str:
-    """Return the name of the ConfigMap with these settings."""
-    return f"{role_name(owner.name, settings.role)}-{digest(json.loads(settings.to_json()))}"
+    name = f"{role_name(owner.name, settings.role)}-{digest(json.loads(text))}"
+    return child(CONFIG_MAP, owner, name, pods, data={SETTINGS_KEY: text}, immutable=True)
 
 
 def intent_map(owner: Owner, policy: PolicySettings, memory: str) -> Object:

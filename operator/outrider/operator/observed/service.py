@@ -91,8 +91,15 @@ class Observed:
     @property
     def memory(self) -> str | None:
         """The stored memory of the control loop; None if there is none."""
-        intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
-        return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
+        intent = self.children.get((CONFIG_MAP.name, intent_name(self.owner.name)))
+        if intent is None or not self.owns(intent):
+            return None
+        memory: str | None = intent.get("data", {}).get(MEMORY_KEY)
+        return memory
+
+    def owns(self, live: Object) -> bool:
+        """True if an object is owned by this very service."""
+        return owned(live, self.owner)
 
     @cached_property
     def is_steady(self) -> bool:
@@ -122,10 +129,6 @@ class Observed:
         present = [one for one in self.members_of(leader.role) if one.group == leader.group]
         names = self.groups_of(leader.role).get(leader.group, ())
         return sum(one.ready and one.running for one in present) >= max(len(names), len(present))
-
-    def _own(self, key: ChildKey) -> Object | None:
-        live = self.children.get(key)
-        return live if live is not None and owned(live, self.owner) else None
 
     @property
     def status(self) -> Object:

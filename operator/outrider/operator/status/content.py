@@ -9,7 +9,6 @@ from typing import Any
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.admission import advice
-from outrider.operator.apply.applier import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
@@ -85,7 +84,7 @@ def scaler_status(view: View, role: Role) -> Object | None:
     """Return the status of a role's scaler as it is applied; None where it is there already."""
     observed = view.observed
     live = observed.children.get((ROLE_SCALER.name, role_name(observed.owner.name, role)))
-    if live is None or not ours(live, observed):
+    if live is None or not observed.owns(live):
         return None
     content = {
         "observedGeneration": live["metadata"]["generation"],
