@@ -57,6 +57,7 @@ def test_drafts_stay_while_a_target_may_still_draft_but_not_for_ever(
     control = settings(after_seconds=60)
     decision = at(119, start, control, **sight)
     assert (decision.draft_replicas, decision.hold) == (2, Hold.DRAINING)
+    assert "drafts drain" in decision.sentence
     assert at(120, start, control, **sight).draft_replicas == 0
 
 

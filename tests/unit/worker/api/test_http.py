@@ -76,6 +76,13 @@ def test_a_refusal_says_when_to_come_back(error: WorkerError, status: int, secon
     assert (refused.status_code, refused.headers["retry-after"]) == (status, seconds)
 
 
+def test_an_error_that_nobody_foresaw_is_the_servers_and_says_nothing_of_itself() -> None:
+    answer = asyncio.run(errors.handle_bug(Request({"type": "http"}), ValueError("a secret")))
+    assert answer.status_code == 500
+    assert json.loads(bytes(answer.body))["error"]["type"] == "server_error"
+    assert b"secret" not in bytes(answer.body)
+
+
 @pytest.mark.parametrize("ask", [chat, completion])
 def test_defaults_are_openais(ask: Any) -> None:
     request = ask().request

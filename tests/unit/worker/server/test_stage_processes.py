@@ -5,20 +5,34 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from outrider.contract.settings import ModelSettings, PipelineSettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import Keeper, KeeperTimes
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.stage_health import HealthQuestions, StageAnswer, StageHealth, answer_of
-from outrider.worker.server.stage_processes import StageProcesses, places_at, reserved_ports
+from outrider.worker.server.stage_processes import (
+    StageProcesses,
+    places_at,
+    reserved_ports,
+    stage_settings,
+)
 
 SECONDS = 60.0
 """Far more than anything here takes."""
+TARGET = WorkerSettings(
+    role=Role.TARGET,
+    name="m",
+    model=ModelSettings(uri="file:///m"),
+    threads=2,
+    pipeline=PipelineSettings(stages=3),
+)
 OFTEN = HealthQuestions(answer=0.1, loading_answer=0.1, pause=0.01)
 SILENT = """
 import pathlib, signal, socket, sys
@@ -69,6 +83,22 @@ def test_a_reserved_port_is_its_stages_alone() -> None:
             port.close()
 
     assert asyncio.run(served())
+
+
+@pytest.mark.parametrize(
+    ("processors", "each"),
+    [
+        ((0, 1, 2, 3, 4, 5), [(0, 1), (2, 3), (4, 5)]),
+        ((0, 1, 2, 3), [(0, 1, 2, 3)] * 3),
+    ],
+    ids=["enough for all", "too few"],
+)
+def test_stages_keep_to_processors_of_their_own_where_there_are_enough(
+    processors: tuple[int, ...], each: list[tuple[int, ...]]
+) -> None:
+    settings = replace(TARGET, processors=processors)
+    places = [StagePlace(index, ("one:1", "two:2", "three:3")) for index in range(3)]
+    assert [stage_settings(settings, place).processors for place in places] == each
 
 
 def test_what_does_not_listen_yet_is_not_silent() -> None:
