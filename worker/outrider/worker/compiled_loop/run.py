@@ -259,17 +259,17 @@ class RootPlanner:
         target, done = self._target, root.done
         selector, useful = target.row_selector, target.row_selector.speculates(sequence)
         costs = selector.price(1, 0, sequence.length)
+
+        def look(tree: Weighed) -> None:
+            selector.look([Look(sequence, tree.value, root.supplied, bool(own))], 1, tree.now)
+
         if useful:
-            selector.look(
-                [Look(sequence, root.first.value, root.supplied, bool(own))], 1, root.first.now
-            )
+            look(root.first)
         for one in root.draft_passes:
             assert own is not None
             self._drafted(sequence, own, one)
             if useful and selector.wait_policy.ongoing is not None:
-                selector.look(
-                    [Look(sequence, one.after.value, root.supplied, True)], 1, one.after.now
-                )
+                look(one.after)
         if own and self._draft:
             self._draft.sessions.advance(own, len(done.tokens), root.followed, root.ended)
         selector.planner.choice = choice_of(done.live if useful else 0, done.nodes)

@@ -52,7 +52,7 @@ MAX_FP16 = np.float32(np.finfo(np.float16).max)
 ELEMENT_BYTES = {StageDtype.FP32: 4, StageDtype.AUTO: 4, StageDtype.BF16: 2, StageDtype.FP16: 2}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Codec:
     """Codec of one group's records."""
 
@@ -69,7 +69,7 @@ class Codec:
             RecordKind(END, End, _end, _end_from),
             RecordKind(RESULTS, Results, _results, _results_from),
         )
-        object.__setattr__(self, "payloads", Payloads(pb.StageMessage, kinds))
+        self.payloads = Payloads(pb.StageMessage, kinds)
 
     def encode(self, record: Record | Results) -> bytes:
         """Return the payload of one record."""
