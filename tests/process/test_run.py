@@ -202,8 +202,16 @@ def test_a_crash_of_the_hand_itself_leaves_no_process(tmp_path: Path, name: str)
     assert all(gone(pid) for pid in pids if pid)
 
 
-def test_a_crashed_draft_returns_with_back_off_and_the_target_is_told(tmp_path: Path) -> None:
-    notes = Notes()
+def test_a_crashed_draft_returns_with_back_off_and_the_target_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, pauses, sleep = Notes(), [], asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
 
     async def kill_twice() -> None:
         draft = made.supervisors[0]
@@ -223,6 +231,7 @@ def test_a_crashed_draft_returns_with_back_off_and_the_target_is_told(tmp_path: 
     asyncio.run(body())
     crashes = [note for note in notes.notes if "killed" in note]
     assert [note.rpartition(" in ")[2] for note in crashes] == ["0.2 s", "0.4 s"]
+    assert {0.2, 0.4} <= set(pauses)
 
 
 def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
-"""Prompts from the command line and from standard input."""
+"""Prompts from the command line and from standard input, and how their answers are shown."""
 
+import asyncio
 import io
+from typing import Any, cast
 
 import pytest
 
 from outrider.cli.failures import BadInput
-from outrider.cli.run.prompts import with_stdin
+from outrider.cli.run.prompts import PromptSet, Screen, ask, with_stdin
+from outrider.client import AsyncClient, Chunk, Result
 
 
 def test_a_dash_is_standard_input_without_its_last_newline() -> None:
@@ -31,3 +34,37 @@ def test_input_that_is_no_prompt_is_refused(prompts: list[str], stdin: bytes, wo
     with pytest.raises(BadInput) as refusal:
         with_stdin(prompts, io.BytesIO(stdin))
     assert str(refusal.value) == words
+
+
+class Answering:
+    """A client whose model, without a chat template, answers each prompt in pieces."""
+
+    result = cast(Result, object())
+
+    async def models(self) -> list[Any]:
+        return [type("Model", (), {"has_chat_template": False})]
+
+    def generate(self, prompt: str, **options: Any) -> "Answering":
+        return self
+
+    async def __aenter__(self) -> "Answering":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Nothing is open."""
+
+    async def __aiter__(self) -> Any:
+        for piece in ("It", " is."):
+            yield Chunk(piece, (), 0, ())
+
+
+def test_an_answer_is_shown_piece_by_piece() -> None:
+    shown: list[str] = []
+    screen = Screen(shown.append, lambda chunk: shown.append(chunk.text), lambda: shown.append("."))
+
+    async def answers() -> list[Result]:
+        questions = PromptSet(prompts=["What?", "Why?"])
+        return [one async for one in ask(cast(AsyncClient, Answering()), questions, screen)]
+
+    assert len(asyncio.run(answers())) == 2
+    assert shown == ["What?", "It", " is.", ".", "Why?", "It", " is.", "."]

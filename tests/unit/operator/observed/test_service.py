@@ -39,12 +39,21 @@ def failed(live: dict[str, Any]) -> dict[str, Any]:
     [
         (deployment(1, replicas=1, updatedReplicas=1, availableReplicas=1), False),
         (deployment(1, replicas=1, updatedReplicas=0, availableReplicas=1), True),
+        (deployment(1, replicas=1, availableReplicas=1), True),
         (deployment(1, replicas=2, updatedReplicas=1, availableReplicas=1), True),
         (deployment(0, replicas=1, updatedReplicas=1, availableReplicas=1), False),
         (deployment(1), True),
         (failed(deployment(1, replicas=2, updatedReplicas=1, availableReplicas=1)), False),
     ],
-    ids=["settled", "begun", "beside the old one", "given back", "created", "failed"],
+    ids=[
+        "settled",
+        "begun",
+        "without its zeros",
+        "beside the old one",
+        "given back",
+        "created",
+        "failed",
+    ],
 )
 def test_a_roll_out_lasts_until_no_older_pod_is_left(live: dict[str, Any], rolls: bool) -> None:
     assert workload(live).rolling_out is rolls
