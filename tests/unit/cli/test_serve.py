@@ -25,6 +25,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     (tmp_path / "small.gguf").touch()
+    (tmp_path / "SMALL.GGUF").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -40,6 +41,7 @@ def printed(*arguments: str) -> str:
     [
         ("target", "file://{here}/target"),
         ("./small.gguf", "file://{here}/small.gguf"),
+        ("./SMALL.GGUF", "file://{here}/SMALL.GGUF"),
         ("{here}/target", "file://{here}/target"),
         ("file://target", "file://{here}/target"),
         ("org/name", "hf://org/name"),

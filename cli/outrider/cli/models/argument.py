@@ -43,7 +43,7 @@ def local_uri(option: str, place: str) -> str:
     path = Path(place)
     if not path.exists():
         raise BadInput(f"{option} {place}: does not exist; allowed: {ALLOWED}")
-    if not (path.suffix == ".gguf" if path.is_file() else (path / "config.json").is_file()):
+    if not (path.suffix.lower() == ".gguf" if path.is_file() else (path / "config.json").is_file()):
         raise BadInput(f"{option} {place}: is no model; allowed: {ALLOWED}")
     return f"{LOCAL}{os.path.abspath(path)}"
 
@@ -53,7 +53,7 @@ def model_name(uri: str) -> str:
     last = uri.partition("://")[2].rstrip("/").rpartition("/")[2]
     if uri.startswith(HUB):
         last = last.partition("@")[0]
-    return last.removesuffix(".gguf") or "model"
+    return re.sub(r"\.gguf$", "", last, flags=re.IGNORECASE) or "model"
 
 
 def service_name(name: str) -> str:

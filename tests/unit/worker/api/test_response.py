@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contract.inference import Timing, Usage
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses, ShownTree
-from outrider.worker.api.text import StopStrings, Text
+from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.messages import (
     Cancel,
     Finish,
@@ -38,7 +38,7 @@ async def answer(text: Text, finish: Finish) -> tuple[list[GenerateResponse], Ha
     events = handle.submit(submit)
     events.put_nowait(Tokens(1, tuple(ids)))
     events.put_nowait(Finished(1, finish, Usage(), Timing(), "too late"))
-    admitted = Admitted(submit, events, StopStrings(("two",)), None)
+    admitted = Admitted(submit, events, Detokenizer(text), StopStrings(("two",)), None)
     return [part async for part in Responses(handle, text).of(admitted)], handle
 
 
@@ -51,9 +51,8 @@ def test_a_tree_is_shown_as_text(text: Text) -> None:
         handle = Handle()
         events = handle.submit(submit)
         events.put_nowait(Tokens(1, (ids[1], ids[1]), tree=tree))
-        return await anext(
-            Responses(handle, text).of(Admitted(submit, events, StopStrings(()), None))
-        )
+        admitted = Admitted(submit, events, Detokenizer(text), StopStrings(()), None)
+        return await anext(Responses(handle, text).of(admitted))
 
     one, other = (text.tokens[token].decode() for token in ids[:2])
     assert asyncio.run(first()).tree == ShownTree((one, other, one), (0, 1), (1,), other)
@@ -70,9 +69,8 @@ def test_an_id_that_the_tokenizer_lacks_is_empty_text(text: Text) -> None:
         handle = Handle()
         events = handle.submit(submit)
         events.put_nowait(Tokens(1, (ids[0], past), logprobs=logprobs, tree=tree))
-        return await anext(
-            Responses(handle, text).of(Admitted(submit, events, StopStrings(()), None))
-        )
+        admitted = Admitted(submit, events, Detokenizer(text), StopStrings(()), None)
+        return await anext(Responses(handle, text).of(admitted))
 
     shown = asyncio.run(first())
     assert shown.text == known.decode()

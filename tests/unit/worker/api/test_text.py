@@ -101,7 +101,7 @@ def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path:
 
 
 def one_by_one(text: Text, ids: list[int]) -> list[str]:
-    detokenizer = Detokenizer(text)
+    detokenizer = text.detokenizer(chat=True)
     return [detokenizer.push([i]) for i in ids]
 
 
@@ -273,6 +273,11 @@ def test_sentencepiece_text_is_what_transformers_decodes(
     sentencepiece: Text, ids: list[int]
 ) -> None:
     assert "".join(one_by_one(sentencepiece, ids)) == theirs(sentencepiece, ids)
+
+
+def test_the_answer_to_a_raw_prompt_goes_on_with_its_space(sentencepiece: Text) -> None:
+    assert sentencepiece.detokenizer(chat=False).push([3, 4]) == " the cat"
+    assert sentencepiece.detokenizer(chat=True).push([3, 4]) == "the cat"
 
 
 def test_sentencepiece_bytes_join_to_characters(sentencepiece: Text) -> None:

@@ -18,7 +18,8 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
-from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors, tokenizer_of
+from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors
+from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepare import main, prepare
 from outrider.worker.checkpoints.prepared import PreparedModel

@@ -17,6 +17,7 @@ from outrider.worker.errors import ModelError
     [
         ("file:///models/tiny", Scheme.FILE, "/models/tiny", "", "tiny"),
         ("file://models/a.b.gguf", Scheme.FILE, "models/a.b.gguf", "", "a.b"),
+        ("file://models/A.GGUF", Scheme.FILE, "models/A.GGUF", "", "A"),
         ("hf://org/Model-1.5B", Scheme.HF, "org/Model-1.5B", "", "Model-1.5B"),
         ("hf://org/name@v1.0", Scheme.HF, "org/name", "v1.0", "name"),
         ("package://a.b/c/d.gguf", Scheme.PACKAGE, "a.b", "c/d.gguf", "d"),

@@ -132,7 +132,8 @@ class Inference:
             submit = dataclasses.replace(submit, key=key)
         if self.trace is not None:
             submit = self.trace(submit, carrier)
-        return Admitted(submit, self.engine.submit(submit), stops, deadline)
+        detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
+        return Admitted(submit, self.engine.submit(submit), detokenizer, stops, deadline)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.

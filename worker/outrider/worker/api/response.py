@@ -75,6 +75,7 @@ class Admitted:
 
     submit: Submit
     events: "asyncio.Queue[Event | None]"
+    detokenizer: Detokenizer
     stops: StopStrings
     deadline: float | None
     """Loop time at which it is given up."""
@@ -93,8 +94,7 @@ class Responses:
         Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded`, `Stopping` or
         `StagesMissing`.
         """
-        submit, stops = admitted.submit, admitted.stops
-        detokenizer = Detokenizer(self.text)
+        submit, stops, detokenizer = admitted.submit, admitted.stops, admitted.detokenizer
         stopped = False
         while True:
             match await self._next_event(admitted):

@@ -43,7 +43,7 @@ class Text:
     longest: int
     """Bytes of the longest token, special ones included."""
     strips_space: bool
-    """SentencePiece: a text's first token loses the space before it."""
+    """SentencePiece: the first token of a text or of a chat's answer loses the space before it."""
     control: ControlTokens
     """Tokens that chats are laid out with."""
     _tokenizer: Any
@@ -98,6 +98,10 @@ class Text:
         data = b"".join(map(self.bytes_of, ids))
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
+
+    def detokenizer(self, chat: bool) -> "Detokenizer":
+        """Return what makes an answer's text; a raw prompt's goes on with the space that it has."""
+        return Detokenizer(self, strips_space=chat and self.strips_space)
 
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
@@ -169,6 +173,8 @@ class Detokenizer:
     """
 
     text: Text
+    strips_space: bool = False
+    """The first token loses the space before it."""
     _utf8: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
@@ -179,7 +185,7 @@ class Detokenizer:
         data = b"".join(map(self.text.bytes_of, ids))
         if data and not self._begun:
             self._begun = True
-            data = data.removeprefix(b" ") if self.text.strips_space else data
+            data = data.removeprefix(b" ") if self.strips_space else data
         return self._utf8.decode(data)
 
 

@@ -1,7 +1,7 @@
-"""A GGUF file read as Hugging Face would have written it: config, float32 tensors, tokenizer.
+"""A GGUF file read as Hugging Face would have written it: config and float32 tensors.
 
 Leaves dequantising a block to the `gguf` package, checking names and shapes to `load`, and the
-tokenizer's vocabulary, merges and splitting rules to `transformers`.
+tokenizer to `gguf_tokenizer`.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,6 @@ from outrider.worker.model.tensor_names import expected_shapes
 _FREQUENCIES = "rope_freqs.weight"
 _ENDINGS = (".weight", ".bias")
 _ALLOWED = (Family.LLAMA, Family.QWEN2, Family.QWEN3)
-SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-"""transformers' name of each special token, and GGUF's."""
 LLAMA3 = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
@@ -182,28 +180,3 @@ def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
     )
     frequencies = frequencies_of(rope["rope_theta"], head_dim)
     return np.asarray(frequencies / stretched(frequencies, scaling))
-
-
-def tokenizer_of(model: GgufModel) -> Any:
-    """Return transformers' tokenizer, of metadata that `gguf` reads: `AutoTokenizer` needs torch.
-
-    Raises `ValueError` or `LookupError` for metadata of which none can be built.
-    """
-    from transformers import PreTrainedTokenizerFast
-    from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
-
-    fields = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer"])
-    config = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer_config"])
-    if fields.get("tokenizer_type") == "llama":
-        config.setdefault("add_bos_token", True)  # as llama.cpp where the file does not say
-    for name, key in SPECIAL.items():
-        token = model.value(f"tokenizer.ggml.{key}_token_id", None)
-        config[f"{name}_token"] = None if token is None else fields["tokens"][token]
-    backend, _ = convert_gguf_tokenizer(model.architecture, fields)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **config)
-
-
-def _named(model: GgufModel, names: dict[str, str]) -> dict[str, Any]:
-    """Return the metadata that is there under transformers' names; `names` has them by GGUF's."""
-    found = {name: model.value(f"tokenizer.{key}", None) for key, name in names.items()}
-    return {name: value for name, value in found.items() if value is not None}

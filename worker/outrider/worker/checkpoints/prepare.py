@@ -23,7 +23,7 @@ from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.host.disk_cache import made_once
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised when what is written into the cache changes, so that older folders are left alone."""
 LENDER = "embeddingsFrom of a service, --embeddings-from of `outrider models pull`"
 _TOKENIZER_SOURCES = ("tokenizer.model", "vocab.json", "spiece.model")
@@ -142,7 +142,8 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    from outrider.worker.checkpoints.gguf_file import GgufModel, tokenizer_of
+    from outrider.worker.checkpoints.gguf_file import GgufModel
+    from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 
     model = GgufModel(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))

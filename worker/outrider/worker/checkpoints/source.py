@@ -74,7 +74,7 @@ class ModelSource:
         if self.scheme is Scheme.HF:
             return self.place.split("/")[-1]
         last = Path(self.detail or self.place)
-        return last.stem if last.suffix == ".gguf" else last.name
+        return last.stem if is_gguf(last) else last.name
 
     def resolve(self, progress: Progress = ignore_progress) -> Path:
         """Return the local folder (config.json and safetensors) or `.gguf` file; fetches `hf://`.
@@ -88,7 +88,7 @@ class ModelSource:
                 path = _package_folder(self.uri, self.place) / self.detail
             case Scheme.HF:
                 path = self._fetched(progress)
-        if path.is_file() and path.suffix == ".gguf":
+        if path.is_file() and is_gguf(path):
             return path
         if not path.exists():
             raise ModelError(f"model {self.uri}: {path} does not exist")
@@ -103,6 +103,11 @@ class ModelSource:
             return download(self.place, self.detail or None, NEEDED, progress)
         except ModelError as error:
             raise ModelError(f"model {self.uri}: {error}") from error
+
+
+def is_gguf(path: Path) -> bool:
+    """True for the name of a GGUF file."""
+    return path.suffix.lower() == ".gguf"
 
 
 def _package_folder(uri: str, module: str) -> Path:
