@@ -12,6 +12,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
@@ -91,12 +92,14 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
     for title in ("prepared", "downloaded"):
         table.add_column(title, justify="right")
     table.add_column("changed", style="dim")
+    table.add_column("answers end at")
     table.add_column("model")
     for one in models:
         day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
         own, downloaded = one["prepared_bytes"], size(one["download_bytes"])
         names = "\n".join(one["uris"]) or "(not known)"
-        table.add_row(one["id"], size(own) if own > NOTES else "in place", downloaded, day, names)
+        place, ends = size(own) if own > NOTES else "in place", "\n".join(one["end_tokens"])
+        table.add_row(one["id"], place, downloaded, day, Text(ends), names)
     console.width = max(console.width, WIDE)  # the terminal breaks a long name, not the table
     console.print(table)
 

@@ -49,10 +49,17 @@ def test_a_lender_is_of_one_draft(tmp_path: Path) -> None:
 
 
 def test_a_model_of_two_names_is_shown_under_both() -> None:
-    kept = {"id": "aaaa", "prepared_bytes": 1, "download_bytes": 0, "changed": 0.0}
+    kept = {
+        "id": "aaaa",
+        "prepared_bytes": 1,
+        "download_bytes": 0,
+        "changed": 0.0,
+        "end_tokens": ["</s>"],
+    }
     shown = Console(file=io.StringIO(), width=100)
     show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}], shown)
     assert isinstance(shown.file, io.StringIO)
     names = [line.split()[-1] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
     assert names == [TARGET, OTHER, "known)"]
+    assert "</s>" in shown.file.getvalue()
     assert "in place" in shown.file.getvalue(), "one byte is a note"

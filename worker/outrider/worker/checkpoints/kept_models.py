@@ -20,7 +20,7 @@ from outrider.worker.host.disk_cache import remember, remembered
 if TYPE_CHECKING:
     from huggingface_hub import CachedRevisionInfo
 
-SOURCE = "source.json"
+SOURCE, ENDS = "source.json", "end_tokens.json"
 ID_CHARACTERS = 12
 DEFAULT_REVISION = "main"
 
@@ -35,6 +35,8 @@ class KeptModel:
     """Sources that have this content; empty: not known."""
     prepared_bytes: int
     """Size of the folder."""
+    end_tokens: tuple[str, ...]
+    """Tokens at which answers end; empty: not known."""
     changed: float
     """Time of the last change in the folder, in seconds since 1970."""
     downloads: "frozenset[CachedRevisionInfo]"
@@ -56,15 +58,22 @@ class KeptModel:
             "uris": self.uris,
             "prepared_bytes": self.prepared_bytes,
             "download_bytes": sum(one.size_on_disk for one in self.downloads),
+            "end_tokens": self.end_tokens,
             "changed": self.changed,
         }
 
 
 def note_source(folder: Path, uri: str) -> None:
     """Write down what a prepared model's folder is of, where that can be written."""
-    noted = _noted(folder)
+    noted = _noted(folder, SOURCE, "uris")
     if uri not in noted:
         remember(folder / SOURCE, {"uris": [*noted, uri]})
+
+
+def note_ends(folder: Path, tokens: Sequence[str]) -> None:
+    """Write down at which tokens a prepared model's answers end, where that can be written."""
+    if _noted(folder, ENDS, "tokens") != tuple(tokens):
+        remember(folder / ENDS, {"tokens": list(tokens)})
 
 
 def kept_models(cache: Path) -> list[KeptModel]:
@@ -128,18 +137,19 @@ def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
     return [*named] or by_id
 
 
-def _noted(folder: Path) -> tuple[str, ...]:
-    return remembered(folder / SOURCE, lambda facts: tuple(map(str, facts["uris"]))) or ()
+def _noted(folder: Path, name: str, key: str) -> tuple[str, ...]:
+    return remembered(folder / name, lambda facts: tuple(map(str, facts[key]))) or ()
 
 
 def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]") -> KeptModel:
-    uris, files = _noted(folder), list(_files(folder))
+    uris, files = _noted(folder, SOURCE, "uris"), list(_files(folder))
     sources = [one for one in map(_source, uris) if one.scheme is Scheme.HF]
     names = [(one.place, one.detail or DEFAULT_REVISION) for one in sources]
     return KeptModel(
         folder=folder,
         uris=uris,
         prepared_bytes=sum(file.st_size for file in files),
+        end_tokens=_noted(folder, ENDS, "tokens"),
         changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
         downloads=frozenset(revisions[name] for name in names if name in revisions),
     )

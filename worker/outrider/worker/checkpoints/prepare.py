@@ -13,10 +13,11 @@ from typing import Any
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.version import version
+from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, weight_files
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
-from outrider.worker.checkpoints.kept_models import note_source
+from outrider.worker.checkpoints.kept_models import note_ends, note_source
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
@@ -107,7 +108,7 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
             f"model {model.uri}: {own.directory} holds no tokenizer; a draft that borrows its "
             f"target's has to name that ({LENDER})"
         )
-    return PreparedModel(
+    prepared = PreparedModel(
         name=ModelSource.parse(model.uri).name,
         directory=own.directory,
         tokenizer=tokenizer,
@@ -115,6 +116,9 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
         revision=combined(version(), own.identity, lender.identity if lender else ""),
         embeddings=lender.directory if lender else None,
     )
+    words = vocabulary.load_tokenizer(tokenizer)
+    note_ends(own.cache, [words.id_to_token(end) or str(end) for end in prepared.config().end_ids])
+    return prepared
 
 
 def _checkpoint(

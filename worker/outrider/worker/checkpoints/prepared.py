@@ -3,10 +3,11 @@
 Leaves making them to `prepare` and reading tensors to `load`; imports no torch.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from outrider.worker.checkpoints.answer_ends import read as read_ends
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.model.config import ModelConfig
 
@@ -29,8 +30,11 @@ class PreparedModel:
     """config.json and safetensors of the model whose embedding is borrowed."""
 
     def config(self) -> ModelConfig:
-        """Read the config; raises `ModelError`."""
-        return read_config(self.directory, self.embeddings)
+        """Read the config, with the end tokens of the tokenizer beside its own; raises
+        `ModelError`."""
+        config = read_config(self.directory, self.embeddings)
+        more = (token for token in read_ends(self.tokenizer, self.cache) if token < config.vocab)
+        return replace(config, end_ids=tuple(dict.fromkeys((*config.end_ids, *more))))
 
     def to_fields(self) -> dict[str, str | None]:
         """Return plain JSON values, as `from_fields` takes them."""
