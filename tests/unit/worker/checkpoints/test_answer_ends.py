@@ -45,7 +45,7 @@ def tokenizer(folder: Path, template: str | None, **special: Any) -> Path:
 def test_the_tokenizer_and_its_template_are_asked(
     tmp_path: Path, template: str | None, special: dict[str, Any], ends: tuple[int, ...]
 ) -> None:
-    assert find(tokenizer(tmp_path, template, **special)) == ends
+    assert find(tokenizer(tmp_path, template, **special)) == [*ends]
 
 
 def test_a_model_has_those_of_all_its_files(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_fields_that_are_left_out_take_transformers_defaults() -> None:
     config = parsed()
     assert (config.kv_heads, config.head_dim, config.rope_theta) == (4, 16, 10000.0)
     assert (config.tied, config.bos_id, config.end_ids) == (False, None, ())
+    assert parsed(model_type="qwen3").head_dim == 128
     assert parsed(model_type="mistral", max_position_embeddings=8192).sliding_window == 4096
 
 
@@ -103,7 +104,8 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"num_key_value_heads": 3}, "num_key_value_heads: 3"),
         ({"head_dim": 15}, "head_dim: 15"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps: nan"),
-        ({"eos_token_id": 512}, "eos_token_id: 512"),
+        ({"eos_token_id": "end"}, "eos_token_id: 'end'"),
+        ({"bos_token_id": 512}, "bos_token_id: 512"),
         ({"draft_vocab_ids": []}, "draft_vocab_ids"),
         ({"draft_vocab_share": 0.0}, "draft_vocab_share"),
         ({"draft_vocab_share": 1.1}, "draft_vocab_share"),
@@ -128,6 +130,11 @@ def test_end_tokens_of_both_files_count(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PLAIN | {"eos_token_id": 7}))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 7]}))
     assert read_config(tmp_path).end_ids == (7, 9)
+
+
+@pytest.mark.parametrize("given", [-1, [7, -1], [512, 7]])
+def test_an_end_that_is_no_token_ends_nothing(given: object) -> None:
+    assert parsed(eos_token_id=given).end_ids == ((7,) if isinstance(given, list) else ())
 
 
 def test_a_borrowing_draft_takes_what_it_does_not_say_from_its_target(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from outrider.worker.checkpoints.checkpoint import compare_head
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
@@ -59,6 +60,35 @@ def test_shards_load_like_one_file(tmp_path: Path) -> None:
     assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
 
 
+def test_one_file_counts_whatever_an_old_index_says(tmp_path: Path) -> None:
+    _, expected = load(prepared(write_tiny(tmp_path)))
+    index = {"weight_map": dict.fromkeys(expected, "model-00001-of-00002.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert load(prepared(tmp_path))[1].keys() == expected.keys()
+
+
+def test_a_tied_head_that_is_stored_alone_is_the_embedding(tmp_path: Path) -> None:
+    """As safetensors' `save_model` leaves it."""
+    _, expected = load(prepared(write_tiny(tmp_path, tie_word_embeddings=True)))
+    rewrite(tmp_path, model__embed_tokens__weight=None, lm_head__weight=expected[EMBEDDING])
+    config, tensors = load(prepared(tmp_path))
+    assert config.tied
+    assert tensors.keys() == expected.keys()
+    assert np.array_equal(tensors[EMBEDDING], expected[EMBEDDING])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_head_of_its_own_is_used_though_the_config_ties_it(tmp_path: Path, own: bool) -> None:
+    _, expected = load(prepared(write_tiny(tmp_path, tie_word_embeddings=True)))
+    head = expected[EMBEDDING] + np.float32(own)
+    rewrite(tmp_path, lm_head__weight=head)
+    compare_head(tmp_path, tmp_path)
+    config, tensors = load(prepared(tmp_path))
+    assert config.tied is not own
+    if own:
+        assert np.array_equal(tensors["lm_head.weight"], head)
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     cut = write_shards(write_tiny(tmp_path / "whole"), tmp_path / "cut")
     lost = sorted(cut.glob("*.safetensors"))[1]
@@ -69,7 +99,7 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", 7])
 def test_an_index_cannot_point_out_of_its_folder(tmp_path: Path, name: object) -> None:
-    write_tiny(tmp_path)
+    (write_tiny(tmp_path) / "model.safetensors").unlink()
     index = {"weight_map": {EMBEDDING: name}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match="is not a file name"):

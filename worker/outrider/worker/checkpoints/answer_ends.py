@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from outrider.worker.host.disk_cache import remember, remembered
+from outrider.worker.host.disk_cache import found_of
 
 MEMO = "answer_ends.json"
 FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -17,24 +17,15 @@ ANSWER = "The answer to this question is forty-two."
 logger = logging.getLogger(__name__)
 
 
-def read(tokenizer: Path, cache: Path) -> tuple[int, ...]:
+def read(tokenizer: Path, cache: Path) -> list[int]:
     """Return the ids by the tokenizer in a folder, remembered in `cache`; none where none is."""
     if not (tokenizer / FILES[0]).is_file():
-        return ()
-    files = (tokenizer / name for name in FILES)
-    states = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
-
-    def read_memo(facts: Any) -> tuple[int, ...] | None:
-        return tuple(map(int, facts["ids"])) if facts["files"] == states else None
-
-    if (known := remembered(cache / MEMO, read_memo)) is not None:
-        return known
-    ids = find(tokenizer)
-    remember(cache / MEMO, {"files": states, "ids": ids})
-    return ids
+        return []
+    files = [tokenizer / name for name in FILES]
+    return found_of(files, cache / MEMO, lambda: find(tokenizer))
 
 
-def find(directory: Path) -> tuple[int, ...]:
+def find(directory: Path) -> list[int]:
     """Return the ids by the tokenizer in a folder; none of a broken one, which `Text` refuses."""
     from transformers import PreTrainedTokenizerFast
 
@@ -42,9 +33,9 @@ def find(directory: Path) -> tuple[int, ...]:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
     except Exception as error:  # the binding raises nothing narrower for a broken file
         logger.info("%s: no usable tokenizer: %s", directory, error)
-        return ()
+        return []
     found = (tokenizer.eos_token_id, turn_end(tokenizer))
-    return tuple(dict.fromkeys(token for token in found if token is not None))
+    return [*dict.fromkeys(token for token in found if token is not None)]
 
 
 def turn_end(tokenizer: Any) -> int | None:

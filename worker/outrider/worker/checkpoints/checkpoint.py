@@ -15,12 +15,16 @@ from safetensors import SafetensorError, safe_open
 
 from outrider.worker.checkpoints.config_file import read_json
 from outrider.worker.errors import ModelError
+from outrider.worker.host.disk_cache import remember, remembered
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 BFLOAT16 = "BF16"
 STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
 """numpy's names of the dtypes that a checkpoint may have."""
+OWN_HEAD = "own_head.json"
+BOTH_ENDS = (EMBEDDING, HEAD)
 
 
 Wanted = Callable[[str], bool]
@@ -33,13 +37,14 @@ def everything(name: str) -> bool:
 
 
 def weight_files(directory: Path, wanted: Wanted = everything) -> tuple[Path, ...]:
-    """Return the one safetensors file, or those in which the index names a wanted tensor.
+    """Return the one safetensors file, whatever an index beside it says, or those in which the
+    index names a wanted tensor.
 
     Raises `ModelError`.
     """
     index = directory / INDEX
     names = {WEIGHTS}
-    if index.is_file():
+    if index.is_file() and not (directory / WEIGHTS).is_file():
         names = {file for tensor, file in _shards(index).items() if wanted(tensor)}
     files = tuple(directory / name for name in sorted(names))
     for file in files:
@@ -81,6 +86,20 @@ def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[n
         stored = contents[8 + length + begin : 8 + length + end].view(STORED[dtype])
         tensors[name] = stored.reshape(header[name]["shape"])
     return tensors
+
+
+def compare_head(directory: Path, cache: Path) -> None:
+    """Note in `cache` whether a head is stored that is not the embedding; raises `ModelError`."""
+    both: dict[str, NDArray[np.generic]] = {}
+    for file in weight_files(directory, BOTH_ENDS.__contains__):
+        both |= read_tensors(file, BOTH_ENDS.__contains__)
+    own = len(both) == len(BOTH_ENDS) and not np.array_equal(both[EMBEDDING], both[HEAD])
+    remember(cache / OWN_HEAD, {"own": own})
+
+
+def has_own_head(cache: Path) -> bool:
+    """True if `compare_head` found a head that is not the embedding."""
+    return remembered(cache / OWN_HEAD, lambda facts: bool(facts["own"])) or False
 
 
 def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:

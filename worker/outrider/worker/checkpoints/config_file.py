@@ -5,6 +5,7 @@ writes the same fields, and tensors to `load`.
 """
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family, ModelConfig, RopeScaling
+
+logger = logging.getLogger(__name__)
 
 MISTRAL_WINDOW = 4096
 """What transformers' `MistralConfig` takes when the file says nothing."""
@@ -50,12 +53,12 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
     _refuse_variants(reader, family)
     heads, hidden = reader.count("num_attention_heads"), reader.count("hidden_size")
     kv_heads = reader.count("num_key_value_heads", heads)
-    head_dim = reader.count("head_dim", hidden // heads)
+    head_dim = reader.count("head_dim", 128 if family is Family.QWEN3 else hidden // heads)
     context = reader.count("max_position_embeddings")
     theta, scaling = _rope(reader)
     reduced, bos_ids = fields.get("draft_vocab_ids"), reader.ids("bos_token_id")
     output_ids = None if reduced is None else reader.ids("draft_vocab_ids")
-    end_ids = (*reader.ids("eos_token_id"), *reader.ids("generation eos_token_id", more_ends))
+    end_ids = (*reader.ends("eos_token_id"), *reader.ends("generation eos_token_id", more_ends))
     config = ModelConfig(
         family=family,
         hidden=hidden,
@@ -126,13 +129,23 @@ class _Fields:
         self.check(holds, name, value, "a finite number above 0")
         return float(value)
 
-    def ids(self, name: str, given: Any = None) -> tuple[int, ...]:
-        """Read a token id, or a list of them, or nothing; `given`: the value of no field here."""
-        value, size = self.values.get(name, given), self.count("vocab_size")
+    def ids(self, name: str) -> tuple[int, ...]:
+        """Read a token id, or a list of them, or nothing."""
+        value, size = self.values.get(name), self.count("vocab_size")
         ids = [] if value is None else value if isinstance(value, list) else [value]
         holds = all(type(i) is int and 0 <= i < size for i in ids)
         self.check(holds, name, value, f"token ids in [0, {size})")
         return tuple(ids)
+
+    def ends(self, name: str, given: Any = None) -> tuple[int, ...]:
+        """Read end tokens, as `ids`; `given`: the value of no field here. An id that names no
+        token, such as -1, ends nothing."""
+        value, size = self.values.get(name, given), self.count("vocab_size")
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        self.check(all(type(i) is int for i in ids), name, value, f"token ids in [0, {size})")
+        if odd := [i for i in ids if not 0 <= i < size]:
+            logger.warning("%s: %s: %s: no tokens in [0, %d)", self.where, name, odd, size)
+        return tuple(i for i in ids if 0 <= i < size)
 
 
 def _family(reader: _Fields) -> Family:

@@ -19,6 +19,7 @@ from outrider.worker.checkpoints.checkpoint import (
     weight_files,
     widened,
 )
+from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
@@ -53,9 +54,7 @@ def load_part(prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything)
     does.
     """
     config = prepared.config()
-    stored: Stored = {}
-    for file in weight_files(prepared.directory, _with_scales(wanted)):
-        stored |= read_tensors(file, _with_scales(wanted))
+    stored = _stored(prepared.directory, _with_scales(wanted), config.tied)
     tensors: dict[str, T] = {}
     shapes: Shapes = {}
     embedding: Floats | None = None
@@ -107,8 +106,23 @@ class CheckpointTensors(Mapping[str, T]):
 def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
     """Yield the borrowed embedding, if there is one."""
     if prepared.embeddings is not None:
-        for file in weight_files(prepared.embeddings, EMBEDDING.__eq__):
-            yield from _floats(read_tensors(file, EMBEDDING.__eq__), prepared.embeddings)
+        tied = read_config(prepared.embeddings).tied
+        stored = _stored(prepared.embeddings, EMBEDDING.__eq__, tied)
+        yield from _floats(stored, prepared.embeddings)
+
+
+def _stored(directory: Path, wanted: Wanted, tied: bool) -> Stored:
+    """Return the wanted tensors; with a `tied` head, one that is stored alone is the embedding."""
+
+    def asked(name: str) -> bool:
+        return wanted(name) or (tied and name == HEAD and wanted(EMBEDDING))
+
+    stored: Stored = {}
+    for file in weight_files(directory, asked):
+        stored |= read_tensors(file, asked)
+    if tied and wanted(EMBEDDING) and EMBEDDING not in stored and HEAD in stored:
+        stored[EMBEDDING] = stored.pop(HEAD)
+    return stored
 
 
 def _with_scales(wanted: Wanted) -> Wanted:

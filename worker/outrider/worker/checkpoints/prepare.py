@@ -14,7 +14,7 @@ from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.version import version
 from outrider.worker.checkpoints import vocabulary
-from outrider.worker.checkpoints.checkpoint import WEIGHTS, weight_files
+from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
 from outrider.worker.checkpoints.kept_models import note_ends, note_source
@@ -136,6 +136,8 @@ def _checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     note_source(folder, source.uri)
     if not is_gguf:
+        if lender is None and read_config(path).tied:
+            compare_head(path, folder)
         return _Checkpoint(path, _tokenizer(path, folder, progress), folder, identity, None)
     made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
     return _Checkpoint(made, made, folder, identity, hashes[0])

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError, PairRefused
-from outrider.worker.host.disk_cache import remember, remembered
+from outrider.worker.host.disk_cache import found_of
 
 MEMO = "vocabulary.json"
 BYTES = "latin-1"
@@ -40,21 +40,13 @@ class Agreement:
 
 def read(prepared: PreparedModel) -> list[bytes]:
     """Return `token_bytes` of a model's tokenizer, remembered in its cache; raises `ModelError`."""
-    try:
-        state = (prepared.tokenizer / "tokenizer.json").stat()
-    except OSError as error:
-        raise ModelError(f"{prepared.tokenizer}: {error}") from error
-    identity, memo = [state.st_size, state.st_mtime_ns], prepared.cache / MEMO
+    folder = prepared.tokenizer
 
-    def read_memo(facts: Any) -> list[bytes]:
-        known = facts["tokens"] if facts["tokenizer"] == identity else []
-        return [token.encode(BYTES) for token in known]
+    def find() -> list[str]:
+        return [token.decode(BYTES) for token in token_bytes(load_tokenizer(folder))]
 
-    if known := remembered(memo, read_memo):
-        return known
-    tokens = token_bytes(load_tokenizer(prepared.tokenizer))
-    remember(memo, {"tokenizer": identity, "tokens": [token.decode(BYTES) for token in tokens]})
-    return tokens
+    known = found_of([folder / "tokenizer.json"], prepared.cache / MEMO, find)
+    return [token.encode(BYTES) for token in known]
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

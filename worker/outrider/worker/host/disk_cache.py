@@ -9,8 +9,9 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,6 +100,27 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
         write_whole(file, json.dumps(facts))
     except OSError as error:
         logger.info("%s is not remembered: %s", file, error)
+
+
+def found_of(files: Iterable[Path], memo: Path, find: Callable[[], T]) -> T:
+    """Return what `find` makes of files, a JSON value, remembered for as long as they stay."""
+    states = [[file.name, state.st_size, state.st_mtime_ns] for file, state in _states(files)]
+
+    def read(facts: Any) -> T | None:
+        known: T = facts["found"]
+        return known if facts["files"] == states else None
+
+    known = remembered(memo, read)
+    if known is None:
+        known = find()
+        remember(memo, {"files": states, "found": known})
+    return known
+
+
+def _states(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            yield file, file.stat()
 
 
 @functools.cache
