@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from outrider.worker.checkpoints.answer_ends import find
+from outrider.worker.checkpoints.answer_ends import find, note
 from outrider.worker.checkpoints.prepared import PreparedModel
 from tests.tiny_models import write_tiny
 
@@ -56,14 +56,9 @@ def test_a_model_has_those_of_all_its_files(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     model = PreparedModel("tiny", folder, folder, cache, "0" * 64)
+    note(folder, cache)
     assert model.config().end_ids == (1, 5, 4, 3)
     (folder / "chat_template.jinja").unlink()
     tokenizer(folder, None, eos_token="<|im_start|>")
+    note(folder, cache)
     assert model.config().end_ids == (1, 5, 2), "what is remembered is of the files as they were"
-
-
-def test_a_model_without_a_tokenizer_has_its_configs(tmp_path: Path) -> None:
-    folder = write_tiny(tmp_path / "model", vocab=260)
-    (folder / "tokenizer.json").unlink()
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 5}))
-    assert 5 in PreparedModel("tiny", folder, folder, tmp_path, "0" * 64).config().end_ids

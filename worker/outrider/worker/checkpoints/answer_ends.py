@@ -8,21 +8,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from outrider.worker.checkpoints.prepared import ANSWER_ENDS
 from outrider.worker.host.disk_cache import found_of
 
-MEMO = "answer_ends.json"
 FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 ANSWER = "The answer to this question is forty-two."
 
 logger = logging.getLogger(__name__)
 
 
-def read(tokenizer: Path, cache: Path) -> list[int]:
-    """Return the ids by the tokenizer in a folder, remembered in `cache`; none where none is."""
-    if not (tokenizer / FILES[0]).is_file():
-        return []
-    files = [tokenizer / name for name in FILES]
-    return found_of(files, cache / MEMO, lambda: find(tokenizer))
+def note(tokenizer: Path, cache: Path) -> None:
+    """Find the ids by the tokenizer in a folder, once, for `PreparedModel.config`."""
+    found_of([tokenizer / name for name in FILES], cache / ANSWER_ENDS, lambda: find(tokenizer))
 
 
 def find(directory: Path) -> list[int]:

@@ -6,6 +6,7 @@ else until its weights are there. Leaves scales and missing tensors to `load`, a
 """
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from outrider.worker.checkpoints.config_file import read_json
 from outrider.worker.errors import ModelError
 from outrider.worker.host.disk_cache import remember, remembered
 from outrider.worker.model.tensor_names import EMBEDDING, HEAD
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -94,6 +97,8 @@ def compare_head(directory: Path, cache: Path) -> None:
     for file in weight_files(directory, BOTH_ENDS.__contains__):
         both |= read_tensors(file, BOTH_ENDS.__contains__)
     own = len(both) == len(BOTH_ENDS) and not np.array_equal(both[EMBEDDING], both[HEAD])
+    if own:
+        logger.warning("%s: tie_word_embeddings, but its own lm_head.weight is used", directory)
     remember(cache / OWN_HEAD, {"own": own})
 
 

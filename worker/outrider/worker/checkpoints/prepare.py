@@ -13,7 +13,7 @@ from typing import Any
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.version import version
-from outrider.worker.checkpoints import vocabulary
+from outrider.worker.checkpoints import answer_ends, vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
@@ -116,6 +116,7 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
         revision=combined(version(), own.identity, lender.identity if lender else ""),
         embeddings=lender.directory if lender else None,
     )
+    answer_ends.note(tokenizer, own.cache)
     words = vocabulary.load_tokenizer(tokenizer)
     note_ends(own.cache, [words.id_to_token(end) or str(end) for end in prepared.config().end_ids])
     return prepared

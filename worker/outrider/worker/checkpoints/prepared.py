@@ -3,17 +3,16 @@
 Leaves making them to `prepare` and reading tensors to `load`; imports no torch.
 """
 
-import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from outrider.worker.checkpoints.answer_ends import read as read_ends
 from outrider.worker.checkpoints.checkpoint import has_own_head
 from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.host.disk_cache import remembered
 from outrider.worker.model.config import ModelConfig
 
-logger = logging.getLogger(__name__)
+ANSWER_ENDS = "answer_ends.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,9 @@ class PreparedModel:
         `ModelError`."""
         config = read_config(self.directory, self.embeddings)
         if config.tied and self.embeddings is None and has_own_head(self.cache):
-            logger.warning("%s: tie_word_embeddings, but a head of its own is used", self.directory)
             config = replace(config, tied=False)
-        more = (token for token in read_ends(self.tokenizer, self.cache) if token < config.vocab)
+        found = remembered(self.cache / ANSWER_ENDS, lambda facts: list(map(int, facts["found"])))
+        more = (token for token in found or () if token < config.vocab)
         return replace(config, end_ids=tuple(dict.fromkeys((*config.end_ids, *more))))
 
     def to_fields(self) -> dict[str, str | None]:
