@@ -98,9 +98,10 @@ class Script(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlServi
     def ListModels(
         self, request: inference_pb2.ListModelsRequest, context: Any
     ) -> inference_pb2.ListModelsResponse:
-        return inference_pb2.ListModelsResponse(
-            models=[inference_pb2.Model(name="m", context_length=2048, vocabulary_size=9)]
+        model = inference_pb2.Model(
+            name="m", context_length=2048, vocabulary_size=9, default_sampling={"top_k": 20}
         )
+        return inference_pb2.ListModelsResponse(models=[model])
 
     def SetPolicy(self, request: control_pb2.SetPolicyRequest, context: Any) -> control_pb2.State:
         self.asked = request
@@ -377,7 +378,12 @@ def test_tokenize_asks_with_the_chat(address: str, script: Script) -> None:
 
 def test_models_are_listed(address: str) -> None:
     expected = Model(
-        name="m", context_length=2048, vocabulary_size=9, revision="", has_chat_template=False
+        name="m",
+        context_length=2048,
+        vocabulary_size=9,
+        revision="",
+        has_chat_template=False,
+        default_sampling={"top_k": 20.0},
     )
     assert both(address, "models") == [(expected,)] * 2
 

@@ -15,7 +15,7 @@ Prompt = str | Sequence[Message] | Sequence[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Sampling params of one request; None takes the server's default, which is greedy."""
+    """Sampling params of one request; None takes the model's default, or is greedy."""
 
     temperature: float | None = None
     """Divides the logits; 0 takes the likeliest token."""

@@ -4,7 +4,7 @@ Fields are those of the messages of inference.proto.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 STREAM_INTERVAL_MS = 16
@@ -103,3 +103,5 @@ class Model:
     revision: str
     """Hash of weights and code version."""
     has_chat_template: bool
+    default_sampling: dict[str, float] = field(default_factory=dict)
+    """Sampling params of requests that do not say: the model's own, by field of `Sampling`."""

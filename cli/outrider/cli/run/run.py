@@ -15,7 +15,7 @@ from rich.console import Console
 
 from outrider.cli.access import OPEN, TargetAccess, access_to, refuse_open
 from outrider.cli.local.service import placed
-from outrider.cli.local.workers import LocalWorkers
+from outrider.cli.local.workers import STATE_SECONDS, LocalWorkers
 from outrider.cli.machine.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.machine.run_dir import told_cache
 from outrider.cli.run import figures, report
@@ -27,6 +27,7 @@ from outrider.cli.terminal.stopwatch import Stopwatch
 from outrider.cli.terminal.text import print_json
 from outrider.cli.workers.process import WORKER, Command
 from outrider.cli.workers.supervisor import StartOptions
+from outrider.client import ClientError
 from outrider.contract import process
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import SpeculativeService
@@ -152,6 +153,8 @@ async def _serve(model: str, hand: LocalWorkers, options: RunOptions) -> Never:
         console.print(f"  Chat page at [bold]{', '.join(places)}[/]", soft_wrap=True)
     console.print(f"  OpenAI API at [bold]{urls}[/]", soft_wrap=True)
     console.print(f"  gRPC at [bold]{addresses}[/]", soft_wrap=True)
+    if sampling := await _default_sampling(hand):
+        console.print(f"  where a request names no sampling: {sampling}", soft_wrap=True)
     width = max(len(s.worker.name) for s in hand.supervisors)
     for s in hand.supervisors:
         place = f"{s.address}, process {s.pid}"
@@ -164,6 +167,17 @@ async def _serve(model: str, hand: LocalWorkers, options: RunOptions) -> Never:
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
     raise AssertionError("this event is never set")
+
+
+async def _default_sampling(hand: LocalWorkers) -> str:
+    """Return the model's own sampling params in words; empty if it has none, or if the target tells
+    only who has a key."""
+    async with hand.target.client(STATE_SECONDS) as client:
+        try:
+            (model, *_) = await client.models()
+        except ClientError:
+            return ""
+    return ", ".join(f"{name} {value:g}" for name, value in model.default_sampling.items())
 
 
 def _asking_options(hand: LocalWorkers, options: PlanOptions) -> Iterator[str]:

@@ -172,7 +172,10 @@ class Sampling(_message.Message):
     LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
-    """Divides the logits; 0 (the default) always takes the likeliest token. At most 100."""
+    """Divides the logits; 0 always takes the likeliest token. At most 100. The default of this field
+    and of the next three, and of repetition_penalty, is the model's own (Model.default_sampling);
+    of one that has none it is 0.
+    """
     top_k: _builtins.int
     """Keep only the k likeliest tokens; 0 (the default) keeps all."""
     top_p: _builtins.float
@@ -735,11 +738,32 @@ class Model(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class DefaultSamplingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     VOCABULARY_SIZE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     HAS_CHAT_TEMPLATE_FIELD_NUMBER: _builtins.int
+    DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use."""
     context_length: _builtins.int
@@ -750,6 +774,10 @@ class Model(_message.Message):
     """The target's revision: a hash of weights and code version."""
     has_chat_template: _builtins.bool
     """Whether a chat template is there."""
+    @_builtins.property
+    def default_sampling(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What requests get that do not say, by field of Sampling: the model's own defaults."""
+
     def __init__(
         self,
         *,
@@ -758,10 +786,11 @@ class Model(_message.Message):
         vocabulary_size: _builtins.int = ...,
         revision: _builtins.str = ...,
         has_chat_template: _builtins.bool = ...,
+        default_sampling: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "has_chat_template", b"has_chat_template", "name", b"name", "revision", b"revision", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "name", b"name", "revision", b"revision", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,9 +19,17 @@ SAMPLED = {"temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125, "seed"
 
 def test_a_request_without_settings_has_the_defaults() -> None:
     request = convert.generate_request(pb.GenerateRequest(text="hi"))
-    seed = request.sampling.seed
-    assert dataclasses.replace(request, stop=()) == GenerateRequest("hi", SamplingParams(seed=seed))
-    assert seed != convert.generate_request(pb.GenerateRequest(text="hi")).sampling.seed
+    seed = request.sampling["seed"]
+    bare = GenerateRequest("hi", {"seed": seed, "logit_bias": ()})
+    assert dataclasses.replace(request, stop=()) == bare
+    assert seed != convert.generate_request(pb.GenerateRequest(text="hi")).sampling["seed"]
+
+
+def test_what_a_request_does_not_say_is_as_the_model_says() -> None:
+    message = pb.GenerateRequest(text="hi", sampling=pb.Sampling(temperature=0.0, seed=1))
+    request, model = convert.generate_request(message), {"temperature": 0.7, "top_p": 0.8}
+    assert request.sampling_params(model) == SamplingParams(temperature=0.0, top_p=0.8, seed=1)
+    assert request.sampling_params({}) == SamplingParams(seed=1)
 
 
 def test_every_setting_is_converted() -> None:
@@ -40,7 +48,9 @@ def test_every_setting_is_converted() -> None:
     )
     request = convert.generate_request(message)
     assert list(request.prompt or ()) == [1, 2]
-    assert request.sampling == SamplingParams(**SAMPLED, logit_bias=((3, -2.0), (9, 1.5)))  # type: ignore[arg-type]
+    assert request.sampling_params({}) == SamplingParams(
+        **SAMPLED, logit_bias=((3, -2.0), (9, 1.5))
+    )  # type: ignore[arg-type]
     assert (request.model, request.max_tokens, list(request.stop)) == ("tiny", 0, ["a"])
     assert (request.ignore_end, request.speculate) == (True, False)
     assert (request.priority, request.logprobs, request.stream_interval_ms) == (-3, 0, 0)

@@ -86,7 +86,11 @@ def test_an_error_that_nobody_foresaw_is_the_servers_and_says_nothing_of_itself(
 @pytest.mark.parametrize("ask", [chat, completion])
 def test_defaults_are_openais(ask: Any) -> None:
     request = ask().request
-    assert request.sampling == SamplingParams(temperature=1.0, seed=request.sampling.seed)
+    seed = request.sampling["seed"]
+    assert request.sampling_params({}) == SamplingParams(temperature=1.0, seed=seed)
+    assert request.sampling_params({"temperature": 0.6, "top_k": 20}) == SamplingParams(
+        temperature=0.6, top_k=20, seed=seed
+    )
     assert request.speculate
     assert request.logprobs is None
     assert request.response_format is None
@@ -113,8 +117,8 @@ def test_every_setting_reaches_the_request(ask: Any) -> None:
     )
     request = parsed.request
     assert request.stream_interval_ms == 0
-    assert {name: getattr(request.sampling, name) for name in SAMPLED} == SAMPLED
-    assert dict(request.sampling.logit_bias) == {5: -100.0, 259: 2.5}
+    assert {name: request.sampling[name] for name in SAMPLED} == SAMPLED
+    assert dict(request.sampling["logit_bias"]) == {5: -100.0, 259: 2.5}
     assert (request.max_tokens, list(request.stop), request.model) == (9, ["a", "b"], "tiny")
     assert (request.priority, request.speculate, request.ignore_end) == (-3, False, True)
     assert (parsed.choices, parsed.stream, parsed.include_usage) == (4, True, True)
@@ -127,23 +131,23 @@ def test_tokens_of_an_answer_that_is_not_streamed_come_seldom(ask: Any) -> None:
 
 
 def test_numbers_are_those_that_the_grpc_api_can_carry() -> None:
-    assert completion(temperature=0.7).request.sampling.temperature == float32(0.7) != 0.7
+    assert completion(temperature=0.7).request.sampling["temperature"] == float32(0.7) != 0.7
 
 
 def test_null_is_as_good_as_nothing() -> None:
     nulls = dict.fromkeys([*SAMPLED, "max_tokens", "stop", "n", "logit_bias", "response_format"])
     request = chat(**nulls, tools=None, tool_choice=None).request
-    assert request.sampling.temperature == 1.0
+    assert request.sampling_params({}).temperature == 1.0
     assert request.max_tokens is None
 
 
 def test_top_k_of_minus_one_keeps_all() -> None:
-    assert completion(top_k=-1).request.sampling.top_k == 0
+    assert completion(top_k=-1).request.sampling_params({"top_k": 20}).top_k == 0
 
 
 def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
     parsed = completion(seed=-1)
-    assert (parsed.seed, parsed.request.sampling.seed) == (-1, 2**64 - 1)
+    assert (parsed.seed, parsed.request.sampling["seed"]) == (-1, 2**64 - 1)
 
 
 def test_either_name_of_the_limit_of_tokens_is_taken() -> None:

@@ -16,7 +16,6 @@ from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.messages import Finish
-from outrider.worker.sampling.params import SamplingParams
 
 FINISH_REASONS = {
     Finish.STOP: pb.FINISH_REASON_STOP,
@@ -73,10 +72,10 @@ def prompt_of(message: Any, oneof: str) -> Any:
             return None
 
 
-def _sampling(message: pb.Sampling) -> SamplingParams:
+def _sampling(message: pb.Sampling) -> dict[str, Any]:
     values: dict[str, Any] = {"seed": secrets.randbits(64)}
     values |= {field.name: value for field, value in message.ListFields()}
-    return SamplingParams(**values | {"logit_bias": tuple(sorted(message.logit_bias.items()))})
+    return values | {"logit_bias": tuple(sorted(message.logit_bias.items()))}
 
 
 def _format(message: pb.Format) -> ResponseFormat:

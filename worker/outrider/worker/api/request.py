@@ -6,8 +6,9 @@ Leaves prompts to `prompt` and response formats to `response_format`; admits not
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,10 @@ class GenerateRequest:
 
     prompt: Prompt | None
     """None: the client sent none."""
-    sampling: SamplingParams
+    sampling: Mapping[str, Any]
+    """Fields of `SamplingParams` that are given; others are the model's defaults."""
+    temperature: float = 0.0
+    """Where neither the request nor the model says."""
     model: str = ""
     max_tokens: int | None = None
     stop: Sequence[str] = ()
@@ -52,6 +56,11 @@ class GenerateRequest:
     stream_interval_ms: int | None = None
     shows_tree: bool = False
     """Whether responses say what passes verified; over HTTP only."""
+
+    def sampling_params(self, default: Mapping[str, Any]) -> SamplingParams:
+        """Return what is given, with the model's defaults for the rest."""
+        unsaid = {"temperature": self.temperature, **default}
+        return SamplingParams(**{**unsaid, **self.sampling})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,8 @@ class RequestParser:
         """Check a request and fill in its defaults; raise `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self.check_model(request.model)
-        request.sampling.validate(self.model.vocabulary_size)
+        sampling = request.sampling_params(self.model.default_sampling)
+        sampling.validate(self.model.vocabulary_size)
         check_stops(request.stop)
         prompt = await self.prompts.encode(request.prompt)
         grammar, count = "", request.logprobs
@@ -78,7 +88,7 @@ class RequestParser:
         return Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
-            sampling=request.sampling,
+            sampling=sampling,
             max_tokens=self._max_tokens(request.max_tokens, len(prompt)),
             end_ids=() if request.ignore_end else self.model.end_ids,
             speculate=request.speculate,

@@ -20,6 +20,12 @@ from outrider.worker.model.tensor_names import expected_shapes
 _FREQUENCIES = "rope_freqs.weight"
 _ENDINGS = (".weight", ".bias")
 _ALLOWED = (Family.LLAMA, Family.QWEN2, Family.QWEN3)
+SAMPLING = {
+    **{name: name for name in ("top_k", "top_p", "min_p")},
+    "temperature": "temp",
+    "repetition_penalty": "penalty_repeat",
+}
+"""Hugging Face's name of each sampling param, and GGUF's."""
 LLAMA3 = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
@@ -75,6 +81,13 @@ class GgufModel:
             "eos_token_id": self._end_ids(),
             "dtype": "float32",
         }
+
+    def generation_fields(self) -> dict[str, Any]:
+        """Return the fields that this model's `generation_config.json` would hold."""
+        found = {
+            name: self.value(f"general.sampling.{key}", None) for name, key in SAMPLING.items()
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
     def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield Hugging Face name and float32 values of each tensor, dequantised one at a time."""

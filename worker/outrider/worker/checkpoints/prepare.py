@@ -17,6 +17,7 @@ from outrider.worker.checkpoints import answer_ends, vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
+from outrider.worker.checkpoints.generation_config import GENERATION_CONFIG
 from outrider.worker.checkpoints.kept_models import note_ends, note_source
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
@@ -154,6 +155,7 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
 
     model = GgufModel(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
+    (fresh / GENERATION_CONFIG).write_text(json.dumps(model.generation_fields(), indent=2))
     read_config(fresh)
     tensors = {}
     for count, (name, value) in enumerate(model.tensors(), start=1):

@@ -31,6 +31,7 @@ from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
+from outrider.worker.checkpoints.generation_config import default_sampling
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
 from outrider.worker.host.peers import AllowedCaller, beyond_loopback
@@ -251,13 +252,16 @@ def build_inference(
     def build() -> LLTokenizer:
         return tokenizer_of(models.own, facts.vocabulary, facts.end_ids)
 
-    text = Text.load(models.own.tokenizer)
+    text, sampling = Text.load(models.own.tokenizer), default_sampling(models.own.directory)
+    if sampling:
+        logger.info("where a request names no sampling: %s", sampling)
     served = ServedModel(
         name=settings.name,
         revision=models.own.revision,
         context_length=facts.context,
         vocabulary_size=facts.vocabulary,
         has_chat_template=text.has_chat_template,
+        default_sampling=sampling,
         end_ids=facts.end_ids,
     )
     return Inference(

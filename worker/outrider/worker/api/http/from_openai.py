@@ -91,7 +91,8 @@ def _parse(
 def _request(body: Body, seed: int) -> GenerateRequest:
     return GenerateRequest(
         prompt=None,
-        sampling=_sampling_params(body, seed),
+        sampling=_sampling(body, seed),
+        temperature=TEMPERATURE,
         model=body.model or "",
         max_tokens=body.max_tokens,
         stop=tuple(body.stop or ()),
@@ -104,15 +105,16 @@ def _request(body: Body, seed: int) -> GenerateRequest:
     )
 
 
-def _sampling_params(body: Body, seed: int) -> SamplingParams:
+def _sampling(body: Body, seed: int) -> dict[str, Any]:
     """Copy the parameters of the same name, in the precision of the gRPC API."""
     body_values = {name: getattr(body, name) for name in SAMPLING}
-    given = {"temperature": TEMPERATURE} | {k: v for k, v in body_values.items() if v is not None}
+    given = {k: v for k, v in body_values.items() if v is not None}
     given = {k: float32(v) if isinstance(v, float) else v for k, v in given.items()}
     given["seed"] = seed % 2**64
-    given["top_k"] = max(given.get("top_k", 0), 0)  # -1 keeps all, as in other servers
+    if given.get("top_k") == -1:  # keeps all, as in other servers
+        given["top_k"] = 0
     given["logit_bias"] = _biases(body.logit_bias or {})
-    return SamplingParams(**given)
+    return given
 
 
 def _response_format(wanted: schemas.ResponseFormatBody | None) -> ResponseFormat | None:

@@ -57,7 +57,7 @@ async def admit_all(
         for prompt in request.prompts:
             first = await _tokenized(inference, request, prompt)
             for choice in range(request.choices):
-                sampling = dataclasses.replace(first.sampling, choice=choice)
+                sampling = {**first.sampling, "choice": choice}
                 wanted = dataclasses.replace(first, sampling=sampling)
                 admitted.append(await inference.admit(wanted, seconds, headers))
     except BaseException:
