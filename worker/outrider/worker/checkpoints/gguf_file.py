@@ -5,6 +5,7 @@ tokenizer to `gguf_tokenizer`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import gguf
 import numpy as np
 
 from outrider.worker.checkpoints.config_file import parse_config
+from outrider.worker.checkpoints.gguf_header import GgufHeader, GgufTensor
+from outrider.worker.checkpoints.gguf_tokenizer import rule_of
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family, RopeScaling
 from outrider.worker.model.rotary import frequencies_of, stretched
@@ -39,13 +42,9 @@ class GgufModel:
 
     def __init__(self, path: Path) -> None:
         """Open and check `path`; raises `ModelError`."""
-        self._path = path
-        try:
-            self._reader = gguf.GGUFReader(path)
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            size = f"its {path.stat().st_size} bytes end too early, or are damaged"
-            raise ModelError(f"{path}: not a readable GGUF file: {size} ({error})") from error
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+        self.path = path
+        header = GgufHeader.read(path)
+        self._metadata, self._tensors = header.metadata, header.tensors
         self.architecture = str(self.value("general.architecture"))
         self._check_architecture()
 
@@ -96,8 +95,16 @@ class GgufModel:
             if name == _FREQUENCIES:
                 continue
             if name not in names:
-                raise ModelError(f"{self._path}: unexpected tensor {name}")
+                raise ModelError(f"{self.path}: unexpected tensor {name}")
             yield names[name], self._unpermuted(name, self._dequantised(tensor))
+
+    def check(self) -> None:
+        """Raise `ModelError` for what cannot be served, by the header alone."""
+        parse_config(self.config_fields(), str(self.path))
+        rule_of(self)
+        for tensor in {tensor.kind: tensor for tensor in self._tensors.values()}.values():
+            _, size = gguf.GGML_QUANT_SIZES[tensor.kind]
+            self._dequantised(replace(tensor, data=np.zeros((1, size), np.uint8)))
 
     def _check_architecture(self) -> None:
         experts = self._of("expert_count", 0)
@@ -105,7 +112,7 @@ class GgufModel:
             what = f"{self.architecture!r}" + (f" with {experts} experts" if experts else "")
             allowed = ", ".join(_ALLOWED)
             raise ModelError(
-                f"{self._path}: architecture {what} is not supported; allowed: dense {allowed}"
+                f"{self.path}: architecture {what} is not supported; allowed: dense {allowed}"
             )
 
     def _family(self) -> Family:
@@ -116,20 +123,19 @@ class GgufModel:
 
     def value(self, key: str, *default: Any) -> Any:
         """Return the value of a key; raises `ModelError` where it is missing without default."""
-        field = self._reader.get_field(key)
-        if field is not None:
-            return field.contents()
+        if key in self._metadata:
+            return self._metadata[key]
         if default:
             return default[0]
-        raise ModelError(f"{self._path}: metadata {key} is missing")
+        raise ModelError(f"{self.path}: metadata {key} is missing")
 
     def _of(self, key: str, *default: Any) -> Any:
         """Return a value under the architecture's own prefix."""
         return self.value(f"{self.architecture}.{key}", *default)
 
-    def _tensor(self, name: str) -> Any:
+    def _tensor(self, name: str) -> GgufTensor:
         if name not in self._tensors:
-            raise ModelError(f"{self._path}: tensor {name} is missing")
+            raise ModelError(f"{self.path}: tensor {name} is missing")
         return self._tensors[name]
 
     def _end_ids(self) -> list[int]:
@@ -141,7 +147,7 @@ class GgufModel:
         kind = self._of("rope.scaling.type", "none")
         if kind != "none":
             raise ModelError(
-                f"{self._path}: rope scaling {kind!r} is not supported; allowed: none, llama3"
+                f"{self.path}: rope scaling {kind!r} is not supported; allowed: none, llama3"
             )
         theta = float(self._of("rope.freq_base", 10000.0))
         plain = {"rope_type": "default", "rope_theta": theta}
@@ -156,19 +162,19 @@ class GgufModel:
         }
         if not np.allclose(stored, llama3_divisors(scaled, head_dim), rtol=1e-3):
             raise ModelError(
-                f"{self._path}: {_FREQUENCIES} is not the scaling of Llama 3 with {LLAMA3}"
+                f"{self.path}: {_FREQUENCIES} is not the scaling of Llama 3 with {LLAMA3}"
             )
         return scaled
 
-    def _dequantised(self, tensor: Any) -> np.ndarray:
+    def _dequantised(self, tensor: GgufTensor) -> np.ndarray:
         try:
-            return np.asarray(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            return tensor.dequantised()
         except NotImplementedError as error:
-            raise ModelError(f"{self._path}: tensor {tensor.name}: {error}") from error
+            raise ModelError(f"{self.path}: tensor {tensor.name}: {error}") from error
 
     def _names(self) -> dict[str, str]:
         """Return the Hugging Face names of such a model's tensors, by GGUF's."""
-        config = parse_config(self.config_fields(), str(self._path))
+        config = parse_config(self.config_fields(), str(self.path))
         known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[self.architecture.upper()], config.layers)
         return {known.get_name(name, _ENDINGS): name for name in expected_shapes(config)}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """transformers' name of each special token, and GGUF's."""
-PRE = "tokenizer.ggml.pre"
+MODEL, PRE, MERGES = (f"tokenizer.ggml.{key}" for key in ("model", "pre", "merges"))
 KINDS = ("gpt2", "llama")
 """Values of `tokenizer.ggml.model`: byte-level BPE, and SentencePiece."""
 
@@ -126,10 +126,7 @@ def tokenizer_of(model: "GgufModel") -> Any:
 
     fields = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer"])
     config = _named(model, GGUF_TOKENIZER_MAPPING["tokenizer_config"])
-    kind = fields.get("tokenizer_type")
-    if kind not in KINDS:
-        raise ModelError(f"tokenizer.ggml.model {kind!r} is not supported; allowed: {KINDS}")
-    rule = _rule(model) if kind == "gpt2" else None
+    rule = rule_of(model)
     config.setdefault("add_bos_token", rule is None or rule.begins)
     for name, key in SPECIAL.items():
         token = model.value(f"tokenizer.ggml.{key}_token_id", None)
@@ -142,12 +139,22 @@ def tokenizer_of(model: "GgufModel") -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **config)
 
 
-def _rule(model: "GgufModel") -> Rule:
-    if model.value("tokenizer.ggml.merges", None) is None:
-        raise ModelError("metadata tokenizer.ggml.merges is missing, which byte-level BPE needs")
-    name = model.value(PRE, "default")
-    if name not in RULES:
-        raise ModelError(f"{PRE} {name!r} is not supported; allowed: {', '.join(sorted(RULES))}")
+def rule_of(model: "GgufModel") -> Rule | None:
+    """Return the rule of a byte-level vocabulary, None of a SentencePiece one.
+
+    Raises `ModelError` for any other kind or rule, and for a byte-level one without merges.
+    """
+    kind, where = model.value(MODEL), f"{model.path}: "
+    if kind not in KINDS:
+        allowed = ", ".join(KINDS)
+        raise ModelError(f"{where}{MODEL} {kind!r} is not supported; allowed: {allowed}")
+    if kind == "llama":
+        return None
+    if not model.value(MERGES, None):
+        raise ModelError(f"{where}metadata {MERGES} is missing, which byte-level BPE needs")
+    if (name := model.value(PRE, "default")) not in RULES:
+        allowed = ", ".join(sorted(RULES))
+        raise ModelError(f"{where}{PRE} {name!r} is not supported; allowed: {allowed}")
     return RULES[name]
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
@@ -16,7 +16,7 @@ from outrider.contract.version import version
 from outrider.worker.checkpoints import answer_ends, vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import read_config, read_json
-from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes
+from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes, memo_of
 from outrider.worker.checkpoints.generation_config import GENERATION_CONFIG
 from outrider.worker.checkpoints.kept_models import note_ends, note_source
 from outrider.worker.checkpoints.prepared import PreparedModel
@@ -24,6 +24,9 @@ from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
 from outrider.worker.host.disk_cache import made_once
+
+if TYPE_CHECKING:
+    from outrider.worker.checkpoints.gguf_file import GgufModel
 
 FORMAT = "2"
 """Raised when what is written into the cache changes, so that older folders are left alone."""
@@ -129,7 +132,10 @@ def _checkpoint(
     path = source.resolve(progress)
     files: tuple[Path, ...] = (path,)
     config: tuple[bytes, ...] = ()
-    if not (is_gguf := path.is_file()):
+    if is_gguf := path.is_file():
+        if not memo_of(path, cache).is_file():
+            _checked(path)  # refuses before hashing gigabytes
+    else:
         read_config(path, lender.directory if lender else None)  # refuses before hashing gigabytes
         files, config = weight_files(path), ((path / "config.json").read_bytes(),)
     hashes = file_hashes(files, cache, progress)
@@ -145,15 +151,23 @@ def _checkpoint(
     return _Checkpoint(made, made, folder, identity, hashes[0])
 
 
+def _checked(path: Path) -> "GgufModel":
+    """Open a GGUF file that can be served; raises `ModelError`, by its header alone."""
+    from outrider.worker.checkpoints.gguf_file import GgufModel
+
+    model = GgufModel(path)
+    model.check()
+    return model
+
+
 def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     """Write a Hugging Face folder in float32 from a GGUF file."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    from outrider.worker.checkpoints.gguf_file import GgufModel
     from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 
-    model = GgufModel(path)
+    model = _checked(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
     (fresh / GENERATION_CONFIG).write_text(json.dumps(model.generation_fields(), indent=2))
     read_config(fresh)

@@ -1,0 +1,124 @@
+"""The header of a GGUF file: its metadata, and where each tensor lies, without reading a tensor.
+
+`gguf.GGUFReader` takes seconds for a vocabulary of 150,000 tokens, and a file that cannot be served
+is to be refused at once. Layout: ggml's docs/gguf.md. Leaves what the values mean to `gguf_file`.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.errors import ModelError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = 32
+SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+"""`struct`'s letter of each fixed-size type of value."""
+STRING, ARRAY = 8, 9
+DAMAGE = (struct.error, LookupError, ValueError, ArithmeticError)
+"""What reading bytes that are no header raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor, as its blocks lie in the file."""
+
+    name: str
+    kind: gguf.GGMLQuantizationType
+    data: NDArray[np.uint8]
+    """[rows, ..., bytes of a row], mapped."""
+
+    def dequantised(self) -> NDArray[np.float32]:
+        """Return the values; raises `NotImplementedError` for a kind that `gguf` cannot read."""
+        return np.asarray(gguf.dequantize(self.data, self.kind), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The metadata and the tensors of one file."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, GgufTensor]
+    """By name, in the order of the file."""
+
+    @classmethod
+    def read(cls, path: Path) -> "GgufHeader":
+        """Read the header of a file, and check that its tensors lie inside; raises `ModelError`."""
+        size = path.stat().st_size
+        try:
+            with path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return _Bytes(content).header()
+        except DAMAGE as error:
+            what = f"its {size} bytes end too early, or are damaged"
+            raise ModelError(f"{path}: not a readable GGUF file: {what} ({error})") from error
+
+
+class _Bytes:
+    """Reads a header from its first byte on; raises `DAMAGE`."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content, self._at = content, 0
+
+    def header(self) -> GgufHeader:
+        if self._take(len(MAGIC)) != MAGIC:
+            raise ValueError(f"it does not begin with {MAGIC.decode()}")
+        (version,) = self._numbers("I")
+        if version not in VERSIONS:
+            raise ValueError(f"version {version}; allowed: {VERSIONS}")
+        count, fields = self._numbers("QQ")
+        metadata = {self._string(): self._value(*self._numbers("I")) for _ in range(fields)}
+        places = [self._place() for _ in range(count)]
+        alignment = int(metadata.get("general.alignment", ALIGNMENT))
+        begin = -(-self._at // alignment) * alignment
+        return GgufHeader(metadata, {place[0]: self._tensor(begin, *place) for place in places})
+
+    def _place(self) -> tuple[str, tuple[int, ...], gguf.GGMLQuantizationType, int]:
+        name = self._string()
+        shape = self._numbers(f"{self._numbers('I')[0]}Q")[::-1]  # the last axis comes first
+        kind, offset = self._numbers("IQ")
+        return name, shape, gguf.GGMLQuantizationType(kind), offset
+
+    def _tensor(
+        self,
+        begin: int,
+        name: str,
+        shape: tuple[int, ...],
+        kind: gguf.GGMLQuantizationType,
+        offset: int,
+    ) -> GgufTensor:
+        stored = gguf.quant_shape_to_byte_shape(shape, kind)
+        data = np.frombuffer(self._content, np.uint8, prod(stored), begin + offset)
+        return GgufTensor(name, kind, data.reshape(stored))
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._string()
+        if kind != ARRAY:
+            return self._numbers(SCALARS[kind])[0]
+        inner, count = self._numbers("IQ")
+        if inner == STRING:
+            return [self._string() for _ in range(count)]
+        return list(self._numbers(f"{count}{SCALARS[inner]}"))
+
+    def _string(self) -> str:
+        return str(self._take(self._numbers("Q")[0]), "utf-8", "replace")
+
+    def _numbers(self, letters: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f"<{letters}", self._content, self._at)
+        self._at += struct.calcsize(f"<{letters}")
+        return found
+
+    def _take(self, size: int) -> bytes:
+        begin, self._at = self._at, self._at + size
+        if self._at > len(self._content):
+            raise ValueError(f"{size} bytes are wanted at {begin}")
+        return self._content[begin : self._at]
