@@ -11,22 +11,32 @@ import stat
 import tempfile
 from pathlib import Path
 
-HOME_CACHE = (".cache", "outrider")
-"""In a home."""
+NAME = "outrider"
+OWN_VARIABLE, CACHES_VARIABLE = "OUTRIDER_CACHE", "XDG_CACHE_HOME"
+"""Of the environment: the cache, and the folder of all programs' caches."""
 
 
 def user_cache() -> Path:
-    """Return `~/.cache/outrider`; where nobody knows a home, or that cannot be made and written, a
-    folder among temporary files that is this user's alone.
+    """Return the folder that OUTRIDER_CACHE names, or else `outrider` in that of XDG_CACHE_HOME, or
+    else in `~/.cache`; where that cannot be made and written, a folder among temporary files that
+    is this user's alone.
 
     It exists. Raises `OSError` where there is neither.
     """
     try:
-        folder = Path.home().joinpath(*HOME_CACHE)
+        folder = wanted_cache()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # the latter where nobody knows a home
         return temporary_cache()
     return folder if os.access(folder, os.W_OK | os.X_OK) else temporary_cache()
+
+
+def wanted_cache() -> Path:
+    """Return where the cache is to be; raises `RuntimeError` where nobody knows a home."""
+    if own := os.environ.get(OWN_VARIABLE):
+        return Path(own).absolute()
+    caches = os.environ.get(CACHES_VARIABLE)
+    return (Path(caches).absolute() if caches else Path.home() / ".cache") / NAME
 
 
 def temporary_cache() -> Path:

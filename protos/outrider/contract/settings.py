@@ -399,7 +399,7 @@ class WorkerSettings:
     """Whether the worker loads its models, times them as it is asked to (`Control.Measure`), and
     serves only when it is told how (`Control.Arrange`); not with several ranks or stages."""
     cache: str | None = None
-    """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
+    """Folder for prepared models and measured facts; None takes the user's cache."""
 
     def __post_init__(self) -> None:
         _within(1, MAX_THREADS, "settings.threads", self.threads)

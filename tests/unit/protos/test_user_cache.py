@@ -16,6 +16,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    for variable in ("OUTRIDER_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
     return folder
 
 
@@ -23,6 +25,17 @@ def test_it_is_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_cache() == tmp_path / ".cache" / "outrider"
     assert user_cache().is_dir()
+
+
+def test_the_environment_may_put_it_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert user_cache() == tmp_path / "caches" / "outrider"
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "disk"))
+    assert user_cache() == tmp_path / "disk"
+    assert not (tmp_path / "home").exists()
 
 
 def test_without_a_home_it_is_a_temporary_folder_of_the_user_s_own(

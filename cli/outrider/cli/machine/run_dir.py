@@ -11,7 +11,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from outrider.contract.files import HOME_CACHE, user_cache
+from outrider.contract.files import OWN_VARIABLE, user_cache, wanted_cache
 from outrider.contract.settings import WorkerSettings
 
 KEEP_SECONDS = 7 * 24 * 3600
@@ -19,22 +19,26 @@ KEEP_SECONDS = 7 * 24 * 3600
 
 
 def runs() -> Path:
-    """Where runs are kept: `~/.cache/outrider/runs`."""
+    """Where runs are kept: `runs` in the user's cache."""
     return told_cache() / "runs"
 
 
 def told_cache() -> Path:
-    """The user's cache; says so, once, where it is not in a home. Raises `OSError`."""
+    """The user's cache; says so, once, where it is not where it should be. Raises `OSError`."""
     folder = user_cache()
-    if folder.parts[-2:] != HOME_CACHE:
-        _tell(folder)
+    try:
+        wanted = str(wanted_cache())
+    except RuntimeError:  # nobody knows a home
+        wanted = "~/.cache/outrider"
+    if str(folder) != wanted:
+        _tell(folder, wanted)
     return folder
 
 
 @cache
-def _tell(folder: Path) -> None:
-    where = f"What runs keep goes to {folder}"
-    print(f"{where}: there is no ~/{'/'.join(HOME_CACHE)} to write to.", file=sys.stderr)
+def _tell(folder: Path, wanted: str) -> None:
+    words = f"What runs keep goes to {folder}: there is no {wanted} to write to"
+    print(f"{words} ({OWN_VARIABLE} names another place).", file=sys.stderr)
 
 
 class RunFolder:

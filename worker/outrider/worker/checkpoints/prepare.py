@@ -7,6 +7,7 @@ Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `l
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
-from outrider.worker.host.disk_cache import made_once
+from outrider.worker.host.disk_cache import check_room, made_once
+from outrider.worker.model.tensor_names import expected_shapes
 
 if TYPE_CHECKING:
     from outrider.worker.checkpoints.gguf_file import GgufModel
@@ -170,7 +172,8 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     model = _checked(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
     (fresh / GENERATION_CONFIG).write_text(json.dumps(model.generation_fields(), indent=2))
-    read_config(fresh)
+    config = read_config(fresh)
+    check_room(fresh, sum(4 * prod(shape) for shape in expected_shapes(config).values()))
     tensors = {}
     for count, (name, value) in enumerate(model.tensors(), start=1):
         tensors[name] = value

@@ -5,6 +5,7 @@ written, what is whole still serves.
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outrider.contract.files import write_whole
+from outrider.contract.files import CACHES_VARIABLE, OWN_VARIABLE, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,15 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
         write_whole(file, json.dumps(facts))
     except OSError as error:
         logger.info("%s is not remembered: %s", file, error)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise `OSError` if a folder's disk has not so many bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        words = f"{needed / 1e9:.1f} GB are needed here and {free / 1e9:.1f} GB are free"
+        elsewhere = f"{OWN_VARIABLE} or {CACHES_VARIABLE} puts the cache elsewhere"
+        raise OSError(errno.ENOSPC, f"{words}; {elsewhere}", str(folder))
 
 
 def found_of(files: Iterable[Path], memo: Path, find: Callable[[], T]) -> T:
