@@ -17,6 +17,7 @@ from outrider.worker.model.config import Family, ModelConfig, RopeScaling
 
 logger = logging.getLogger(__name__)
 
+GENERATION_CONFIG = "generation_config.json"
 MISTRAL_WINDOW = 4096
 """What transformers' `MistralConfig` takes when the file says nothing."""
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
@@ -37,7 +38,7 @@ def read_config(directory: Path, embeddings: Path | None = None) -> ModelConfig:
         fields = (
             dict(zip(_INHERITED, inherited, strict=True)) | {"tie_word_embeddings": True} | fields
         )
-    generation = directory / "generation_config.json"
+    generation = directory / GENERATION_CONFIG
     ends = read_json(generation).get("eos_token_id") if generation.is_file() else None
     return parse_config(fields, str(directory / "config.json"), ends)
 

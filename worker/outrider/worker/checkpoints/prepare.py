@@ -16,9 +16,8 @@ from outrider.contract.settings import ModelSettings, SettingsError, WorkerSetti
 from outrider.contract.version import version
 from outrider.worker.checkpoints import answer_ends, vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
-from outrider.worker.checkpoints.config_file import read_config, read_json
+from outrider.worker.checkpoints.config_file import GENERATION_CONFIG, read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes, memo_of
-from outrider.worker.checkpoints.generation_config import GENERATION_CONFIG
 from outrider.worker.checkpoints.kept_models import note_ends, note_source
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource

@@ -31,7 +31,6 @@ from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
-from outrider.worker.checkpoints.generation_config import default_sampling
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
 from outrider.worker.host.peers import AllowedCaller, beyond_loopback
@@ -43,6 +42,7 @@ from outrider.worker.link import service as drafter_service
 from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
+from outrider.worker.sampling.default_params import default_sampling
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service
 from outrider.worker.server.control import Control

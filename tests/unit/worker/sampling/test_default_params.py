@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.worker.checkpoints.generation_config import default_sampling
 from outrider.worker.errors import ModelError
+from outrider.worker.sampling.default_params import default_sampling
 
 QWEN = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05}
 

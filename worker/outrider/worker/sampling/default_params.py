@@ -8,11 +8,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from outrider.worker.checkpoints.config_file import read_json
+from outrider.worker.checkpoints.config_file import GENERATION_CONFIG, read_json
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.params import SamplingParams
 
-GENERATION_CONFIG = "generation_config.json"
 KINDS = {
     **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), float),
     "top_k": int,
