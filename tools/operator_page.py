@@ -85,17 +85,14 @@ REMEDIES = MappingProxyType(
         ConditionType.SPECULATION_ACTIVE: {
             LoopReason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
             LoopReason.LOW_GAIN: (
-                "It is tried again by itself, ever more rarely. If it stays so, try another draft"
-                " model; if the message names what would pay, see"
+                "It is tried again by itself, and at once where a model, an image or a limit"
+                " changes, or the annotation `outrider.dev/probe-at`. If it stays so, try another"
+                " draft model; if the message names what would pay, see"
                 " `speculation.disable.gainBelowPercent`."
             ),
             LoopReason.IDLE: (
                 "Nothing. It comes back once there is work; "
                 "`speculation.draftShrink.idleSeconds` says after how long it goes."
-            ),
-            LoopReason.HIGH_QUEUE: ("It comes back when the queue is short. Add targets."),
-            LoopReason.HIGH_KV_USAGE: (
-                "It comes back when there is room. Raise `engine.kvMemory`, or add targets."
             ),
             LoopReason.DRAFT_STARTING: ("Wait; then read DraftAvailable and LinkEstablished."),
             LoopReason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),

@@ -5,6 +5,7 @@ or not at all. Unlike `service` it has no requests: gain and load are given, so 
 can be as nasty as one likes. Arithmetic with a fixed seed; it measures nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,24 +20,21 @@ from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings, ScalingRule
 
 PASS_SECONDS = 0.05
-"""Of one verify pass; it only sets how many passes there are to judge by."""
-TOKENS = 2.0
-"""Committed tokens of a pass while drafting is on."""
+"""Of one verify pass; it only sets how many passes there are."""
 DRAFTS = 2
-NOTHING = CounterSample()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
     """A service, and what the loop sees of it; times in seconds since the start."""
 
-    gain: Callable[[float, int], float] = lambda now, rows: 130.0
-    """Gain of drafting, in percent, at a time and with a ceiling of rows."""
+    gain: Callable[[float], float] = lambda now: 130.0
+    """Gain of drafting, in percent, at a time."""
     running: Callable[[float], float] = lambda now: 8.0
     """Requests that run at each target; 0: none, and nothing is decoded."""
-    waiting: float = 0.0
-    """Requests that wait at each target, while there is work."""
     targets: int = 2
+    declining: int = 0
+    """Targets whose own switch keeps drafting off: they decode plainly."""
     silent: int = 0
     """Targets that never answer."""
     start_seconds: Callable[[float], float] = lambda now: 60.0
@@ -48,9 +46,14 @@ class Plant:
     restart_every: int = 0
     """Passes between two restarts of the operator; 0: it is never restarted."""
     noise: float = 0.01
-    """Deviation of the gain of a window."""
+    """Deviation of the gain that a target shows in a window."""
     share: float = 0.0
     """Hardware of all drafts, by that of the targets."""
+
+    def worth(self, now: float) -> float:
+        """Return seconds of plain decoding by seconds, over all targets, while drafting is on."""
+        drafting = self.targets - self.declining
+        return (drafting * self.gain(now) / 100 + self.declining) / self.targets
 
 
 @dataclass(slots=True)
@@ -99,9 +102,9 @@ class Life:
     asked: int = DRAFTS
     linked_at: float = 0.0
     """When the drafts that were started last are linked."""
-    decision: Decision | None = None
-    counters: CounterSample = field(default_factory=CounterSample)
-    history: list[CounterSample] = field(default_factory=list)
+    counters: tuple[CounterSample, ...] = ()
+    """By target."""
+    history: list[tuple[CounterSample, ...]] = field(default_factory=list)
     scrapes: Scrapes = field(default_factory=Scrapes)
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -109,6 +112,11 @@ class Life:
     def linked(self) -> int:
         """Drafts that are linked."""
         return self.asked if self.now >= self.linked_at else 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the targets."""
+        return [f"target{n}" for n in range(self.plant.targets)]
 
     def window(self) -> None:
         """Let one interval pass, then a pass of the loop."""
@@ -119,41 +127,38 @@ class Life:
         number = round(self.now / seconds)
         if self.plant.restart_every and number % self.plant.restart_every == 0:
             self.memory, self.scrapes = loads(self.memory.dumps()), Scrapes()
-        inputs = self._inputs()
-        decision = decide(self.settings, self.memory, inputs, self.now)
+        decision = decide(self.settings, self.memory, self._inputs(), self.now)
         self._note(decision, seconds)
         self._obey(decision)
 
     def _work(self, seconds: float) -> None:
-        memory = self.memory
+        plant, memory, out = self.plant, self.memory, self.outcome
         drafts = memory.speculate and self.linked > 0
-        out = self.outcome
         out.on_seconds += seconds * memory.speculate
-        if self.plant.running(self.now) > 0:
-            percent = self.plant.gain(self.now, memory.max_rows) if drafts else 100.0
-            luck = float(self.noise.normal(1, self.plant.noise)) if drafts else 1.0
+        passes = plant.running(self.now) * seconds / PASS_SECONDS
+        done = [CounterSample()] * plant.targets
+        if passes > 0:
             out.busy_seconds += seconds
-            out.work_seconds += seconds * percent / 100
-            passes = self.plant.running(self.now) * seconds / PASS_SECONDS
-            self.counters += CounterSample(
-                plain_seconds=seconds * luck * percent / 100,
-                spent_seconds=seconds,
-                passes=passes,
-                drafted_passes=passes if drafts else 0.0,
-                tokens=passes * (TOKENS if drafts else 1.0),
-            )
+            out.work_seconds += seconds * (plant.worth(self.now) if drafts else 1.0)
+            for n in range(plant.targets):
+                on = drafts and n >= plant.declining
+                gain = plant.gain(self.now) / 100 * self.noise.normal(1, plant.noise) if on else 1.0
+                done[n] = CounterSample(
+                    plain_seconds=seconds * float(gain), spent_seconds=seconds, passes=passes
+                )
+        before = self.counters or [CounterSample()] * plant.targets
+        self.counters = tuple(a + b for a, b in zip(before, done, strict=True))
         self.history.append(self.counters)
 
     def _scrape(self) -> None:
         shown = self.history[max(0, len(self.history) - 1 - self.plant.late_windows)]
         heard = self.plant.targets - self.plant.silent
-        names = [f"target{n}" for n in range(self.plant.targets)]
         answers: list[Sample] = [
-            self._sample(name, shown)
-            for name in names[:heard]
+            self._sample(name, counters)
+            for name, counters in zip(self.names[:heard], shown[:heard], strict=True)
             if self.noise.random() >= self.plant.lost
         ]
-        self.scrapes = self.scrapes.add(answers, names, self.now)
+        self.scrapes = self.scrapes.add(answers, self.names, self.now)
 
     def _sample(self, name: str, counters: CounterSample) -> TargetSample:
         running = self.plant.running(self.now)
@@ -161,42 +166,40 @@ class Life:
             uid=name,
             at=self.now,
             counters=counters,
-            waiting=self.plant.waiting if running else 0.0,
+            waiting=0.0,
             running=running,
             kv_usage=0.9 if running else 0.0,
-            drafting="on",
             links_up=self.linked,
             links=self.asked,
         )
 
     def _inputs(self) -> ControlInputs:
-        names = [f"target{n}" for n in range(self.plant.targets)]
-        stale = self.settings.stale_after_seconds
-        version = self.memory.version
+        targets, version = self.plant.targets, self.memory.version
         return ControlInputs(
-            window=self.scrapes.window(names, self.now, stale),
+            window=self.scrapes.window(self.names, self.now, self.settings.stale_after_seconds),
+            gains=self.scrapes.gains,
             starting=self.scrapes.starting,
-            targets=self.plant.targets,
+            targets=targets,
             drafts_desired=self.asked,
             drafts_actual=self.asked,
             drafts_ready=self.linked,
-            links_up=self.linked * self.plant.targets,
-            links_expected=self.asked * self.plant.targets,
+            links_up=self.linked * targets,
+            links_expected=self.asked * targets,
             sessions=0,
             acknowledged=version,
             followed_by_all=0 if self.plant.silent else version,
         )
 
     def _note(self, decision: Decision, seconds: float) -> None:
-        out, before = self.outcome, self.memory
-        out.seconds = self.now
+        out, before, now = self.outcome, self.memory, self.now
+        out.seconds = now
         out.draft_seconds += seconds * self.asked
         if decision.memory.version != before.version:
-            out.policies.append(self.now)
+            out.policies.append(now)
         if decision.speculate != before.speculate:
-            out.switches.append(self.now)
+            out.switches.append(now)
         woken = [t for t in decision.transitions if t.change is PhaseChange.DRAFTS_WAKING]
-        out.probes += [self.now] * (len(woken) if decision.memory.for_probe else 0)
+        out.probes += [now] * (len(woken) if decision.memory.for_probe else 0)
 
     def _obey(self, decision: Decision) -> None:
         wanted = decision.draft_replicas or 0
@@ -226,30 +229,30 @@ def live(
     return life.outcome
 
 
-def _bursts(now: float) -> float:
-    return 16.0 if now % 1800 < 120 else 0.0
+def turns(seconds: float, *values: float) -> Callable[[float], float]:
+    """Return a function that goes through values for ever, each for so many seconds."""
+    return lambda now: values[int(now // seconds) % len(values)]
+
+
+def _noon(now: float) -> float:
+    """Return 0 at night and 1 at noon."""
+    return ((1 - math.cos(2 * math.pi * now / 86_400)) / 2) ** 2
 
 
 PLANTS: Mapping[str, Plant] = {
     "idle": Plant(running=lambda now: 0.0),
-    "two_ceilings": Plant(gain=lambda now, rows: 103.0 if rows > 8 else 120.0),
-    "long_queue": Plant(gain=lambda now, rows: 112.0, waiting=6.0),
-    "never_pays": Plant(gain=lambda now, rows: 90.0),
+    "never_pays": Plant(gain=lambda now: 90.0),
     "never_pays_2_gpus_by_6": Plant(
-        gain=lambda now, rows: 105.0, share=1 / 3, start_seconds=lambda now: 300.0
+        gain=lambda now: 105.0, share=1 / 3, start_seconds=lambda now: 300.0
     ),
-    "one_silent_target": Plant(gain=lambda now, rows: 90.0, targets=3, silent=1),
-    "late_and_lost_metrics": Plant(
-        gain=lambda now, rows: 90.0 if now % 14_400 < 7_200 else 140.0, lost=0.3, late_windows=4
+    "two_of_four_decline": Plant(gain=lambda now: 170.0, targets=4, declining=2),
+    "one_silent_target": Plant(gain=lambda now: 90.0, targets=3, silent=1),
+    "late_and_lost_metrics": Plant(gain=turns(7200, 90.0, 140.0), lost=0.3, late_windows=4),
+    "restarts": Plant(gain=lambda now: 90.0, restart_every=20),
+    "night_and_noon": Plant(
+        gain=lambda now: 150.0 - 70 * _noon(now), running=lambda now: 1 + 30 * _noon(now)
     ),
-    "restarts": Plant(gain=lambda now, rows: 90.0, restart_every=20),
-    "bursts": Plant(running=_bursts),
-    "slow_starts": Plant(
-        gain=lambda now, rows: 90.0 if now % 14_400 < 7_200 else 140.0,
-        start_seconds=lambda now: 900.0,
-    ),
-    "pays_only_when_probed": Plant(
-        gain=lambda now, rows: 130.0 if now % 600 < 300 else 85.0,
-    ),
+    "bursts": Plant(running=lambda now: 16.0 if now % 1800 < 120 else 0.0),
+    "slow_starts": Plant(gain=turns(7200, 90.0, 140.0), start_seconds=lambda now: 900.0),
 }
-"""The nine points of the review, and worse."""
+"""Points of the reviews, and worse."""

@@ -17,7 +17,6 @@ from bench.record.report import RESULTS
 MODELS = "SmolLM2-135M and the demo's draft"
 PAIR = f"{MODELS}, int8"
 CAPTIONS = {
-    "control_loop": "A day of the operator's control loop, a target and two drafts",
     "flowspec": "A pipelined target beside other ways, above as in FlowSpec's paper, below by "
     "stages and links",
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",

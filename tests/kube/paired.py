@@ -23,8 +23,8 @@ CONTROL = {"intervalSeconds": 1, "probeIntervalSeconds": 5}
 BUSY = {"passes": 100, "drafted_passes": 100, "tokens": 200, "first_guesses": 100}
 GOOD: Mapping[str, float] = {**BUSY, "first_hits": 80, "plain_seconds": 2.0, "spent_seconds": 1.0}
 """Rates of a target for which drafting pays: a gain of 200 %."""
-POOR: Mapping[str, float] = {**BUSY, "first_hits": 10, "plain_seconds": 0.6, "spent_seconds": 1.0}
-"""Rates of one for which it does not: 60 %."""
+POOR: Mapping[str, float] = {**BUSY, "first_hits": 10, "plain_seconds": 0.1, "spent_seconds": 1.0}
+"""Rates of one for which it does not: 10 %."""
 
 
 def spec() -> dict[str, Any]:

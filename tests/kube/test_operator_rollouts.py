@@ -8,7 +8,7 @@ import pytest
 from outrider.contract.settings import Role
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess
-from tests.kube.paired import GOOD, Paired, spec
+from tests.kube.paired import GOOD, POOR, Paired, spec
 from tests.kube.pod_workers import PodWorkers
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -138,7 +138,7 @@ def test_replicas_of_drafts_stay_as_they_are_during_a_roll_out(
 ) -> None:
     pair.apply(changed(Role.TARGET, resources=NO_ROOM))
     pair.until(lambda: len(names(pair, Role.TARGET)) == 2, "the rollout has begun")
-    workers.behave(Role.TARGET, rates={**GOOD, "plain_seconds": 0.5})
+    workers.behave(Role.TARGET, rates=POOR)
     pair.until(lambda: pair.fails("SpeculationActive", "LowGain"), "drafting goes off")
     pair.until(lambda: HELD in operator.said, "they would be given back, but for the rollout")
     assert pair.replicas(Role.DRAFT) == 1

@@ -66,6 +66,7 @@ class Steering:
         present = self.cell.present_drafts
         return ControlInputs(
             window=self._scrapes.window(names, now, stale),
+            gains=self._scrapes.gains,
             starting=self._scrapes.starting,
             targets=len(names),
             drafts_desired=sum(not draft.stopping for draft in present),
@@ -113,7 +114,6 @@ def _target_sample(target: TargetWorker, cell: Cell, now: float) -> TargetSample
         waiting=report.waiting,
         running=report.running,
         kv_usage=counters.kv_slots_used / counters.kv_slots,
-        drafting=report.drafting,
         links_up=target.links,
         links=len(cell.present_drafts),
     )

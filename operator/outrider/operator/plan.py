@@ -22,7 +22,6 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.contract.sources import SourceKind
-from outrider.operator.control.break_even import break_even
 from outrider.operator.control.settings import (
     ControlSettings,
     ScalingRule,
@@ -285,15 +284,15 @@ def policy(service: SpeculativeService) -> PolicySettings:
 def _switch_percents(speculation: Speculation) -> tuple[int, int]:
     """Return the thresholds of the targets' own switches.
 
-    A target saves time, not hardware: where the service names no threshold, its switch has the
-    least break-even, whatever the drafts' hardware costs.
+    A target saves time, not hardware: where the service names no threshold, its switch has its own,
+    whatever the drafts' hardware costs.
     """
-    alone = ControlSettings(
-        gain_below_percent=speculation.disable.gain_below_percent,
-        gain_above_percent=speculation.enable.gain_above_percent,
-    )
-    pays = break_even(alone, drafts=0, targets=0)
-    return pays.off_below, pays.on_above
+    off, on = speculation.disable.gain_below_percent, speculation.enable.gain_above_percent
+    usual = PolicySettings()
+    if off is None:
+        off = usual.off_below_percent if on is None else min(usual.off_below_percent, on - 1)
+    band = usual.on_above_percent - usual.off_below_percent
+    return off, off + band if on is None else on
 
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:

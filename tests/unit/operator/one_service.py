@@ -202,9 +202,11 @@ class OneService:
             self.now += seconds
 
     def writes_at_rest(self) -> list[str]:
-        """Return the writes where nothing has changed."""
+        """Return the writes where nothing has changed, and nothing is decoded: gain is stored."""
         self.cluster.writes.clear()
+        self.workers.works = False
         self.rest(3)
+        self.workers.works = True
         return self.cluster.writes
 
     def edit(self, change: Callable[[Object], None]) -> None:

@@ -133,6 +133,9 @@ class SmallWorkers:
         """Why the others are refused; empty: they are not."""
         self.gain = 1.5
         """Of every window in which there was drafting."""
+        self.works = True
+        """False while they decode nothing."""
+        self._seconds = 0
 
     def is_asked(self, service: ServiceKey) -> bool:
         return False
@@ -214,8 +217,10 @@ class SmallWorkers:
         )
 
     def _counters(self, pod: Pod) -> Counters:
-        """Return counters that grow with time, 100 passes a second, for ever."""
-        seconds = int(self._clock() % 1_000_000)
+        """Return counters that grow with time, 100 passes a second, while they work."""
+        if self.works:
+            self._seconds = int(self._clock() % 1_000_000)
+        seconds = self._seconds
         drafting = pod.role is Role.TARGET and self._policy(pod).speculate
         return Counters(
             plain_seconds=seconds * self.gain,

@@ -13,7 +13,7 @@ from outrider.operator.certificates.authority import LIFE, Authorities
 from outrider.operator.cluster.client import INVALID, ClusterError
 from outrider.operator.cluster.interfaces import Object
 from outrider.operator.control.reasons import PhaseChange
-from outrider.operator.naming import DELETION_COST, MANAGED_BY
+from outrider.operator.naming import DELETION_COST, MANAGED_BY, PROBE_ANNOTATION
 from tests.unit.operator.one_service import KEY, SPEC, START, OneService
 
 
@@ -69,7 +69,7 @@ def test_old_pods_stay_while_there_is_no_room_for_the_settings_of_new_ones() -> 
     service.rest(2)
     assert pod in service.cluster.of("Pod")
     (degraded,) = (c for c in service.raw["status"]["conditions"] if c["type"] == "Degraded")
-    assert degraded["message"].endswith("what needs it stays as it is: Deployment chat-target")
+    assert "what needs it stays as it is: Deployment chat-target" in degraded["message"]
     service.cluster.refuse = lambda verb, kind: None
     service.rest(4)
     assert pod not in service.cluster.of("Pod")
@@ -198,8 +198,8 @@ def test_a_status_that_cannot_be_written_keeps_no_policy_from_targets() -> None:
 
 def test_a_decision_is_said_though_an_object_after_it_could_not_be_written() -> None:
     service = OneService()
-    service.rest()
     service.workers.gain = 0.9
+    service.rest(4)
     service.cluster.refuse = lambda verb, kind: (
         ClusterError("apply", 503, "later") if (verb, kind) == ("apply", "Deployment") else None
     )
@@ -364,9 +364,8 @@ def test_a_number_that_was_left_alone_is_the_operator_s_again_after_an_edit_or_a
 
 def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     service = OneService()
-    service.rest()
     service.workers.gain = 0.9
-    service.rest(16)
+    service.rest(30)
     assert replicas(service, "draft") == 0
     assert service.condition("DraftAvailable") == ("False", "ScaledToZero")
     assert service.condition("Ready") == ("True", "Serving")
@@ -375,6 +374,24 @@ def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     off = service.workers.policies.values()
     assert not any(policy.drafts_allowed for policy in off)
     assert all(policy.local_sources for policy in off)
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["an annotation", "another draft"])
+def test_what_is_asked_or_new_is_tried_at_once(asked: bool) -> None:
+    service = OneService()
+    service.workers.gain = 0.9
+    service.rest(30)
+    assert replicas(service, "draft") == 0
+    if asked:
+        given = {PROBE_ANNOTATION: "now"}
+        key = ("SpeculativeService", *KEY)
+        service.cluster.edit(key, lambda body: body["metadata"].update(annotations=given))
+    else:
+        service.edit(lambda spec: spec["draft"].update(model={"uri": "hf://org/better"}))
+    service.rest(4)
+    assert replicas(service, "draft") == 1
+    service.rest(16)
+    assert service.condition("SpeculationActive") == ("False", "LowGain")
 
 
 def test_silence_holds_everything() -> None:
@@ -390,9 +407,9 @@ def test_silence_holds_everything() -> None:
 
 def test_a_pass_that_follows_at_once_sees_what_was_just_written() -> None:
     service = OneService()
-    service.rest()
     service.workers.gain = 0.9
-    for _ in range(8):
+    service.rest(4)
+    for _ in range(12):
         service.now += 16
         service.pass_()
         service.pass_(lagging=True)

@@ -55,12 +55,12 @@ def test_the_condition_names_what_carries_the_links() -> None:
     assert said == "2 of 2 links are up, through shared memory"
 
 
-def test_drafting_that_does_not_pay_gives_no_pod_back() -> None:
+def test_drafting_that_does_not_pay_is_left_to_the_targets_and_gives_no_pod_back() -> None:
     service = OneService(spec())
     service.rest()
     service.workers.gain = 0.5
     service.rest(30)
-    assert service.condition("SpeculationActive") == ("False", "LowGain")
+    assert service.condition("SpeculationActive") == ("True", "Active")
     assert [d["spec"]["replicas"] for d in service.cluster.of("Deployment")] == [2]
     assert len(service.cluster.of("Pod")) == 2
 

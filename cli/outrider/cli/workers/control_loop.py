@@ -105,6 +105,7 @@ class Steering:
         links = [link for state in known for link in state.links if link.address in addresses]
         return ControlInputs(
             window=self._scrapes.window([s.worker.name for s in targets], now, stale),
+            gains=self._scrapes.gains,
             starting=self._scrapes.starting,
             targets=len(self._of(Role.TARGET)),
             drafts_desired=sum(s.wanted for s in drafts),

@@ -3,17 +3,15 @@
 Drafts that hold 2 GPUs beside a target's 6 make a service a third dearer, so that gain has to be
 133 %. Only GPUs that are given back while drafting is off count: others cost the same either way.
 All count as if they were of one kind, for the cluster says of none what it costs.
-Leaves judging a window to `verdict`.
+Leaves judging to `evidence`.
 """
 
 from dataclasses import dataclass
 
 from outrider.operator.control.settings import ControlSettings
 
-LEAST_PERCENT = 105
-"""Break-even of drafts whose hardware costs nothing else; below, gain is hardly to be measured."""
-MARGIN_PERCENT = 10
-"""Gain above break-even that brings drafting back: a dead band, so that noise switches nothing."""
+LEAST_PERCENT = 102
+"""Break-even of drafts whose hardware costs nothing else: being off at 103 loses less than 3 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class BreakEven:
     off_below: int
     """Gain under which drafting does not pay."""
     on_above: int
-    """Gain that brings drafting back."""
+    """Gain that a probe has to show."""
     share: float = 0.0
     """Hardware of the drafts that are given back, by the targets'."""
 
@@ -36,12 +34,11 @@ def break_even(settings: ControlSettings, drafts: int, targets: int) -> BreakEve
     if off is None:
         off = max(LEAST_PERCENT, round(100 * (1 + share)))
         off = off if on is None else min(off, on - 1)
-    return BreakEven(off, off + MARGIN_PERCENT if on is None else on, share)
+    return BreakEven(off, off if on is None else on, share)
 
 
 def _share(settings: ControlSettings, drafts: int, targets: int) -> float:
     draft = settings.draft
-    if not draft.returnable or not draft.target_gpus or not targets:
+    if not draft.returns(drafts) or not draft.target_gpus or not targets:
         return 0.0
-    returned = max(0, drafts - draft.min_replicas)
-    return returned * draft.draft_gpus / (targets * draft.target_gpus)
+    return (drafts - draft.min_replicas) * draft.draft_gpus / (targets * draft.target_gpus)

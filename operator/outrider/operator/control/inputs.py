@@ -7,6 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from outrider.contract.settings import PolicySettings
+from outrider.operator.control.evidence import GainWindow
 from outrider.operator.control.memory import LoopMemory
 from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.samples import Window
@@ -18,6 +19,10 @@ class ControlInputs:
 
     window: Window | None
     """The last whole window, the same one until the next is whole; None: not known."""
+    gains: tuple[GainWindow, ...] = ()
+    """The last `WINDOWS` windows with work and a linked draft."""
+    subject: str = ""
+    """Digest of what gain depends on: a change makes what was learned void, and a probe due."""
     starting: bool = False
     """True if there is no window only because this process has not scraped twice."""
     targets: int = 1

@@ -7,8 +7,7 @@ from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.phases import PassState
 from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.scaling import ScalingResult, replicas
-from outrider.operator.control.settings import UP_WINDOWS, SpeculationMode
-from outrider.operator.control.verdict import judge
+from outrider.operator.control.settings import WINDOWS, SpeculationMode
 
 HOLDS = {
     Hold.REPLICAS_CONTESTED: "draft replicas are written by another owner and left alone",
@@ -43,8 +42,7 @@ def _state(state: PassState, reason: LoopReason) -> str:
     if memory.phase is Phase.WAKING:
         return f"drafts wake for {state.stayed:.0f} s: {links}"
     name = "probing" if memory.phase is Phase.PROBING else "drafting on"
-    lost = f", but {links}" if reason is LoopReason.DRAFT_LOST else ""
-    return f"{name} at {_rows(memory)}{lost}"
+    return name + (f", but {links}" if reason is LoopReason.DRAFT_LOST else "")
 
 
 def _load(state: PassState) -> str:
@@ -52,8 +50,9 @@ def _load(state: PassState) -> str:
     if window is None or state.blind:
         adaptive = state.settings.mode is SpeculationMode.ADAPTIVE
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
-    words = judge(state.settings, window, state.pays).gain_words
-    gain = f"{words}, " if state.memory.speculate else ""
+    gain = ""
+    if state.memory.speculate and (percent := window.gain_percent) is not None:
+        gain = f"gain {percent:.0f} %, "
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
 
@@ -70,17 +69,14 @@ def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
             PhaseChange.DRAFTS_WAKING, f"waking drafts {why}: {_why_woken(before, state)}"
         )
     elif now is Phase.PROBING:
-        yield Transition(
-            PhaseChange.PROBE_STARTED, f"probing at {_rows(memory)}: drafts are linked"
-        )
+        yield Transition(PhaseChange.PROBE_STARTED, "probing: drafts are linked")
     elif was is Phase.PROBING:
-        yield Transition(
-            PhaseChange.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again"
-        )
+        shown = memory.evidence.words
+        yield Transition(PhaseChange.DRAFTING_ON, f"drafting stays on: a probe showed {shown}")
     else:
         static = state.settings.mode is SpeculationMode.STATIC
         why = "speculation.mode is Static" if static else "drafts are linked"
-        yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
+        yield Transition(PhaseChange.DRAFTING_ON, f"drafting on: {why}")
 
 
 def _why_woken(before: LoopMemory, state: PassState) -> str:
@@ -88,9 +84,9 @@ def _why_woken(before: LoopMemory, state: PassState) -> str:
         return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
     if before.cause is LoopReason.DISABLED_BY_USER:
         return "the service asks for it"
-    if before.cause is LoopReason.IDLE:
-        return f"there is work again in {UP_WINDOWS} windows"
-    return f"queue and KV quiet in {UP_WINDOWS} windows"
+    if not state.returns:
+        return "being off gives nothing back"
+    return f"there is work again in {WINDOWS} windows"
 
 
 def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
@@ -105,7 +101,3 @@ def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
     if not state.inputs.targets:
         because = "no target is asked for"
     yield Transition(PhaseChange.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
-
-
-def _rows(memory: LoopMemory) -> str:
-    return f"{memory.max_rows} row{'s' if memory.max_rows > 1 else ''}"

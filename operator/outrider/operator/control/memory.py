@@ -8,13 +8,13 @@ Store it before the policy that belongs to it is pushed: a version must not be u
 
 import dataclasses
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from outrider.contract.settings import MAX_NODE_ROWS, MAX_POLICY_VERSION
-from outrider.operator.control.probes import MAX_LOAD, Records
+from outrider.operator.control.evidence import Evidence
 from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
 
@@ -31,8 +31,6 @@ MOMENTS = (
     "switched_at",
     "acknowledged_at",
     "counted_until",
-    "raised_at",
-    "lowered_at",
     "idle_since",
     "fewer_since",
 )
@@ -65,7 +63,7 @@ class LoopMemory:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     """Version of this JSON format."""
     version: Version
     """Version of the policy; rises with every change of it."""
@@ -83,33 +81,27 @@ class LoopMemory:
     acknowledged_at: Moment | None = None
     """When all targets were first known to follow the last switch; None: not yet."""
     counted_until: Moment
-    """End of the last window that changed anything; a window counts once."""
-    bad: Count = 0
-    """Bad windows in a row."""
-    good: Count = 0
-    """Good windows in a row, in a phase that counts them."""
-    ceiling: Rows | None = None
-    """Ceiling of node rows; None: the settings' own ceiling."""
-    raised_at: Moment | None = None
-    """When the ceiling last went up; None: it has not since drafting was off."""
-    lowered_at: Moment | None = None
-    """When the ceiling last went down; None: it has not since drafting was off."""
-    lowered: Count = 0
-    """Times that the ceiling was lowered soon after it had been raised."""
+    """End of the last window that was counted; each counts once."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """Evidence of the gain since drafting went on."""
+    busy: Count = 0
+    """Windows with work, while drafting is off for want of it."""
     idle_since: Moment | None = None
     """Since when the targets have had hardly any work; None: they have, or not for long."""
     for_probe: bool = False
-    """Waking: True if a probe follows."""
+    """True from the waking for a probe until drafting pays or wakes for another reason."""
     starts_drafts: bool = False
     """Waking: True if drafts were given back and have to start."""
     start_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Time that drafts last took to start and link; None: not known."""
-    short_stays: Count = 0
-    """Times in a row that drafts came back for work that was soon over."""
-    load: Annotated[int, Field(ge=0, le=MAX_LOAD)] | None = None
-    """Class of load under which the last probe was due; None: there was none."""
-    records: Annotated[Records, Field(max_length=MAX_LOAD + 1)] = ()
-    """What probes have shown, by class of load."""
+    subject: str = ""
+    """Digest of what gain depends on: see `ControlInputs.subject`; empty: not known yet."""
+    failed: Count = 0
+    """Probes in a row that showed too little, and returns of drafts for work that was soon over."""
+    least_load: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Least requests that ran at a target when drafting did not pay; None: it has not failed."""
+    probe_due: bool = False
+    """Off: True if a probe waits for nothing but work: something has changed, or it was asked."""
     cause: LoopReason = LoopReason.DRAFT_STARTING
     """Why drafting is off, while it is off."""
     because: str = ""
@@ -152,20 +144,18 @@ def loads(text: str) -> LoopMemory:
 def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> LoopMemory:
     """Return a first memory with the policy that targets follow; None: there are no targets yet.
 
-    Without a policy in force, drafting begins once a draft is linked, with its full ceiling. Where
-    it is found off, a probe brings it back.
+    Without a policy in force, drafting begins once a draft is linked. Where it is found off, a
+    probe brings it back.
     """
     found = in_force or PolicyInForce(version=1, speculate=False, max_rows=settings.max_rows)
-    rows = min(max(1, found.max_rows), MAX_NODE_ROWS)
     return LoopMemory(
         version=found.version,
         speculate=found.speculate,
-        max_rows=rows,
+        max_rows=min(max(1, found.max_rows), MAX_NODE_ROWS),
         phase=_phase(in_force),
         entered_at=now,
-        switched_at=now - (settings.cooldown_seconds if in_force is None else 0),
+        switched_at=now - (settings.judged_seconds if in_force is None else 0),
         counted_until=now,
-        ceiling=rows if rows < settings.max_rows else None,
         cause=LoopReason.DRAFT_STARTING if in_force is None else LoopReason.LOW_GAIN,
         because="found like this",
     )

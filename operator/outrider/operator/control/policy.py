@@ -1,8 +1,8 @@
 """One pass of the control loop: from its inputs to the policy and the number of drafts.
 
 `decide` is a function of its arguments alone: a process that stops between two passes and starts
-again with the stored memory decides the same. Leaves judging a window to `verdict`, the change from
-on to off and back to `phases`, replicas to `scaling`, messages to `log_messages`.
+again with the stored memory decides the same. Leaves the test of gain to `evidence`, the change
+from on to off and back to `phases`, replicas to `scaling`, messages to `log_messages`.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def decide(
 ) -> Decision:
     """Run one pass; `now` is the time of its scrape, in seconds since the epoch."""
     state = PassState(settings=settings, memory=memory.not_after(now), inputs=inputs, now=now)
-    for move in (_acknowledge, scaling.adopt, phases.follow_mode, _step, _push):
+    for move in (_acknowledge, scaling.adopt, phases.forget, phases.follow_mode, _step, _push):
         state = dataclasses.replace(state, memory=move(state))
     result = scaling.scale(state)
     state = dataclasses.replace(state, memory=result.memory)
@@ -80,10 +80,10 @@ def _step(state: PassState) -> LoopMemory:
 
 def _push(state: PassState) -> LoopMemory:
     """Raise the version where the policy has changed."""
-    memory, most = state.memory, state.settings.max_rows
+    memory = state.memory
     wanted: dict[str, Any] = {
         "speculate": memory.phase in (Phase.ON, Phase.PROBING),
-        "max_rows": min(memory.ceiling or most, most),
+        "max_rows": state.settings.max_rows,
         "others": state.inputs.others,
     }
     pushed = dataclasses.replace(memory, **wanted)

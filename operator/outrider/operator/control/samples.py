@@ -3,10 +3,9 @@
 Half of the targets are a quorum: targets share their drafts and their load, so the rest is like
 them. What must hold for every target, such as that none has work, does not go by it.
 
-Leaves reading the workers to `workers`, windows to `scrapes`, and judging them to `verdict`.
+Leaves reading the workers to `workers`, windows to `scrapes`, and judging them to `evidence`.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Self
@@ -36,6 +35,17 @@ class CounterSample:
     """Of `plain_seconds`, those of tokens that local sources brought, without any draft;"""
     local_spent_seconds: float = 0.0
     """of `spent_seconds`, those that their rows took."""
+
+    @property
+    def drafts_seconds(self) -> float:
+        """Seconds by which drafts are judged: what local sources bring needs no draft, and is no
+        reason to hold one."""
+        return self.spent_seconds - self.local_spent_seconds
+
+    @property
+    def drafts_plain_seconds(self) -> float:
+        """Seconds of plain decoding that the work of `drafts_seconds` was worth."""
+        return max(0.0, self.plain_seconds - self.local_plain_seconds)
 
     def since(self, earlier: Self) -> Self:
         """Return the increase since `earlier`; all of it if one fell: the pod has restarted."""
@@ -68,8 +78,6 @@ class TargetSample:
     """Requests that hold KV."""
     kv_usage: float
     """Share of KV in use, 0 to 1."""
-    drafting: str
-    """The state of its own switch, one of the contract's `DRAFTING_STATES`."""
     links_up: int
     """Links to drafts that work."""
     links: int
@@ -117,8 +125,6 @@ class Window:
     """Ready targets that are not in it."""
     counters: CounterSample
     """Summed over pods seen at both ends."""
-    drafting: CounterSample
-    """Of `counters`, those of targets whose own switch was not off at both ends."""
     waiting: float
     """Requests that wait at the end, over all targets."""
     running: float
@@ -131,7 +137,8 @@ class Window:
     @property
     def gain_percent(self) -> float | None:
         """Gain of the service's drafts; None where nothing was decoded."""
-        return gain_percent(self.counters)
+        seconds = self.counters.drafts_seconds
+        return 100 * self.counters.drafts_plain_seconds / seconds if seconds > 0 else None
 
     @property
     def waiting_per_target(self) -> float:
@@ -144,11 +151,6 @@ class Window:
         return self.running / self.targets
 
     @property
-    def declined(self) -> bool:
-        """True if most passes were of targets that had turned drafting off by themselves."""
-        return 2 * self.drafting.passes < self.counters.passes
-
-    @property
     def tokens_per_pass(self) -> float | None:
         """Committed tokens by verify passes; None without a pass."""
         c = self.counters
@@ -159,29 +161,6 @@ class Window:
         """Share of first draft tokens that were accepted; None without one."""
         c = self.counters
         return c.first_hits / c.first_guesses if c.first_guesses else None
-
-
-def gain_percent(counters: CounterSample) -> float | None:
-    """Return plain-equivalent seconds by seconds spent; None where nothing was decoded.
-
-    What local sources bring needs no draft, and is no reason to hold one: both are without it.
-    """
-    plain = counters.plain_seconds - counters.local_plain_seconds
-    spent = counters.spent_seconds - counters.local_spent_seconds
-    return 100 * max(0.0, plain) / spent if spent > 0 else None
-
-
-def gain_deviation(counters: CounterSample) -> float:
-    """Return the standard error of the gain, in percent points.
-
-    Tokens of a pass are about geometric: with a mean of m their variance is m (m - 1), and that of
-    the mean of n passes an n-th of it. The seconds of passes vary far less than their tokens.
-    """
-    n, gain = counters.passes, gain_percent(counters)
-    if not n or gain is None:
-        return 0.0
-    mean = max(1.0, counters.tokens / n)
-    return gain * math.sqrt((mean - 1) / (mean * n))
 
 
 def is_quorum(some: int, every: int) -> bool:

@@ -77,7 +77,8 @@ def _give_back(state: PassState) -> ScalingResult:
     followed = settled is not None and inputs.is_followed_by_all(memory.version)
     if memory.speculate or (not followed and off < ACKNOWLEDGE_SECONDS):
         return ScalingResult(memory, Hold.DRAINING)
-    unused = 0 if memory.cause is LoopReason.IDLE else draft.after_seconds
+    needless = memory.cause is LoopReason.IDLE or memory.for_probe
+    unused = 0 if needless else draft.after_seconds
     if off < unused:
         return ScalingResult(memory)
     since = memory.switched_at if settled is None else settled

@@ -7,6 +7,7 @@ Kept by a process and not stored: after a restart there is no window until the s
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from outrider.operator.control.evidence import GainWindow
 from outrider.operator.control.samples import (
     CounterSample,
     DraftSample,
@@ -15,7 +16,7 @@ from outrider.operator.control.samples import (
     Window,
     is_quorum,
 )
-from outrider.operator.control.settings import MIN_PASSES
+from outrider.operator.control.settings import MIN_PASSES, WINDOWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Scrapes:
 
     earlier: Mapping[str, Sample] = field(default_factory=dict)
     later: Mapping[str, Sample] = field(default_factory=dict)
+    gains: tuple[GainWindow, ...] = ()
+    """The last `WINDOWS` windows in which targets that had a linked draft did some work."""
     count: int = 0
     """Scrapes so far."""
     quiet_since: float | None = None
@@ -39,10 +42,34 @@ class Scrapes:
         sample, which ages."""
         known = {**self.later, **{sample.uid: sample for sample in scraped}}
         later = {uid: sample for uid, sample in known.items() if uid in pods}
-        added = Scrapes(self.later, later, self.count + 1)
+        added = Scrapes(self.later, later, self.gains, self.count + 1)
+        if (measured := added._gain()) is not None:
+            added = replace(added, gains=(*self.gains, measured)[-WINDOWS:])
         quiet = added._is_quiet if self.count else False
         since = self.quiet_since if quiet is None or (quiet and self.quiet_since) else None
         return replace(added, quiet_since=now if quiet and since is None else since)
+
+    def _gain(self) -> GainWindow | None:
+        """Return the gain over all targets that answered at both ends, by their seconds."""
+        pairs = self._pairs(self.later.values())
+        if not any(after.links_up for _, after in pairs):
+            return None
+        done = sum((b.counters.since(a.counters) for a, b in pairs), start=CounterSample())
+        seconds = done.drafts_seconds
+        if seconds <= 0:
+            return None
+        began, ended = min(a.at for a, _ in pairs), min(b.at for _, b in pairs)
+        return GainWindow(began, ended, done.drafts_plain_seconds / seconds, seconds)
+
+    def _pairs(self, ends: Iterable[Sample]) -> list[tuple[TargetSample, TargetSample]]:
+        """Return the samples of those targets that were sampled at both ends."""
+        return [
+            (before, end)
+            for end in ends
+            if isinstance(end, TargetSample)
+            and isinstance(before := self.earlier.get(end.uid), TargetSample)
+            and before.at < end.at
+        ]
 
     @property
     def _is_quiet(self) -> bool | None:
@@ -72,11 +99,7 @@ class Scrapes:
         """
         found = [one for uid in ready if isinstance(one := self.later.get(uid), TargetSample)]
         ends = [sample for sample in found if now - sample.at <= stale_after_seconds]
-        pairs = [
-            (before, end)
-            for end in ends
-            if isinstance(before := self.earlier.get(end.uid), TargetSample) and before.at < end.at
-        ]
+        pairs = self._pairs(ends)
         if not pairs or not is_quorum(len(ends), len(ready)):
             return None
         return replace(_between(pairs, ends, len(ready)), quiet_since=self.quiet_since)
@@ -94,16 +117,13 @@ class Scrapes:
 def _between(
     pairs: list[tuple[TargetSample, TargetSample]], ends: list[TargetSample], ready: int
 ) -> Window:
-    counted = [(a, b, b.counters.since(a.counters)) for a, b in pairs]
-    drafting = [c for a, b, c in counted if not a.drafting == b.drafting == "off"]
     every = ready / len(ends)  # silent targets are taken to have as much as the others
     return Window(
         began=min(before.at for before, _ in pairs),
         ended=min(end.at for _, end in pairs),
         targets=ready,
         silent=ready - len(pairs),
-        counters=sum((counters for _, _, counters in counted), start=CounterSample()),
-        drafting=sum(drafting, start=CounterSample()),
+        counters=sum((b.counters.since(a.counters) for a, b in pairs), start=CounterSample()),
         waiting=every * sum(end.waiting for end in ends),
         running=every * sum(end.running for end in ends),
         kv_usage=max(end.kv_usage for end in ends),

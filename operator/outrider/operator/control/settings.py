@@ -7,24 +7,14 @@ import enum
 from dataclasses import dataclass, field
 
 MAX_REPLICAS = 1024
-DOWN_WINDOWS = 2
-"""Bad windows in a row that turn drafting off."""
-UP_WINDOWS = 4
-"""Good windows in a row that bring drafting back."""
-COOLDOWN_WINDOWS = 4
-"""Windows that pass at least between two switches, on or off, and before a ceiling is lowered
-again."""
+WINDOWS = 8
+"""Windows by which gain is judged at a time, two minutes by default: a probe lasts so long, and the
+memory is stored as often while drafting is on."""
 STALE_WINDOWS = 4
 """Windows after which a pod's metrics say nothing any more, but not before `STALE_SECONDS`."""
 STALE_SECONDS = 10
 MIN_PASSES = 50
-"""Verify passes with node rows that a window's gain is judged by at least."""
-HIGH_QUEUE, LOW_QUEUE = 5, 2
-"""Requests that wait, on the average of the targets, above which a colocated draft may be the
-cause, and below which it may come back."""
-HIGH_KV_PERCENT, LOW_KV_PERCENT = 80, 70
-"""KV in use, of the fullest target, above which a colocated draft may be the cause, and below which
-it may come back."""
+"""Verify passes in a window of a service that has work."""
 
 
 class SpeculationMode(enum.StrEnum):
@@ -33,7 +23,7 @@ class SpeculationMode(enum.StrEnum):
     ADAPTIVE = "Adaptive"
     """The control loop."""
     STATIC = "Static"
-    """The service: on, at its ceiling, whatever is measured."""
+    """The service: on, whatever is measured."""
     DISABLED = "Disabled"
     """The service: off."""
 
@@ -78,10 +68,10 @@ class ScalingRule:
         """Fewest drafts while drafting is wanted."""
         return max(1, self.min_replicas)
 
-    @property
-    def returnable(self) -> bool:
-        """True if the loop gives drafts back while drafting is off."""
-        return self.managed and self.shrink is not ShrinkPolicy.NEVER
+    def returns(self, drafts: int) -> bool:
+        """True if the loop gives some of so many drafts back while drafting is off."""
+        shrinks = self.managed and self.shrink is not ShrinkPolicy.NEVER
+        return shrinks and drafts > self.min_replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +83,22 @@ class ControlSettings:
     disabled_because: str = "speculation.mode is Disabled"
     """Why the mode is `DISABLED`, where it is, in words for the log."""
     max_rows: int = 16
-    """Highest ceiling of node rows of one sequence in one pass."""
+    """Ceiling of node rows of one sequence in one pass."""
     gain_below_percent: int | None = None
     """Gain under which drafting does not pay; 0: it always does; None: `break_even`'s."""
     gain_above_percent: int | None = None
-    """Gain that a probe must show for drafting to come back; None: `break_even`'s."""
+    """Gain that a probe must show for drafting to come back; None: the same."""
     interval_seconds: int = 15
     """Length of one window: the time between two scrapes."""
-    probe_interval_seconds: int = 300
-    """Least time off before a probe, and before a ceiling that was lowered is raised again; doubles
-    with each that fails."""
+    probe_interval_seconds: int = 2400
+    """Least time off before a probe; `probes` has how it grows."""
     draft: ScalingRule = field(default_factory=ScalingRule)
     """Draft replicas."""
 
     @property
-    def cooldown_seconds(self) -> int:
-        """Shortest time between two switches, and the length of a probe."""
-        return COOLDOWN_WINDOWS * self.interval_seconds
+    def judged_seconds(self) -> int:
+        """Length of a probe, and shortest time between two switches."""
+        return WINDOWS * self.interval_seconds
 
     @property
     def stale_after_seconds(self) -> int:

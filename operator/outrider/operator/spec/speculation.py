@@ -47,28 +47,30 @@ class Disable(SpecPart):
     """Threshold that turns drafting off."""
 
     gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain under which drafting goes off for a while, in two windows in a row; 0: it never does.
-    Left out, what pays for the GPUs of drafts that are given back meanwhile (2 beside the targets'
-    6: 133), at least 105."""
+    """Gain, over all targets and since drafting went on, surely under which drafts are given back;
+    0: they never are. Left out, what pays for their GPUs (2 beside the targets' 6: 133), at least
+    102. Also a target's own for a while of plain decoding; left out, 105."""
 
 
 class Enable(SpecPart):
     """Threshold that brings drafting back."""
 
     gain_above_percent: Annotated[Count, Field(ge=1, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain that a probe must show in four windows for drafting to come back. Left out, 10 more than
-    the one under which it goes off."""
+    """Gain that a probe must surely show for drafting to come back. Left out, the one under which
+    it goes off, and for a target's own probes 10 more."""
 
 
 class ControlLoop(SpecPart):
     """Intervals of the operator's control loop."""
 
     interval_seconds: Seconds = 15
-    """Length of one window of metrics. Drafting goes on and off at most once in four windows, and
-    metrics older than four windows, and than 10 s, leave everything as it is."""
-    probe_interval_seconds: Seconds = 300
-    """Least time after which drafting that is off is tried again; longer where a try costs more
-    than 3 % of it, and doubled by each that fails."""
+    """Length of one window of metrics. Gain is judged by eight at a time, and drafting goes on and
+    off at most once in eight. Metrics older than four windows, and than 10 s, leave everything as
+    it is."""
+    probe_interval_seconds: Seconds = 2400
+    """Least time after which drafting that is off is tried again. Each try that fails makes it 1.6
+    times as long, until tries take 0.6 % of the time. The annotation `outrider.dev/probe-at` with
+    another value asks for a try now."""
 
 
 class DraftShrink(SpecPart):

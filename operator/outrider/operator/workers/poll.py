@@ -19,6 +19,7 @@ from outrider.operator.control.samples import Sample, agreed_version
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import stale_after
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
+from outrider.operator.naming import PROBE_ANNOTATION
 from outrider.operator.observed.pods import Pod
 from outrider.operator.observed.service import Observed
 from outrider.operator.plan import policy as described
@@ -84,11 +85,19 @@ class WorkerPoll:
     """Targets that did not take a policy, by uid: logged once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a pod's state could not be used, by its name."""
+    _subject: tuple[SpeculativeService, str] | None = None
+    """The service as it was last read, and its digest."""
 
     @property
     def uids(self) -> frozenset[str]:
         """Uids of the pods that were asked."""
         return frozenset(uid for uid, _ in self.pods)
+
+    def subject(self, service: SpeculativeService) -> str:
+        """Return a digest of what the gain of drafting depends on, and of the wish for a probe."""
+        if self._subject is None or self._subject[0] is not service:
+            self._subject = service, _subject(service)
+        return self._subject[1]
 
     def learn(self, pod: Pod, state: State) -> None:
         """Record a pod's answer to a policy."""
@@ -166,6 +175,8 @@ def control_inputs(
         stopped=draft is not None and bool(draft.failed),
         contested=contested,
         others=_others(described(service), addresses),
+        gains=poll.scrapes.gains,
+        subject=poll.subject(service),
     )
 
 
@@ -238,6 +249,18 @@ def _others(policy: PolicySettings, drafts: tuple[str, ...]) -> str:
     """Return a digest of what a policy says beside the loop's decisions; that of a service is the
     same in nearly all of its passes."""
     return digest([policy.to_json(), drafts])
+
+
+def _subject(service: SpeculativeService) -> str:
+    """Return a digest of what the gain of drafting depends on, and of the wish for a probe."""
+    parts = {"model", "engine", "parallelism", "pipeline", "image", "resources", "pod_template"}
+    spec, speculation = service.spec, service.spec.speculation
+    roles = [
+        one and one.model_dump(mode="json", include=parts) for one in (spec.target, spec.draft)
+    ]
+    bounds = speculation.model_dump(mode="json", include={"disable", "enable"})
+    asked = service.metadata.annotations.get(PROBE_ANNOTATION, "")
+    return digest([roles, described(service).to_json(), bounds, asked])
 
 
 def _samples(

@@ -37,7 +37,6 @@ def sample(state: State, uid: str, at: float) -> Sample:
         waiting=state.waiting,
         running=state.running,
         kv_usage=usage,
-        drafting=state.drafting,
         links_up=sum(link.state is LinkState.UP for link in state.links),
         links=len(state.links),
     )

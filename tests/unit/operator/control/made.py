@@ -3,11 +3,17 @@
 import dataclasses
 from typing import Any
 
+from outrider.operator.control.evidence import GainWindow
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
-from outrider.operator.control.settings import ControlSettings, ScalingRule, SpeculationMode
+from outrider.operator.control.settings import (
+    WINDOWS,
+    ControlSettings,
+    ScalingRule,
+    SpeculationMode,
+)
 
 START = 1_000_000.0
 SETTINGS = ControlSettings()
@@ -16,7 +22,7 @@ SETTINGS = ControlSettings()
 def target(uid: str = "t0", at: float = 0.0, **values: Any) -> TargetSample:
     names = {field.name for field in dataclasses.fields(CounterSample)}
     counted = CounterSample(**{name: values.pop(name) for name in names & values.keys()})
-    calm = {"waiting": 0, "running": 1, "kv_usage": 0.1, "drafting": "on"}
+    calm = {"waiting": 0, "running": 1, "kv_usage": 0.1}
     return TargetSample(
         uid=uid, at=at, counters=counted, **{**calm, "links_up": 1, "links": 1, **values}
     )
@@ -31,35 +37,23 @@ def window(
     ended: float,
     *,
     gain: float = 130,
-    drafted: float = 1000,
     passes: float = 1000,
-    waiting: float = 0,
     running: float = 4,
-    kv: float = 10,
-    declined: bool = False,
     quiet_since: float | None = None,
     silent: int = 0,
-    tokens: float = 0,
 ) -> Window:
-    """`gain` and `kv` in percent."""
-    counters = CounterSample(
-        plain_seconds=gain / 10,
-        spent_seconds=10,
-        passes=passes,
-        drafted_passes=drafted,
-        tokens=tokens,
-    )
+    """`gain` in percent."""
+    counters = CounterSample(plain_seconds=gain / 10, spent_seconds=10, passes=passes)
     return Window(
         began=began,
         ended=ended,
         targets=1,
         counters=counters,
-        drafting=counters if not declined else CounterSample(),
         quiet_since=quiet_since,
         silent=silent,
-        waiting=waiting,
+        waiting=0,
         running=running,
-        kv_usage=kv / 100,
+        kv_usage=0.1,
     )
 
 
@@ -68,7 +62,7 @@ def memory(phase: Phase = Phase.ON, **values: Any) -> LoopMemory:
     times = ("entered_at", "switched_at", "acknowledged_at", "counted_until")
     rest = dict.fromkeys(times, START)
     on = phase in (Phase.ON, Phase.PROBING)
-    pushed = {"version": 7, "speculate": on, "max_rows": values.get("ceiling") or 16, "grown": 2}
+    pushed = {"version": 7, "speculate": on, "max_rows": 16, "grown": 2}
     return LoopMemory(phase=phase, **{**rest, **pushed, **values})
 
 
@@ -99,6 +93,7 @@ class Service:
         self.memory, self.settings, self.sight = start, control, sight
         self.now = START + 1000.0
         self.drafts: int | None = 2
+        self.gains: tuple[GainWindow, ...] = ()
         self.decided: list[Decision] = []
 
     def passes(self, count: int = 1, **load: Any) -> Decision:
@@ -106,10 +101,22 @@ class Service:
         for _ in range(count):
             self.now += self.settings.interval_seconds
             whole = window(self.now - self.settings.interval_seconds, self.now, **load)
+            if (percent := whole.gain_percent) is not None and whole.counters.passes:
+                measured = GainWindow(whole.began, whole.ended, percent / 100, 10.0)
+                self.gains = (*self.gains, measured)[-WINDOWS:]
             number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
             links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}
             expected = {"links_expected": self.drafts or 0, "acknowledged": self.memory.version}
-            sight = inputs(**{"window": whole, **number, **links, **expected, **self.sight})
+            sight = inputs(
+                **{
+                    "window": whole,
+                    "gains": self.gains,
+                    **number,
+                    **links,
+                    **expected,
+                    **self.sight,
+                }
+            )
             decision = decide(self.settings, self.memory, sight, self.now)
             self.memory, self.drafts = decision.memory, decision.draft_replicas
             self.decided.append(decision)

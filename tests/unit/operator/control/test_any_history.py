@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from outrider.operator.control.evidence import GainWindow
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import LoopMemory, PolicyInForce, loads, new_memory
 from outrider.operator.control.phases import LINK_SECONDS
@@ -30,11 +31,8 @@ class Moment:
 
     seconds: float
     gain: float
-    drafted: bool
-    declined: bool
-    waiting: float
+    works: bool
     running: int
-    kv: float
     quiet: float
     """Seconds without work."""
     silent: int
@@ -67,11 +65,8 @@ MOMENTS = st.builds(
     Moment,
     seconds=st.sampled_from([1.0, 15.0, 15.0, 15.0, 15.0, 45.0, 400.0]),
     gain=st.sampled_from([60.0, 96.0, 101.0, 104.0, 110.0, 120.0, 150.0]),
-    drafted=OFTEN,
-    declined=SELDOM,
-    waiting=st.sampled_from([0.0, 0.0, 0.0, 3.0, 9.0]),
+    works=OFTEN,
     running=st.integers(0, 40),
-    kv=st.sampled_from([0.1, 0.1, 0.1, 0.75, 0.9]),
     quiet=st.sampled_from([0.0, 0.0, 0.0, 60.0, 300.0]),
     silent=st.sampled_from([0, 0, 1]),
     blind=SELDOM,
@@ -109,13 +104,8 @@ RELAXED = settings(max_examples=20, deadline=None)
 
 
 def whole(moment: Moment, now: float) -> Window | None:
-    passes = 1000.0 if moment.drafted or moment.declined else 10.0
-    counters = CounterSample(
-        plain_seconds=moment.gain / 10,
-        spent_seconds=10,
-        passes=passes,
-        drafted_passes=passes if moment.drafted else 0,
-    )
+    passes = 1000.0 if moment.works else 10.0
+    counters = CounterSample(plain_seconds=moment.gain / 10, spent_seconds=10, passes=passes)
     return (
         None
         if moment.blind
@@ -124,12 +114,11 @@ def whole(moment: Moment, now: float) -> Window | None:
             ended=now,
             targets=1,
             counters=counters,
-            drafting=CounterSample() if moment.declined else counters,
             quiet_since=now - moment.quiet if moment.quiet else None,
             silent=moment.silent,
-            waiting=moment.waiting,
+            waiting=0,
             running=moment.running,
-            kv_usage=moment.kv,
+            kv_usage=0.1,
         )
     )
 
@@ -144,12 +133,16 @@ def lived(
     memory, now = new_memory(control, EPOCH, in_force), EPOCH
     asked, actual, version = 2 if in_force else None, 2 if in_force else 0, memory.version
     lived: list[Pass] = []
+    gains: tuple[GainWindow, ...] = ()
     for moment in moments:
         now += moment.seconds
+        if moment.works and not moment.blind:
+            gains = (*gains, GainWindow(now - moment.seconds, now, moment.gain / 100, 10.0))[-8:]
         actual = (asked or 0) if moment.drafts_arrive else actual
         version = memory.version if moment.acknowledges else version
         inputs = ControlInputs(
             window=whole(moment, now),
+            gains=gains,
             drafts_desired=asked,
             drafts_actual=actual,
             drafts_ready=actual,
@@ -215,7 +208,8 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
         assert followed or off >= ACKNOWLEDGE_SECONDS
         settled = one.before.acknowledged_at or (one.now if followed else one.before.switched_at)
         assert one.inputs.sessions == 0 or one.now - settled >= DRAIN_SECONDS
-        assert off >= control.draft.after_seconds or one.out.memory.cause is LoopReason.IDLE
+        waits = one.out.memory.cause is not LoopReason.IDLE and not one.out.memory.for_probe
+        assert off >= control.draft.after_seconds or not waits
 
 
 @RELAXED
@@ -230,8 +224,8 @@ def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
         if one.before.grown is None or number == one.asked:
             continue
         assert not one.inputs.rolling_out
-        idle = one.out.memory.cause is LoopReason.IDLE
-        unused = 0 if idle else control.draft.after_seconds
+        needless = one.out.memory.cause is LoopReason.IDLE or one.out.memory.for_probe
+        unused = 0 if needless else control.draft.after_seconds
         late = one.now - one.before.switched_at - unused >= PENDING_SECONDS
         assert not one.inputs.pending or (late and not one.out.speculate)
 
@@ -244,7 +238,7 @@ def test_two_switches_are_never_closer_than_the_cool_down(
     passes = lived(control, in_force, moments)
     switches = [one.now for one in passes if one.out.speculate != one.before.speculate]
     gaps = [later - earlier for earlier, later in itertools.pairwise(switches)]
-    assert all(gap >= control.cooldown_seconds for gap in gaps)
+    assert all(gap >= control.judged_seconds for gap in gaps)
     if len(switches) > 2:
         event("three switches or more")
 

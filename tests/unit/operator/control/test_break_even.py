@@ -1,20 +1,15 @@
-"""Break-even by hardware, and who is judged by it."""
+"""Break-even by hardware, and what is a quorum."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 
-from outrider.operator.control.break_even import BreakEven, break_even
+from outrider.operator.control.break_even import break_even
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.reasons import LoopReason
-from outrider.operator.control.samples import CounterSample, Window, agreed_version, is_quorum
-from outrider.operator.control.settings import (
-    ControlSettings,
-    ShrinkPolicy,
-)
-from outrider.operator.control.verdict import Gain, judge
-from tests.unit.operator.control.made import Service, memory, settings, window
+from outrider.operator.control.samples import agreed_version, is_quorum
+from outrider.operator.control.settings import WINDOWS, ControlSettings, ShrinkPolicy
+from tests.unit.operator.control.made import Service, memory, settings
 
 TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
 
@@ -22,16 +17,16 @@ TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
 @pytest.mark.parametrize(
     ("control", "drafts", "targets", "expected"),
     [
-        (settings(**TWO_BY_SIX), 1, 1, (133, 143)),
-        (settings(**TWO_BY_SIX), 1, 2, (117, 127)),
-        (settings(**TWO_BY_SIX), 2, 1, (167, 177)),
-        (settings(**TWO_BY_SIX, min_replicas=1), 2, 1, (133, 143)),
-        (settings(draft_gpus=1, target_gpus=64), 1, 1, (105, 115)),
-        (settings(), 4, 1, (105, 115)),
-        (settings(**TWO_BY_SIX), 1, 0, (105, 115)),
-        (settings(**TWO_BY_SIX, shrink=ShrinkPolicy.NEVER), 1, 1, (105, 115)),
-        (settings(**TWO_BY_SIX, managed=False), 1, 1, (105, 115)),
-        (settings(**TWO_BY_SIX, gain_below_percent=90), 1, 1, (90, 100)),
+        (settings(**TWO_BY_SIX), 1, 1, (133, 133)),
+        (settings(**TWO_BY_SIX), 1, 2, (117, 117)),
+        (settings(**TWO_BY_SIX), 2, 1, (167, 167)),
+        (settings(**TWO_BY_SIX, min_replicas=1), 2, 1, (133, 133)),
+        (settings(draft_gpus=1, target_gpus=64), 1, 1, (102, 102)),
+        (settings(), 4, 1, (102, 102)),
+        (settings(**TWO_BY_SIX), 1, 0, (102, 102)),
+        (settings(**TWO_BY_SIX, shrink=ShrinkPolicy.NEVER), 1, 1, (102, 102)),
+        (settings(**TWO_BY_SIX, managed=False), 1, 1, (102, 102)),
+        (settings(**TWO_BY_SIX, gain_below_percent=90), 1, 1, (90, 90)),
         (settings(**TWO_BY_SIX, gain_above_percent=120), 1, 1, (119, 120)),
         (settings(**TWO_BY_SIX, gain_above_percent=200), 1, 1, (133, 200)),
     ],
@@ -59,37 +54,10 @@ def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
 
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
     service = Service(memory(grown=1), settings(**TWO_BY_SIX))
-    decision = service.passes(2, gain=105)
+    decision = service.passes(WINDOWS, gain=105)
     assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
-    sentence = decision.transitions[0].sentence
-    assert sentence == "drafting off: gain 105 %, 133 % pays"
-    assert Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(9, gain=133).speculate
-
-
-def declined(gain: float, share: float) -> Window:
-    """A window with a gain of the targets that draft; of a share of passes they did not."""
-    own = CounterSample(
-        plain_seconds=gain / 10 * (1 - share),
-        spent_seconds=10 * (1 - share),
-        passes=1000 * (1 - share),
-        drafted_passes=1000 * (1 - share),
-    )
-    plain = CounterSample(plain_seconds=10 * share, spent_seconds=10 * share, passes=1000 * share)
-    return dataclasses.replace(window(0, 15), counters=own + plain, drafting=own)
-
-
-def test_targets_that_declined_are_nobodys_burden_where_drafts_stay_anyway() -> None:
-    pays = BreakEven(off_below=105, on_above=115)
-    stays = settings(managed=False)
-    found = declined(gain=107, share=0.4)
-    assert judge(stays, found, pays).gain is Gain.FAIR
-    assert judge(settings(), found, pays).gain is Gain.LOW
-
-
-def test_where_most_declined_drafting_is_over_for_all() -> None:
-    for control in (settings(), settings(managed=False)):
-        found = judge(control, declined(gain=200, share=0.6), BreakEven(105, 115))
-        assert (found.gain, found.percent) == (Gain.LOSING, None)
+    assert decision.transitions[0].sentence == "drafting off: gain 105 %, 133 % pays"
+    assert Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(30, gain=133).speculate
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 
 from outrider.operator.control.memory import Phase
-from outrider.operator.control.probes import ProbeRecord
 from outrider.operator.control.reasons import LoopReason, PhaseChange
-from outrider.operator.control.settings import ControlSettings, ShrinkPolicy, SpeculationMode
+from outrider.operator.control.settings import (
+    WINDOWS,
+    ControlSettings,
+    ShrinkPolicy,
+    SpeculationMode,
+)
 from tests.unit.operator.control.made import START, Service, memory, settings
 
 SETTINGS = ControlSettings()
-BUSY: dict[str, Any] = {"gain": 100, "drafted": 0}
-NONE: dict[str, Any] = {"passes": 0, "drafted": 0, "running": 0, "quiet_since": START + 1000}
+BUSY: dict[str, Any] = {"gain": 100}
+NONE: dict[str, Any] = {"passes": 0, "running": 0, "quiet_since": START + 1000}
 """Windows of a service that has had no work since the first pass."""
 
 
@@ -70,10 +74,10 @@ def test_work_in_between_starts_the_time_anew() -> None:
 def test_short_gaps_between_requests_are_not_written_down() -> None:
     service = Service(memory())
     before = service.passes(gain=130).memory
-    for _ in range(20):
+    for _ in range(5):
         gap = {**NONE, "quiet_since": service.now}
-        assert service.passes(3, **gap).memory == before
-        assert service.passes(gain=130).memory == before
+        assert service.passes(WINDOWS - 1, **gap).memory == before
+        assert service.passes(gain=130).memory.idle_since is None
 
 
 def test_an_idle_time_that_was_written_down_outlives_a_restart() -> None:
@@ -82,45 +86,45 @@ def test_an_idle_time_that_was_written_down_outlives_a_restart() -> None:
     assert not service.passes(**anew).speculate
 
 
-def test_drafts_come_back_with_the_ceiling_of_before_once_there_is_work() -> None:
-    service = idle(ceiling=8)
+def test_drafts_come_back_once_there_is_work() -> None:
+    service = idle()
     service.passes(10, **NONE)
-    assert service.passes(3, **BUSY).memory.phase is Phase.OFF
+    assert service.passes(WINDOWS - 1, **BUSY).memory.phase is Phase.OFF
     waking = service.passes(**BUSY)
     assert waking.draft_replicas == 2
     change, sentence = waking.transitions[0].change, waking.transitions[0].sentence
     assert change is PhaseChange.DRAFTS_WAKING
-    assert sentence == "waking drafts to draft again: there is work again in 4 windows"
+    assert sentence == "waking drafts to draft again: there is work again in 8 windows"
     back = service.passes(**BUSY)
-    assert (back.speculate, back.max_rows, back.memory.phase) == (True, 8, Phase.ON)
+    assert (back.speculate, back.memory.phase) == (True, Phase.ON)
 
 
-@pytest.mark.parametrize(("stays", "windows"), [(1, 8), (2, 16), (3, 32), (9, 32)])
-def test_bursts_that_are_soon_over_bring_drafts_back_ever_later(stays: int, windows: int) -> None:
-    start = memory(Phase.OFF, cause=LoopReason.IDLE, short_stays=stays)
+def test_bursts_that_are_soon_over_bring_drafts_back_ever_later() -> None:
+    start = memory(Phase.OFF, cause=LoopReason.IDLE, failed=1)
     service = Service(start)
-    assert service.passes(windows - 1, **BUSY).memory.phase is Phase.OFF
+    wait = round(1.6 * SETTINGS.probe_interval_seconds)
+    service.now = START + wait - 15 * WINDOWS
+    assert service.passes(WINDOWS - 1, **BUSY).memory.phase is Phase.OFF
     assert service.passes(**BUSY).memory.phase is Phase.WAKING
 
 
-@pytest.mark.parametrize(("busy", "stays"), [(590, 3), (610, 0)])
-def test_work_that_lasted_ends_the_count_of_short_stays(busy: float, stays: int) -> None:
-    service = idle(short_stays=2, switched_at=START + 1000 - busy)
-    assert service.passes(**NONE).memory.short_stays == stays
+@pytest.mark.parametrize(("busy", "failed"), [(890, 3), (910, 0)])
+def test_work_that_lasted_ends_the_count_of_short_stays(busy: float, failed: int) -> None:
+    service = idle(failed=2, switched_at=START + 1000 - busy)
+    assert service.passes(**NONE).memory.failed == failed
 
 
 def test_a_probe_without_work_ends_as_one_that_failed() -> None:
-    cause = {"cause": LoopReason.LOW_GAIN, "ceiling": 1}
     for phase, values in ((Phase.PROBING, {}), (Phase.WAKING, {"for_probe": True})):
-        service = idle(SETTINGS, phase, **cause, **values)
-        service.memory = memory(phase, idle_since=START + 1000, **cause, **values)
+        service = idle(SETTINGS, phase, cause=LoopReason.LOW_GAIN, **values)
+        service.memory = memory(phase, idle_since=START + 1000, cause=LoopReason.LOW_GAIN, **values)
         if phase is Phase.WAKING:
             service.sight = {"links_up": 0}
         decision = service.passes(**NONE)
         assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
-        assert decision.memory.records == (ProbeRecord(failed=1),)
+        assert decision.memory.failed == 1
 
 
 def test_low_gain_is_not_forgotten_while_there_is_no_work() -> None:
-    service = Service(memory(Phase.OFF, cause=LoopReason.LOW_GAIN, ceiling=1))
+    service = Service(memory(Phase.OFF, cause=LoopReason.LOW_GAIN))
     assert service.passes(500, **NONE).reason is LoopReason.LOW_GAIN

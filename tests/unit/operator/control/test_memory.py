@@ -3,6 +3,7 @@
 import pytest
 
 from outrider.contract.settings import MAX_POLICY_VERSION
+from outrider.operator.control.evidence import Evidence
 from outrider.operator.control.memory import (
     Phase,
     PolicyInForce,
@@ -11,7 +12,6 @@ from outrider.operator.control.memory import (
     new_memory,
 )
 from outrider.operator.control.policy import decide, recall
-from outrider.operator.control.probes import ProbeRecord
 from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.settings import (
     ControlSettings,
@@ -21,19 +21,17 @@ from tests.unit.operator.control.made import START, Service, inputs, memory
 SETTINGS = ControlSettings()
 FULL = memory(
     Phase.OFF,
-    ceiling=1,
-    cause=LoopReason.HIGH_QUEUE,
-    because="9.0 requests waiting a target",
+    cause=LoopReason.LOW_GAIN,
+    because="gain 96 %",
+    evidence=Evidence(480.0, 7200.5, 1.25, 0.125),
     fewer_since=START + 0.125,
-    records=(ProbeRecord(), ProbeRecord(failed=3, gain_percent=96)),
+    failed=3,
+    least_load=1.5,
+    subject="0123456789",
     idle_since=START + 0.25,
-    raised_at=START,
-    lowered_at=START + 0.5,
-    short_stays=1,
-    lowered=2,
     start_seconds=41.5,
     others="a b",
-    bad=1,
+    busy=1,
 )
 
 
@@ -48,12 +46,12 @@ def test_memory_survives_json() -> None:
         ("", "the text"),
         ("[]", "the text"),
         ("{}", "version"),
-        (FULL.dumps().replace('"format":2', '"format":3'), "format"),
+        (FULL.dumps().replace('"format":3', '"format":2'), "format"),
         (FULL.dumps().replace('"version":7', '"version":"7"'), "version"),
         (FULL.dumps().replace('"version":7', '"version":-7'), "version"),
         (FULL.dumps().replace('"phase":"Off"', '"phase":"Asleep"'), "phase"),
-        (FULL.dumps().replace('"bad":1', '"bad":true'), "bad"),
-        (FULL.dumps().replace('"bad":1', '"worse":1'), "worse"),
+        (FULL.dumps().replace('"busy":1', '"busy":true'), "busy"),
+        (FULL.dumps().replace('"busy":1', '"bad":1'), "bad"),
         (FULL.dumps().replace("1000000.0", "NaN"), "entered_at"),
         (FULL.dumps()[:-9], "the text"),
     ],
@@ -66,15 +64,15 @@ def test_a_memory_that_cannot_be_read_says_where(text: str, where: str) -> None:
 @pytest.mark.parametrize("speculate", [True, False])
 @pytest.mark.parametrize("text", [None, "garbage"])
 def test_without_a_memory_the_present_setting_is_held(text: str | None, speculate: bool) -> None:
-    in_force = PolicyInForce(version=41, speculate=speculate, max_rows=4)
+    in_force = PolicyInForce(version=41, speculate=speculate, max_rows=16)
     start, problem = recall(text, SETTINGS, START, in_force)
     assert (problem is None) == (text is None)
     service = Service(start, SETTINGS)
-    decision = service.passes(2, drafted=0, gain=100)
-    assert (decision.memory.version, decision.speculate, decision.max_rows) == (41, speculate, 4)
+    decision = service.passes(2, gain=100)
+    assert (decision.memory.version, decision.speculate) == (41, speculate)
 
 
-def test_a_present_ceiling_above_the_services_own_is_lowered() -> None:
+def test_another_ceiling_than_the_services_own_is_replaced() -> None:
     start, _ = recall(None, SETTINGS, START, PolicyInForce(version=3, speculate=True, max_rows=64))
     decision = Service(start, SETTINGS).passes()
     assert (decision.memory.version, decision.max_rows) == (4, 16)
@@ -106,7 +104,7 @@ def test_a_clock_that_was_put_back_delays_nothing_for_ever() -> None:
     ahead = START + 86_400
     start = memory(entered_at=ahead, switched_at=ahead, counted_until=ahead, acknowledged_at=ahead)
     service = Service(start)
-    service.passes(6, gain=90)
+    service.passes(10, gain=90)
     assert service.memory.phase is Phase.OFF
 
 

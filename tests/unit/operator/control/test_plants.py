@@ -10,11 +10,12 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from bench.control_loop.plants import PLANTS, Outcome, Plant, live
-from outrider.operator.control.probes import GUARD
 from outrider.operator.control.settings import ControlSettings, ScalingRule, ShrinkPolicy
 
 HOUR = 3600.0
-MOST_POLICIES_AN_HOUR = 30
+MOST_LOST = 0.03
+"""Share of a service's work that may be lost beside drafting that is always off."""
+MOST_POLICIES_AN_HOUR = 12
 """Policies that targets are told in any hour, with the default intervals."""
 FIRST_SECONDS = 300.0
 """Work of targets that is lost at most before anything is known: drafting is found on."""
@@ -43,30 +44,18 @@ def _cycle(steps: list[tuple[float, float]]) -> Callable[[float], float]:
     return at
 
 
-def _by_rows(gain: Callable[[float], float], better: float, at_most: int) -> Plant:
-    def percent(now: float, rows: int) -> float:
-        return gain(now) + (better if rows <= at_most else 0.0)
-
-    return Plant(gain=percent)
-
-
-GAINS = st.builds(
-    _by_rows,
-    periods(st.sampled_from([60.0, 90.0, 103.0, 109.0, 120.0, 160.0])),
-    st.sampled_from([0.0, 0.0, 6.0, 30.0, -20.0]),
-    st.sampled_from([1, 4, 8]),
-)
+GAINS = st.builds(Plant, gain=periods(st.sampled_from([60.0, 90.0, 103.0, 109.0, 120.0, 160.0])))
 BUSY = st.builds(
     replace,
     GAINS,
     running=periods(st.sampled_from([2.0, 9.0, 40.0])),
-    waiting=st.sampled_from([0.0, 9.0]),
     start_seconds=periods(st.sampled_from([20.0, 60.0, 900.0])),
     lost=st.sampled_from([0.0, 0.1, 0.4]),
     late_windows=st.sampled_from([0, 0, 1, 4]),
     restart_every=st.sampled_from([0, 7, 50]),
-    noise=st.sampled_from([0.0, 0.01, 0.05]),
+    noise=st.sampled_from([0.0, 0.01, 0.05, 0.25]),
     targets=st.sampled_from([1, 2, 3]),
+    declining=st.sampled_from([0, 0, 1]),
     share=st.sampled_from([0.0, 0.0, 1 / 3, 1.0]),
 )
 """Plants that always have work."""
@@ -86,21 +75,21 @@ def test_targets_are_told_few_policies_whatever_happens(plant: Plant, seed: int)
 
 @RELAXED
 @given(BUSY, SEEDS)
-def test_a_service_is_never_worse_off_than_without_drafts_by_more_than_the_guard(
+def test_a_service_is_never_worse_off_than_without_drafts_by_more_than_a_little(
     plant: Plant, seed: int
 ) -> None:
     seconds = 6 * HOUR
     outcome = live(plant, seconds, seed=seed)
     event(f"{outcome.loss(plant.share):.2f} lost")
     first = FIRST_SECONDS + plant.share * FIRST_START_SECONDS
-    assert outcome.loss(plant.share) <= GUARD + first / seconds
+    assert outcome.loss(plant.share) <= MOST_LOST + first / seconds
 
 
 @RELAXED
 @given(st.builds(replace, ANY, running=st.just(lambda now: 9.0 if now < HOUR else 0.0)), SEEDS)
 @example(
     Plant(
-        gain=lambda now, rows: 90.0,
+        gain=lambda now: 90.0,
         running=lambda now: 9.0 if now < HOUR else 0.0,
         restart_every=50,
         targets=3,
@@ -116,9 +105,9 @@ def test_a_service_whose_work_ends_keeps_no_draft_for_long(plant: Plant, seed: i
 
 
 @RELAXED
-@given(GAINS.filter(lambda plant: plant.gain(0.0, 16) < 100), SEEDS)
+@given(GAINS.filter(lambda plant: plant.gain(0.0) < 100), SEEDS)
 def test_nothing_swings_for_ever_where_nothing_changes(plant: Plant, seed: int) -> None:
-    still = replace(plant, gain=lambda now, rows: plant.gain(0.0, rows))
+    still = replace(plant, gain=lambda now: plant.gain(0.0))
     outcome = live(still, 16 * HOUR, seed=seed)
     half = sum(at >= 8 * HOUR for at in outcome.policies)
     event(f"{half} policies in the second half")
@@ -139,38 +128,39 @@ def test_an_idle_day_costs_a_quarter_of_an_hour_of_drafts() -> None:
     assert len(outcome.policies) == 1
 
 
-def test_a_ceiling_that_pays_is_kept_and_the_one_above_is_tried_ever_more_rarely() -> None:
-    outcome = day("two_ceilings")
-    assert outcome.switches == []
-    assert len(outcome.policies) <= 20
-    assert outcome.loss(0) < -0.19
+def test_targets_that_decline_turn_drafting_off_for_nobody_else() -> None:
+    outcome = day("two_of_four_decline")
+    assert (outcome.switches, outcome.loss(0)) == ([], pytest.approx(-0.35, abs=0.01))
 
 
-def test_a_queue_does_not_end_drafting_that_gains() -> None:
-    assert day("long_queue").switches == []
+def test_drafting_is_off_at_noon_and_on_at_night() -> None:
+    outcome = day("night_and_noon")
+    assert outcome.loss(0) < -0.12
+    first, *_, last = outcome.switches
+    assert 6 * HOUR < first < 12 * HOUR
+    assert 12 * HOUR < last < 20 * HOUR
+    assert 0.3 < outcome.on_seconds / outcome.seconds < 0.8
 
 
-@pytest.mark.parametrize("name", ["never_pays", "never_pays_2_gpus_by_6", "restarts"])
-def test_probes_that_fail_become_rarer_without_limit(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("never_pays", 0.02), ("never_pays_2_gpus_by_6", 0.04), ("restarts", 0.03)],
+    ids=["starts in a minute", "in five", "the operator restarts"],
+)
+def test_probes_that_fail_become_rarer_and_drafts_that_do_not_pay_run_next_to_never(
+    name: str, most: float
+) -> None:
     outcome = day(name)
     gaps = [later - earlier for earlier, later in itertools.pairwise(outcome.probes)]
-    assert 2 <= len(gaps) <= 8
-    assert all(later >= 1.7 * earlier for earlier, later in itertools.pairwise(gaps))
-    assert outcome.draft_seconds <= 2 * 1.5 * HOUR
-
-
-def test_a_probe_of_hardware_that_starts_slowly_is_rarer() -> None:
-    quick = day("never_pays_2_gpus_by_6", start_seconds=lambda now: 20.0)
-    assert day("never_pays_2_gpus_by_6").probes[0] == quick.probes[0]  # none was measured yet
-    assert len(day("never_pays_2_gpus_by_6").probes) < len(day("never_pays").probes)
-    slow = day("never_pays_2_gpus_by_6", start_seconds=lambda now: 1200.0)
-    assert slow.probes[1] - slow.probes[0] > 2 * (quick.probes[1] - quick.probes[0])
+    assert 4 <= len(gaps) <= 7
+    assert all(later >= earlier for earlier, later in itertools.pairwise(gaps))
+    assert outcome.draft_seconds <= most * 2 * 24 * HOUR
 
 
 def test_a_target_that_never_answers_blinds_nobody() -> None:
     outcome = day("one_silent_target")
-    assert outcome.switches[0] <= 60
-    assert outcome.draft_seconds <= 2 * 1.5 * HOUR
+    assert outcome.switches[0] <= 150
+    assert outcome.draft_seconds <= 0.03 * 2 * 24 * HOUR
 
 
 def test_bursts_that_are_over_before_drafts_start_hold_none_for_most_of_the_day() -> None:
@@ -179,7 +169,7 @@ def test_bursts_that_are_over_before_drafts_start_hold_none_for_most_of_the_day(
 
 def test_drafting_comes_back_through_late_metrics_and_slow_starts() -> None:
     for name in ("late_and_lost_metrics", "slow_starts"):
-        assert day(name).loss(0) < -0.1
+        assert day(name).loss(0) < -0.07
 
 
 @RELAXED

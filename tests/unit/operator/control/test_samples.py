@@ -1,9 +1,9 @@
 """Windows: what two looks at several pods come to."""
 
-import numpy as np
 import pytest
 
-from outrider.operator.control.samples import CounterSample, Sample, Window, gain_deviation
+from outrider.operator.control.evidence import GainWindow
+from outrider.operator.control.samples import Sample, Window
 from outrider.operator.control.scrapes import Scrapes
 from tests.unit.operator.control.made import draft, target
 
@@ -100,27 +100,6 @@ def test_half_of_the_targets_speak_for_all_and_the_silent_ones_are_counted(
     assert (found.waiting_per_target, found.running) == (3, 4)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "passes", "expected"),
-    [(200, 100, 130 * (1 / 2 / 100) ** 0.5), (800, 400, 130 * (1 / 2 / 400) ** 0.5), (9, 9, 0)],
-)
-def test_the_error_of_a_gain_falls_with_its_passes_and_without_drafts_there_is_none(
-    tokens: float, passes: float, expected: float
-) -> None:
-    counters = CounterSample(plain_seconds=13, spent_seconds=10, tokens=tokens, passes=passes)
-    assert gain_deviation(counters) == pytest.approx(expected)
-
-
-def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
-    """Tokens of a pass as a draft makes them whose tokens are accepted with one chance."""
-    random, passes = np.random.default_rng(3), 200
-    means = [random.geometric(1 - 0.6, passes).mean() for _ in range(2000)]
-    deviation = float(np.std(means) / np.mean(means))
-    tokens = float(np.mean(means)) * passes
-    seen = CounterSample(plain_seconds=1, spent_seconds=1, tokens=tokens, passes=passes)
-    assert gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
-
-
 def quiet_since(*scrapes: list[Sample]) -> float | None:
     seen = Scrapes()
     for number, scraped in enumerate(scrapes):
@@ -173,23 +152,38 @@ def test_windows_of_pods_asked_one_after_another_follow_each_other() -> None:
     assert two.began == one.ended
 
 
-def test_passes_of_targets_whose_own_switch_is_off_at_both_ends_are_declined() -> None:
-    earlier: list[Sample] = [target("t0", drafting="off"), target("t1", drafting="probe")]
-    later: list[Sample] = [
-        target("t0", 15, drafting="off", passes=10),
-        target("t1", 15, drafting="off", passes=9),
-    ]
-    found = between(earlier, later, "t0 t1")
-    assert found is not None
-    assert (found.counters.passes, found.drafting.passes) == (19, 9)
-    assert found.declined
+def gains(*scrapes: list[Sample]) -> tuple[GainWindow, ...]:
+    seen = Scrapes()
+    for number, scraped in enumerate(scrapes):
+        seen = seen.add(scraped, {"t0", "t1"}, 15.0 * number)
+    return seen.gains
+
+
+def test_the_gain_over_all_targets_is_by_their_seconds_and_not_by_their_requests() -> None:
+    first: list[Sample] = [target("t0"), target("t1")]
+    light = target("t0", 15, plain_seconds=17, spent_seconds=10, passes=10)
+    loaded = target("t1", 15, plain_seconds=10, spent_seconds=10, passes=900, running=24)
+    (found,) = gains(first, [light, loaded])
+    assert (found.began, found.ended, found.seconds) == (0, 15, 20)
+    assert found.gain == pytest.approx(1.35)
+
+
+def test_windows_without_work_or_without_a_link_are_no_evidence() -> None:
+    work = {"plain_seconds": 9, "spent_seconds": 10}
+    assert gains([target("t0")], [target("t0", 15)]) == ()
+    assert gains([target("t0")], [target("t0", 15, links_up=0, **work)]) == ()
+    assert len(gains([target("t0")], [target("t0", 15, **work)], [target("t0", 30, **work)])) == 1
+
+
+def test_the_last_eight_windows_are_kept() -> None:
+    scraped = [[target("t0", 15.0 * n, plain_seconds=n, spent_seconds=n)] for n in range(30)]
+    assert [one.ended for one in gains(*scraped)] == [15.0 * n for n in range(22, 30)]
 
 
 def test_nothing_decoded_has_no_gain_and_no_rates() -> None:
     found = between([target()], [target(at=15)])
     assert found is not None
     assert (found.gain_percent, found.tokens_per_pass, found.hit_rate) == (None, None, None)
-    assert not found.declined
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.unit.operator.control.made import (
 )
 
 SETTINGS = ControlSettings()
-OFF = memory(Phase.OFF, cause=LoopReason.LOW_GAIN, because="gain 96 %", ceiling=1)
+OFF = memory(Phase.OFF, cause=LoopReason.LOW_GAIN, because="gain 96 %")
 PROPORTIONAL = settings(shrink=ShrinkPolicy.PROPORTIONAL, max_replicas=6)
 
 
@@ -30,7 +30,7 @@ def at(
 ) -> Decision:
     """One pass so many seconds after the switch."""
     now = START + seconds
-    whole = window(now - 15, now, gain=100, drafted=0)
+    whole = window(now - 15, now, gain=100)
     return decide(control, start, inputs(**{"window": whole, **sight}), now)
 
 
@@ -150,8 +150,8 @@ def test_the_number_is_taken_over_as_it_is_found(
 def test_what_was_given_back_comes_back_in_full_before_drafting_does() -> None:
     shrunk = dataclasses.replace(OFF, shrunk=True, grown=3)
     service = Service(shrunk, SETTINGS)
-    service.drafts, service.now = 0, START + 300
-    first = service.passes(gain=100, drafted=0)
+    service.drafts, service.now = 0, START + 2400
+    first = service.passes(gain=100)
     assert (first.draft_replicas, first.speculate) == (3, False)
     assert service.passes(2).speculate
 
@@ -197,5 +197,5 @@ def test_sessions_on_drafts_count_where_they_are_more_than_what_runs() -> None:
 
 def test_how_long_fewer_would_have_done_is_forgotten_while_drafting_is_off() -> None:
     service = Service(memory(fewer_since=START + 900), PROPORTIONAL)
-    service.passes(2, gain=90, running=0)
+    service.passes(8, gain=90, running=0)
     assert (service.memory.phase, service.memory.fewer_since) == (Phase.OFF, None)

@@ -27,7 +27,7 @@ def test_a_target_says_what_it_decoded_and_what_waits() -> None:
     found = state(plain_seconds=3.5, spent_seconds=2.5, passes=7, first_hits=2)
     counters = CounterSample(plain_seconds=3.5, spent_seconds=2.5, passes=7, first_hits=2)
     assert sample(found, "t", 5.0) == TargetSample(
-        uid="t", at=5.0, counters=counters, waiting=2, running=3, kv_usage=0.4, drafting="on",
+        uid="t", at=5.0, counters=counters, waiting=2, running=3, kv_usage=0.4,
         links_up=1, links=2,
     )  # fmt: skip
 
