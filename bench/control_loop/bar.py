@@ -41,6 +41,8 @@ class Case:
     """Share of the time that each target has work."""
     declining: int = 0
     """Targets, from the first, whose own switch keeps drafting off."""
+    many: int = 1
+    """Requests that run while drafting loses; over 1, the targets' own switch then holds 1.0."""
 
     @property
     def drafting(self) -> float:
@@ -71,7 +73,9 @@ def cases() -> Iterator[Case]:
         spread = SPREAD[words]
         for seconds in (300, 600, 900, 1800, 3600, 7200):
             name = f"{seconds // 60} min; {words}"
-            yield Case(group="turns", name=name, gain=_turns(seconds), spread=spread)
+            turning = {"name": name, "gain": _turns(seconds), "spread": spread}
+            yield Case(group="turns", **turning)
+            yield Case(group="turns of 1 and 32 requests", **turning, many=32)
         for first, then in ((0.9, 1.6), (1.6, 0.9), (0.8, 1.2), (1.2, 0.8), (0.8, 1.6)):
             name = f"{first} to {then}; {words}"
             yield Case(group="jumps once", name=name, gain=_jump(first, then), spread=spread)
@@ -92,7 +96,7 @@ def _moving(slope: float) -> Callable[[float], Gain]:
 
 
 def _turns(seconds: float) -> Callable[[float], Gain]:
-    """Few requests at 1.6 and many at 0.9: load or gain that alternates."""
+    """1.6 and 0.9, each for so long."""
     swing = turns(seconds, 0.9, 1.6)
     return lambda phase: lambda now: swing(now + 2 * seconds * phase)
 
@@ -111,16 +115,21 @@ def day(case: Case, seed: int) -> tuple[float, float]:
     now, gains, on, work, drafted = 0.0, list[GainWindow](), 0.0, 0.0, 0.0
     while now < DAY:
         rests = memory.phase is Phase.OFF and not asked
-        for _ in range(WINDOWS if rests or memory.phase is Phase.ON else 1):
+        jumps = memory.phase is Phase.ON or (rests and case.many == 1)
+        for _ in range(WINDOWS if jumps else 1):
             worth = case.drafting * swing(now) + 1 - case.drafting
+            crowded = case.many > 1 > worth
+            worth = 1.0 if crowded else worth
             drafts, now = memory.speculate, now + INTERVAL
+            used = drafts and not crowded
             shown = worth + case.deviation * numbers.standard_normal()
-            gains.append(GainWindow(now - INTERVAL, now, shown if drafts else 1.0, INTERVAL))
+            gains.append(GainWindow(now - INTERVAL, now, shown if used else 1.0, INTERVAL, used))
             on += INTERVAL * worth
             work += INTERVAL * (worth if drafts else 1.0)
             drafted += INTERVAL * (asked > 0)
         gains = gains[-WINDOWS:]
-        inputs = _inputs(now, gains, asked if now >= linked_at else 0, asked)
+        linked = asked if now >= linked_at else 0
+        inputs = _inputs(now, gains, linked, asked, case.many if crowded else 1)
         while True:  # targets take a policy at once
             version = memory.version
             decision = decide(settings, memory, replace(inputs, acknowledged=version), now)
@@ -133,14 +142,16 @@ def day(case: Case, seed: int) -> tuple[float, float]:
     return 100 * (1 - work / max(on, now)), 100 * drafted / now
 
 
-def _inputs(now: float, gains: list[GainWindow], linked: int, asked: int) -> ControlInputs:
+def _inputs(
+    now: float, gains: list[GainWindow], linked: int, asked: int, running: int
+) -> ControlInputs:
     window = Window(
         began=now - INTERVAL,
         ended=now,
         targets=1,
         counters=CounterSample(plain_seconds=1, spent_seconds=1, passes=1000),
         waiting=0,
-        running=1,
+        running=running,
         kv_usage=0,
     )
     return ControlInputs(

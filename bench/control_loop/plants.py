@@ -32,6 +32,8 @@ class Plant:
     """Gain of drafting, in percent, at a time."""
     running: Callable[[float], float] = lambda now: 8.0
     """Requests that run at each target; 0: none, and nothing is decoded."""
+    narrow: float = 0.0
+    """What a lowered ceiling of rows adds to the gain, in percent."""
     targets: int = 2
     declining: int = 0
     """Targets whose own switch keeps drafting off: they decode plainly."""
@@ -50,10 +52,9 @@ class Plant:
     share: float = 0.0
     """Hardware of all drafts, by that of the targets."""
 
-    def worth(self, now: float) -> float:
-        """Return seconds of plain decoding by seconds, over all targets, while drafting is on."""
-        drafting = self.targets - self.declining
-        return (drafting * self.gain(now) / 100 + self.declining) / self.targets
+    def worth(self, now: float, lowered: bool) -> float:
+        """Return seconds of plain decoding by seconds of a target that drafts."""
+        return (self.gain(now) + self.narrow * lowered) / 100
 
 
 @dataclass(slots=True)
@@ -139,12 +140,16 @@ class Life:
         done = [CounterSample()] * plant.targets
         if passes > 0:
             out.busy_seconds += seconds
-            out.work_seconds += seconds * (plant.worth(self.now) if drafts else 1.0)
+            worth = plant.worth(self.now, memory.max_rows < self.settings.max_rows)
             for n in range(plant.targets):
                 on = drafts and n >= plant.declining
-                gain = plant.gain(self.now) / 100 * self.noise.normal(1, plant.noise) if on else 1.0
+                out.work_seconds += seconds * (worth if on else 1.0) / plant.targets
+                gain = worth * self.noise.normal(1, plant.noise) if on else 1.0
                 done[n] = CounterSample(
-                    plain_seconds=seconds * float(gain), spent_seconds=seconds, passes=passes
+                    plain_seconds=seconds * float(gain),
+                    spent_seconds=seconds,
+                    passes=passes,
+                    first_guesses=passes * on,
                 )
         before = self.counters or [CounterSample()] * plant.targets
         self.counters = tuple(a + b for a, b in zip(before, done, strict=True))
@@ -245,6 +250,7 @@ PLANTS: Mapping[str, Plant] = {
     "never_pays_2_gpus_by_6": Plant(
         gain=lambda now: 105.0, share=1 / 3, start_seconds=lambda now: 300.0
     ),
+    "pays_with_few_rows": Plant(gain=lambda now: 95.0, narrow=25.0),
     "two_of_four_decline": Plant(gain=lambda now: 170.0, targets=4, declining=2),
     "one_silent_target": Plant(gain=lambda now: 90.0, targets=3, silent=1),
     "late_and_lost_metrics": Plant(gain=turns(7200, 90.0, 140.0), lost=0.3, late_windows=4),

@@ -222,14 +222,15 @@ class SmallWorkers:
             self._seconds = int(self._clock() % 1_000_000)
         seconds = self._seconds
         drafting = pod.role is Role.TARGET and self._policy(pod).speculate
+        drafted = seconds * 100 if drafting else 0
         return Counters(
             plain_seconds=seconds * self.gain,
             spent_seconds=seconds,
             passes=seconds * 100,
-            drafted_passes=seconds * 100 if drafting else 0,
+            drafted_passes=drafted,
             tokens=1,
-            first_guesses=1,
-            first_hits=1,
+            first_guesses=drafted,
+            first_hits=drafted,
             kv_slots=10,
             kv_slots_used=1,
         )

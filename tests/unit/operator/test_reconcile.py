@@ -203,7 +203,7 @@ def test_a_decision_is_said_though_an_object_after_it_could_not_be_written() -> 
     service.cluster.refuse = lambda verb, kind: (
         ClusterError("apply", 503, "later") if (verb, kind) == ("apply", "Deployment") else None
     )
-    service.rest(16)
+    service.rest(26)
     assert decided(service.cluster.events).count(PhaseChange.DRAFTING_OFF) == 1
 
 
@@ -365,7 +365,7 @@ def test_a_number_that_was_left_alone_is_the_operator_s_again_after_an_edit_or_a
 def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     service = OneService()
     service.workers.gain = 0.9
-    service.rest(30)
+    service.rest(40)
     assert replicas(service, "draft") == 0
     assert service.condition("DraftAvailable") == ("False", "ScaledToZero")
     assert service.condition("Ready") == ("True", "Serving")
@@ -380,7 +380,7 @@ def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
 def test_what_is_asked_or_new_is_tried_at_once(asked: bool) -> None:
     service = OneService()
     service.workers.gain = 0.9
-    service.rest(30)
+    service.rest(40)
     assert replicas(service, "draft") == 0
     if asked:
         given = {PROBE_ANNOTATION: "now"}
@@ -409,7 +409,7 @@ def test_a_pass_that_follows_at_once_sees_what_was_just_written() -> None:
     service = OneService()
     service.workers.gain = 0.9
     service.rest(4)
-    for _ in range(12):
+    for _ in range(24):
         service.now += 16
         service.pass_()
         service.pass_(lagging=True)

@@ -30,6 +30,8 @@ class GainWindow:
     """Seconds of plain decoding that the work was worth, over `seconds`."""
     seconds: float
     """Seconds that targets spent."""
+    used: bool = True
+    """True if some target used drafts for more than its own switch's probes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def _state(state: PassState, reason: LoopReason) -> str:
     if memory.phase is Phase.WAKING:
         return f"drafts wake for {state.stayed:.0f} s: {links}"
     name = "probing" if memory.phase is Phase.PROBING else "drafting on"
-    return name + (f", but {links}" if reason is LoopReason.DRAFT_LOST else "")
+    lost = f", but {links}" if reason is LoopReason.DRAFT_LOST else ""
+    return f"{name} at {memory.max_rows} row{'s' if memory.max_rows > 1 else ''}{lost}"
 
 
 def _load(state: PassState) -> str:

@@ -31,6 +31,8 @@ MOMENTS = (
     "switched_at",
     "acknowledged_at",
     "counted_until",
+    "lowered_at",
+    "unused_since",
     "idle_since",
     "fewer_since",
 )
@@ -84,6 +86,11 @@ class LoopMemory:
     """End of the last window that was counted; each counts once."""
     evidence: Evidence = field(default_factory=Evidence)
     """Evidence of the gain since drafting went on."""
+    lowered_at: Moment | None = None
+    """When the ceiling of rows was lowered, or last probed without success; None: it is the
+    settings' own."""
+    unused_since: Moment | None = None
+    """Since when no target has used drafts, though there was work; None: one has."""
     busy: Count = 0
     """Windows with work, while drafting is off for want of it."""
     idle_since: Moment | None = None
@@ -99,7 +106,8 @@ class LoopMemory:
     failed: Count = 0
     """Probes in a row that showed too little, and returns of drafts for work that was soon over."""
     least_load: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Least requests that ran at a target when drafting did not pay; None: it has not failed."""
+    """Requests that ran at a target when drafting did not pay, or fewer when a probe began; None:
+    it has not failed."""
     probe_due: bool = False
     """Off: True if a probe waits for nothing but work: something has changed, or it was asked."""
     cause: LoopReason = LoopReason.DRAFT_STARTING
@@ -156,6 +164,7 @@ def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | 
         entered_at=now,
         switched_at=now - (settings.judged_seconds if in_force is None else 0),
         counted_until=now,
+        lowered_at=now if found.max_rows < settings.max_rows else None,
         cause=LoopReason.DRAFT_STARTING if in_force is None else LoopReason.LOW_GAIN,
         because="found like this",
     )

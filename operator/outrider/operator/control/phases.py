@@ -13,9 +13,10 @@
 
 On and Probing speculate, Off and Waking do not. Drafting goes off where that gives hardware back,
 and nowhere else: whether a draft that is there is worth its rows is for the targets to say, whose
-own switches decide within seconds. Leaves the test of gain to `evidence`, when to probe to
-`probes`, scaling drafts to `scaling`, versions to `policy`. Nightjar (arXiv 2512.22420) switches
-for each step and charges a cost; the slow switch here, above it, has a test and priced probes.
+own switches decide within seconds. Before it goes off, fewer rows are tried. Leaves the test of
+gain to `evidence`, when to probe to `probes`, scaling drafts to `scaling`, versions to `policy`.
+Nightjar (arXiv 2512.22420) switches for each step and charges a cost; the slow switch here, above
+it, has a test and priced probes.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from typing import Any
 
 from outrider.operator.control import probes
 from outrider.operator.control.break_even import BreakEven, break_even
-from outrider.operator.control.evidence import Evidence
+from outrider.operator.control.evidence import Evidence, GainWindow
 from outrider.operator.control.inputs import ControlInputs
 from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.reasons import LoopReason
@@ -37,6 +38,8 @@ from outrider.operator.control.settings import (
 
 LINK_SECONDS = 120.0
 """Time for waking drafts to link; after it the linked ones suffice, and none counts as lost."""
+LOWERED = 4
+"""Factor by which the ceiling of rows is lowered before drafting goes off, and raised again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +58,38 @@ class PassState:
         return window is None or self.now - window.ended > self.settings.stale_after_seconds
 
     @property
-    def evidence(self) -> Evidence | None:
-        """Evidence with the windows that have come since it was judged last; None: too few have.
+    def fresh(self) -> list[GainWindow]:
+        """Windows that have come since evidence was judged last; empty: too few have.
 
         A window counts once, and only if it began after the last switch was acknowledged.
         """
-        memory, settled = self.memory, self.memory.acknowledged_at
+        settled = self.memory.acknowledged_at
         if settled is None:
-            return None
-        since = max(settled, memory.counted_until)
+            return []
+        since = max(settled, self.memory.counted_until)
         fresh = [one for one in self.inputs.gains if one.began >= since]
-        return memory.evidence.add(fresh) if len(fresh) >= WINDOWS else None
+        return fresh if len(fresh) >= WINDOWS else []
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """Evidence with the fresh windows; None: there are none."""
+        fresh = self.fresh
+        return self.memory.evidence.add(fresh) if fresh else None
+
+    @property
+    def unused_since(self) -> float | None:
+        """Since when no target has used drafts, by the fresh windows too; None: one has."""
+        if any(one.used for one in self.fresh):
+            return None
+        since = self.memory.unused_since
+        return self.fresh[0].began if since is None else since
+
+    @property
+    def ceiling(self) -> int:
+        """Ceiling of node rows of one sequence in one pass."""
+        own, memory = self.settings.max_rows, self.memory
+        whole = memory.lowered_at is None or memory.phase is Phase.PROBING
+        return own if whole else max(1, own // LOWERED)
 
     @property
     def returns(self) -> bool:
@@ -80,10 +104,13 @@ class PassState:
     @property
     def idle(self) -> bool:
         """True if no target has had work for so long that drafts are given back."""
-        idle_seconds, since = self.settings.draft.idle_seconds, self.memory.idle_since
+        return self.is_long(self.memory.idle_since)
+
+    def is_long(self, since: float | None) -> bool:
+        """True if all targets have done without drafts for so long that they are given back."""
+        idle_seconds, window = self.settings.draft.idle_seconds, self.inputs.window
         if since is None or not self.returns or not idle_seconds:
             return False
-        window = self.inputs.window
         every = window is not None and not window.silent
         return every and self.now - since >= idle_seconds
 
@@ -120,6 +147,7 @@ class PassState:
         """Return the memory at the start of another phase."""
         start: dict[str, Any] = {"phase": phase, "entered_at": self.now, "fewer_since": None}
         start |= {"evidence": Evidence(), "busy": 0, "probe_due": False}
+        start |= {"lowered_at": None, "unused_since": None}
         if phase is Phase.WAKING:
             start["starts_drafts"] = self.memory.shrunk
         return dataclasses.replace(self.memory, **start | changes)
@@ -134,7 +162,8 @@ def follow_mode(state: PassState) -> LoopMemory:
         if disabled:
             return dataclasses.replace(memory, because=because)
         return _off(state, LoopReason.DISABLED_BY_USER, because)
-    if mode is SpeculationMode.STATIC and memory.phase is not Phase.ON:
+    whole = memory.phase is Phase.ON and memory.lowered_at is None
+    if mode is SpeculationMode.STATIC and not whole:
         return state.enter(Phase.ON, failed=0, least_load=None)
     if mode is SpeculationMode.ADAPTIVE and disabled:
         return state.enter(Phase.WAKING, for_probe=False)
@@ -152,6 +181,7 @@ def forget(state: PassState) -> LoopMemory:
         memory,
         subject=subject,
         evidence=Evidence(),
+        lowered_at=None,
         failed=0,
         least_load=None,
         start_seconds=None,
@@ -179,29 +209,41 @@ def _note_idle(state: PassState) -> LoopMemory:
 
 
 def _on(state: PassState) -> LoopMemory:
+    memory, evidence = state.memory, state.evidence
     if not state.returns:
-        return state.memory
+        return dataclasses.replace(memory, lowered_at=None)
     if state.idle and state.cooled:
         return _idle(state)
-    evidence = state.evidence
     if evidence is None or not state.cooled:
-        return state.memory
+        return memory
+    lowered, unused = memory.lowered_at, state.unused_since
+    if unused is not None and state.is_long(unused):
+        because = f"no target has used drafts for {state.now - unused:.0f} s"
+        return _not_worth_it(state, because, unused_since=unused)
     if evidence.is_surely_under(state.pays.off_below):
+        if lowered is None and state.settings.max_rows > 1:
+            return state.counted(lowered_at=state.now, evidence=Evidence(), unused_since=unused)
         pays = f", {state.pays.off_below} % pays" if state.pays.share else ""
         return _not_worth_it(state, evidence.words + pays)
-    return state.counted(evidence=evidence)
+    stood = lowered is not None and state.now - lowered >= _wait(state, memory.failed)
+    if stood and evidence.is_surely_over(state.pays.on_above):
+        return state.enter(Phase.PROBING, lowered_at=lowered, evidence=evidence)
+    return state.counted(evidence=evidence, unused_since=unused)
 
 
 def _probing(state: PassState) -> LoopMemory:
-    evidence, patience = state.evidence, state.settings.draft.idle_seconds
-    if evidence is not None and evidence.is_surely_over(state.pays.on_above):
-        learned = {"evidence": evidence, "failed": 0, "least_load": None, "for_probe": False}
+    memory, patience = state.memory, state.settings.draft.idle_seconds
+    shown = Evidence().add(state.fresh)
+    if shown.is_surely_over(state.pays.on_above):
+        learned = {"evidence": state.evidence, "failed": 0, "least_load": None, "for_probe": False}
         return dataclasses.replace(state, memory=state.counted()).enter(Phase.ON, **learned)
-    if evidence is not None and state.cooled:
-        return _failed(state, f"a probe showed {evidence.words}")
-    if state.cooled and (state.idle or 0 < patience <= state.stayed):
-        return _failed(state, "a probe showed no work")
-    return state.memory
+    judged = state.fresh or state.idle or 0 < patience <= state.stayed
+    if not state.cooled or not judged:
+        return memory
+    if memory.lowered_at is not None:
+        back = {"lowered_at": state.now, "evidence": memory.evidence, "failed": memory.failed + 1}
+        return state.enter(Phase.ON, **back)
+    return _failed(state, f"a probe showed {shown.words if state.fresh else 'no work'}")
 
 
 def _waking(state: PassState) -> LoopMemory:
@@ -228,15 +270,17 @@ def _from_off(state: PassState) -> LoopMemory:
             return state.enter(Phase.WAKING, for_probe=False)
         return state.counted(busy=busy) if memory.busy < busy <= WINDOWS else memory
     if works and not state.inputs.rolling_out and (memory.probe_due or _is_due(state)):
-        return state.enter(Phase.WAKING, for_probe=True)
+        least = state.load if memory.least_load is None else min(memory.least_load, state.load)
+        return state.enter(Phase.WAKING, for_probe=True, least_load=least)
     return memory
 
 
 def _is_due(state: PassState) -> bool:
-    """True if a probe is worth its price. What failed under more load says little of half of it."""
+    """True if a probe is worth its price. What failed says little of less than half of the load;
+    the memory has the load of each probe, so that such probes do not follow each other for ever."""
     least = state.memory.least_load
     lighter = least is not None and state.load < least / 2
-    return state.stayed >= _wait(state, 0 if lighter else state.memory.failed)
+    return state.cooled if lighter else state.stayed >= _wait(state, state.memory.failed)
 
 
 def _wait(state: PassState, failed: int) -> float:
@@ -257,14 +301,12 @@ def _off(state: PassState, cause: LoopReason, because: str, **changes: Any) -> L
 
 
 def _failed(state: PassState, because: str) -> LoopMemory:
-    """Turn drafting off after a probe, which keeps the cause of before."""
-    return _not_worth_it(state, because, failed=state.memory.failed + 1)
+    """Turn drafting off after a probe; the memory has the load with which it began."""
+    return _off(state, LoopReason.LOW_GAIN, because, failed=state.memory.failed + 1)
 
 
 def _not_worth_it(state: PassState, because: str, **changes: Any) -> LoopMemory:
-    least = state.memory.least_load
-    load = state.load if least is None else min(least, state.load)
-    return _off(state, LoopReason.LOW_GAIN, because, least_load=load, **changes)
+    return _off(state, LoopReason.LOW_GAIN, because, least_load=state.load, failed=0, **changes)
 
 
 def _idle(state: PassState) -> LoopMemory:

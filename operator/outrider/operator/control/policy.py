@@ -83,16 +83,18 @@ def _push(state: PassState) -> LoopMemory:
     memory = state.memory
     wanted: dict[str, Any] = {
         "speculate": memory.phase in (Phase.ON, Phase.PROBING),
-        "max_rows": state.settings.max_rows,
+        "max_rows": state.ceiling,
         "others": state.inputs.others,
     }
     pushed = dataclasses.replace(memory, **wanted)
     if pushed == memory:
         return memory
     pushed = dataclasses.replace(pushed, version=memory.version + 1)
-    if pushed.speculate == memory.speculate:
+    switched = pushed.speculate != memory.speculate
+    if not switched and pushed.max_rows == memory.max_rows:
         return pushed
-    return dataclasses.replace(pushed, switched_at=state.now, acknowledged_at=None)
+    at = state.now if switched else memory.switched_at
+    return dataclasses.replace(pushed, switched_at=at, acknowledged_at=None)
 
 
 def _reason(state: PassState) -> LoopReason:

@@ -77,8 +77,8 @@ def _give_back(state: PassState) -> ScalingResult:
     followed = settled is not None and inputs.is_followed_by_all(memory.version)
     if memory.speculate or (not followed and off < ACKNOWLEDGE_SECONDS):
         return ScalingResult(memory, Hold.DRAINING)
-    needless = memory.cause is LoopReason.IDLE or memory.for_probe
-    unused = 0 if needless else draft.after_seconds
+    idle = memory.cause is LoopReason.IDLE or memory.unused_since is not None
+    unused = 0 if idle or memory.for_probe else draft.after_seconds
     if off < unused:
         return ScalingResult(memory)
     since = memory.switched_at if settled is None else settled

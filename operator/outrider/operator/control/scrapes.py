@@ -18,6 +18,10 @@ from outrider.operator.control.samples import (
 )
 from outrider.operator.control.settings import MIN_PASSES, WINDOWS
 
+PROBED = 0.1
+"""Share of a target's passes that its own switch, while it is off, probes at most: a second in
+fifteen at first, and ever less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
@@ -54,12 +58,14 @@ class Scrapes:
         pairs = self._pairs(self.later.values())
         if not any(after.links_up for _, after in pairs):
             return None
-        done = sum((b.counters.since(a.counters) for a, b in pairs), start=CounterSample())
+        each = [b.counters.since(a.counters) for a, b in pairs]
+        done = sum(each, start=CounterSample())
         seconds = done.drafts_seconds
         if seconds <= 0:
             return None
         began, ended = min(a.at for a, _ in pairs), min(b.at for _, b in pairs)
-        return GainWindow(began, ended, done.drafts_plain_seconds / seconds, seconds)
+        used = any(one.first_guesses > PROBED * one.passes for one in each)
+        return GainWindow(began, ended, done.drafts_plain_seconds / seconds, seconds, used)
 
     def _pairs(self, ends: Iterable[Sample]) -> list[tuple[TargetSample, TargetSample]]:
         """Return the samples of those targets that were sampled at both ends."""

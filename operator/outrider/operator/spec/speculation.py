@@ -47,9 +47,10 @@ class Disable(SpecPart):
     """Threshold that turns drafting off."""
 
     gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain, over all targets and since drafting went on, surely under which drafts are given back;
-    0: they never are. Left out, what pays for their GPUs (2 beside the targets' 6: 133), at least
-    102. Also a target's own for a while of plain decoding; left out, 105."""
+    """Gain, over all targets and since drafting went on, surely under which `maxRows` is lowered,
+    and drafts are given back if that is not enough; 0: never. Left out, what pays for their GPUs (2
+    beside the targets' 6: 133), at least 102. Also a target's own for a while of plain decoding;
+    left out, 105."""
 
 
 class Enable(SpecPart):
@@ -82,9 +83,9 @@ class DraftShrink(SpecPart):
     after_seconds: Count = Field(default=120, ge=1, le=86_400)
     """Seconds without need for a draft before it is drained and removed."""
     idle_seconds: Count = Field(default=900, ge=0, le=86_400)
-    """Seconds without requests (fewer than 50 passes an interval) before drafting
-    goes off and drafts are removed; they start again once there is work. 0: never. Nothing where
-    policy is Never."""
+    """Seconds without requests (fewer than 50 passes an interval), or in which every target decoded
+    plainly by itself, before drafting goes off and drafts are removed; they start again once there
+    is work, or half of the load. 0: never. Nothing where policy is Never."""
 
 
 class Speculation(SpecPart):
@@ -108,7 +109,8 @@ class Speculation(SpecPart):
     """Adaptive: drafting goes off and on as `disable` and `enable` say; the other `sources` stay.
     Static: it stays on. Disabled: the target decodes plainly; `outrider run` starts no draft."""
     max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MAX_NODE_ROWS)
-    """Ceiling of node rows (draft tokens to verify) of one request in one verify pass."""
+    """Ceiling of node rows (draft tokens to verify) of one request in one verify pass; a quarter of
+    it for a while where drafting does not pay for drafts that could be given back."""
     depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MAX_DEPTH)
     """Longest path drafted."""
     width: Count = Field(default=_DEFAULTS.width, ge=1, le=MAX_WIDTH)

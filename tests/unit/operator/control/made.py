@@ -66,6 +66,11 @@ def memory(phase: Phase = Phase.ON, **values: Any) -> LoopMemory:
     return LoopMemory(phase=phase, **{**rest, **pushed, **values})
 
 
+def lowered(**values: Any) -> LoopMemory:
+    """One whose ceiling of rows was lowered long ago."""
+    return memory(**{"lowered_at": START, "max_rows": 4, **values})
+
+
 def inputs(**values: Any) -> ControlInputs:
     """Two drafts, linked and empty, of a service whose targets follow the policy."""
     drafts = {"drafts_desired": 2, "drafts_actual": 2, "drafts_ready": 2}
@@ -94,6 +99,7 @@ class Service:
         self.now = START + 1000.0
         self.drafts: int | None = 2
         self.gains: tuple[GainWindow, ...] = ()
+        self.used = True
         self.decided: list[Decision] = []
 
     def passes(self, count: int = 1, **load: Any) -> Decision:
@@ -102,7 +108,7 @@ class Service:
             self.now += self.settings.interval_seconds
             whole = window(self.now - self.settings.interval_seconds, self.now, **load)
             if (percent := whole.gain_percent) is not None and whole.counters.passes:
-                measured = GainWindow(whole.began, whole.ended, percent / 100, 10.0)
+                measured = GainWindow(whole.began, whole.ended, percent / 100, 10.0, self.used)
                 self.gains = (*self.gains, measured)[-WINDOWS:]
             number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
             links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}

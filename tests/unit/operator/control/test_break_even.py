@@ -9,7 +9,7 @@ from outrider.operator.control.memory import Phase
 from outrider.operator.control.reasons import LoopReason
 from outrider.operator.control.samples import agreed_version, is_quorum
 from outrider.operator.control.settings import WINDOWS, ControlSettings, ShrinkPolicy
-from tests.unit.operator.control.made import Service, memory, settings
+from tests.unit.operator.control.made import Service, lowered, memory, settings
 
 TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
 
@@ -53,7 +53,7 @@ def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
 
 
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
-    service = Service(memory(grown=1), settings(**TWO_BY_SIX))
+    service = Service(lowered(grown=1), settings(**TWO_BY_SIX))
     decision = service.passes(WINDOWS, gain=105)
     assert (decision.memory.phase, decision.reason) == (Phase.OFF, LoopReason.LOW_GAIN)
     assert decision.transitions[0].sentence == "drafting off: gain 105 %, 133 % pays"

@@ -71,6 +71,53 @@ def test_work_in_between_starts_the_time_anew() -> None:
     assert not service.passes(**again).speculate
 
 
+def unused(control: ControlSettings = SETTINGS) -> Service:
+    """A service whose target has decoded plainly for nearly 900 s, after hours of gain."""
+    service = Service(memory(), control)
+    service.passes(240, gain=160)
+    service.used = False
+    service.passes(63, gain=100, running=32)
+    return service
+
+
+def test_drafts_that_no_target_uses_are_given_back_though_there_is_work() -> None:
+    service = unused()
+    assert (service.memory.speculate, service.drafts) == (True, 2)
+    decision = service.passes(gain=100, running=32)
+    assert (decision.speculate, decision.reason) == (False, LoopReason.LOW_GAIN)
+    assert decision.transitions[0].sentence == "drafting off: no target has used drafts for 960 s"
+    assert service.passes(2, gain=100, running=32).draft_replicas == 0
+
+
+def test_drafts_that_were_not_used_are_probed_once_half_as_many_requests_run() -> None:
+    service = unused()
+    service.passes(30, gain=100, running=32)
+    assert service.passes(gain=100, running=16).memory.phase is Phase.OFF
+    assert service.passes(gain=100, running=15).memory.phase is Phase.WAKING
+
+
+@pytest.mark.parametrize(
+    "control",
+    [settings(idle_seconds=0), settings(min_replicas=2)],
+    ids=["never idle", "nothing is given back"],
+)
+def test_drafts_that_are_not_used_stay_where_they_are_not_to_go(control: ControlSettings) -> None:
+    assert unused(control).passes(WINDOWS, gain=100, running=32).speculate
+
+
+def test_a_silent_target_may_use_drafts() -> None:
+    assert unused().passes(2 * WINDOWS, gain=100, silent=1).speculate
+
+
+def test_use_in_between_starts_the_time_anew() -> None:
+    service = unused()
+    service.used = True
+    service.passes(gain=100)
+    service.used = False
+    assert service.memory.unused_since is None
+    assert service.passes(63, gain=100).speculate
+
+
 def test_short_gaps_between_requests_are_not_written_down() -> None:
     service = Service(memory())
     before = service.passes(gain=130).memory

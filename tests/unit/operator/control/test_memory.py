@@ -29,6 +29,8 @@ FULL = memory(
     least_load=1.5,
     subject="0123456789",
     idle_since=START + 0.25,
+    lowered_at=START + 0.5,
+    unused_since=START + 0.75,
     start_seconds=41.5,
     others="a b",
     busy=1,
@@ -78,6 +80,12 @@ def test_another_ceiling_than_the_services_own_is_replaced() -> None:
     assert (decision.memory.version, decision.max_rows) == (4, 16)
 
 
+def test_a_lowered_ceiling_is_held_without_a_memory() -> None:
+    start, _ = recall(None, SETTINGS, START, PolicyInForce(version=3, speculate=True, max_rows=4))
+    decision = Service(start, SETTINGS).passes()
+    assert (decision.memory.version, decision.max_rows) == (3, 4)
+
+
 def test_a_new_service_drafts_with_its_full_ceiling_as_soon_as_it_is_linked() -> None:
     start, problem = recall(None, SETTINGS, START, None)
     service = Service(start, SETTINGS, window=None, starting=True, links_up=0)
@@ -104,7 +112,7 @@ def test_a_clock_that_was_put_back_delays_nothing_for_ever() -> None:
     ahead = START + 86_400
     start = memory(entered_at=ahead, switched_at=ahead, counted_until=ahead, acknowledged_at=ahead)
     service = Service(start)
-    service.passes(10, gain=90)
+    service.passes(20, gain=90)
     assert service.memory.phase is Phase.OFF
 
 

@@ -18,6 +18,7 @@ from tests.unit.operator.control.made import (
     STATIC,
     Service,
     inputs,
+    lowered,
     memory,
     settings,
     window,
@@ -30,12 +31,49 @@ STAYS = settings(min_replicas=2)
 FIRST = SETTINGS.probe_interval_seconds
 
 
-def test_gain_that_is_surely_low_in_eight_windows_turns_drafting_off() -> None:
+def test_gain_that_is_surely_low_lowers_the_ceiling_and_then_turns_drafting_off() -> None:
     service = Service(memory())
-    assert service.passes(WINDOWS - 1, **LOW).speculate
+    assert service.passes(WINDOWS - 1, **LOW).max_rows == 16
+    decision = service.passes(**LOW)
+    assert (decision.speculate, decision.max_rows, decision.memory.version) == (True, 4, 8)
+    assert service.passes(WINDOWS, **LOW).speculate, "the targets' answer, and eight windows more"
     decision = service.passes(**LOW)
     assert (decision.speculate, decision.reason) == (False, LoopReason.LOW_GAIN)
     assert [t.sentence for t in decision.transitions] == ["drafting off: gain 96 %"]
+    assert decision.max_rows == 16, "a probe begins with the full ceiling"
+
+
+def test_one_row_is_not_lowered() -> None:
+    service = Service(memory(max_rows=1), settings(max_rows=1))
+    assert not service.passes(WINDOWS, **LOW).speculate
+
+
+def test_a_lowered_ceiling_that_pays_comes_back_after_the_probe_interval() -> None:
+    service = Service(lowered(lowered_at=START + 1000))
+    waits = FIRST // 15 // WINDOWS * WINDOWS
+    assert service.passes(waits - WINDOWS, gain=130).max_rows == 4
+    decision = service.passes(WINDOWS, gain=130)
+    assert (decision.max_rows, decision.memory.phase) == (16, Phase.PROBING)
+    again = service.passes(WINDOWS + 1, **LOW)
+    assert (again.max_rows, again.memory.lowered_at) == (4, service.now)
+    assert again.memory.evidence == decision.memory.evidence, "that of four rows holds"
+    assert service.passes(waits + WINDOWS, gain=130).max_rows == 4, "it waits longer each time"
+    service.passes(waits, gain=130)
+    found = service.memory
+    assert (found.phase, found.max_rows, found.failed) == (Phase.ON, 16, 0)
+
+
+def test_a_lowered_ceiling_that_may_pay_by_chance_stays() -> None:
+    service = Service(lowered())
+    for gain in [60, 150] * 100:
+        assert service.passes(gain=gain).max_rows == 4
+
+
+@pytest.mark.parametrize("control", [STATIC, settings(min_replicas=2)], ids=["static", "stays"])
+def test_a_ceiling_that_the_loop_may_not_lower_is_the_services_own(
+    control: ControlSettings,
+) -> None:
+    assert Service(lowered(), control).passes(gain=90).max_rows == 16
 
 
 @pytest.mark.parametrize("load", [{"gain": 102}, SILENT], ids=["at the threshold", "no work"])
@@ -71,7 +109,7 @@ def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
 
 
 def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None:
-    service = Service(memory(acknowledged_at=None), acknowledged=0)
+    service = Service(lowered(acknowledged_at=None), acknowledged=0)
     service.passes(WINDOWS, **LOW)
     service.sight = {}
     service.passes(**LOW)
@@ -91,7 +129,7 @@ def test_where_nothing_would_be_given_back_the_targets_own_switch_decides(
 
 
 def test_no_switch_comes_before_the_last_one_was_judged() -> None:
-    service = Service(memory(switched_at=START + 1015))
+    service = Service(lowered(switched_at=START + 1015))
     decisions = [service.passes(**LOW).speculate for _ in range(WINDOWS + 1)]
     assert decisions == [True] * WINDOWS + [False]
 
@@ -172,10 +210,16 @@ def test_each_probe_that_fails_makes_the_wait_longer_until_probes_cost_next_to_n
 
 @pytest.mark.parametrize(("running", "phase"), [(4, Phase.OFF), (3, Phase.WAKING)])
 def test_what_failed_under_twice_the_load_delays_no_probe(running: float, phase: Phase) -> None:
-    service = off_for(FIRST, failed=5, least_load=8.0)
+    service = off_for(WINDOWS * 15, failed=5, least_load=8.0)
     assert service.passes(running=running, **PLAIN).memory.phase is phase
-    failed = probed(failed=5, least_load=9.0)
-    assert failed.passes(WINDOWS, running=3, gain=90).memory.least_load == 3
+
+
+def test_a_probe_that_fails_under_less_load_is_not_followed_by_another_at_once() -> None:
+    service = off_for(WINDOWS * 15, least_load=8.0)
+    service.passes(3, running=3, **PLAIN)
+    assert service.memory.phase is Phase.PROBING
+    assert service.passes(WINDOWS, running=30, **LOW).memory.least_load == 3
+    assert service.passes(30, running=3, **PLAIN).memory.phase is Phase.OFF
 
 
 def test_the_time_that_drafts_take_to_start_is_measured() -> None:
@@ -344,7 +388,7 @@ def test_memory_is_stored_once_in_eight_windows_and_not_at_rest() -> None:
 
 
 def test_events_tell_the_whole_way_with_numbers() -> None:
-    service = Service(memory())
+    service = Service(lowered())
     service.passes(WINDOWS, **LOW)
     service.passes(FIRST // 15 + 2, **PLAIN)
     service.passes(WINDOWS, gain=140)
@@ -366,5 +410,5 @@ def test_events_tell_the_whole_way_with_numbers() -> None:
         "drafting stays on: a probe showed gain 140 %",
     ]
     assert service.decided[0].sentence == (
-        "drafting on; gain 96 %, 0.0 requests waiting a target, KV 10 % full"
+        "drafting on at 4 rows; gain 96 %, 0.0 requests waiting a target, KV 10 % full"
     )

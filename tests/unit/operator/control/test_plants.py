@@ -128,6 +128,12 @@ def test_an_idle_day_costs_a_quarter_of_an_hour_of_drafts() -> None:
     assert len(outcome.policies) == 1
 
 
+def test_drafts_that_pay_with_few_rows_only_stay_on_with_a_lowered_ceiling() -> None:
+    outcome = day("pays_with_few_rows")
+    assert (outcome.switches, len(outcome.policies)) == ([], 15)
+    assert outcome.loss(0) < -0.19
+
+
 def test_targets_that_decline_turn_drafting_off_for_nobody_else() -> None:
     outcome = day("two_of_four_decline")
     assert (outcome.switches, outcome.loss(0)) == ([], pytest.approx(-0.35, abs=0.01))
@@ -159,7 +165,7 @@ def test_probes_that_fail_become_rarer_and_drafts_that_do_not_pay_run_next_to_ne
 
 def test_a_target_that_never_answers_blinds_nobody() -> None:
     outcome = day("one_silent_target")
-    assert outcome.switches[0] <= 150
+    assert outcome.switches[0] <= 300
     assert outcome.draft_seconds <= 0.03 * 2 * 24 * HOUR
 
 
@@ -180,5 +186,4 @@ def test_other_settings_bound_policies_by_their_own_intervals(
     scaling = ScalingRule(shrink=shrink, idle_seconds=idle)
     control = ControlSettings(interval_seconds=30, probe_interval_seconds=600, draft=scaling)
     outcome = live(plant, 6 * HOUR, control, seed)
-    first = 2  # decisions of a service that begins, which come before any interval has passed
-    assert outcome.policies_an_hour <= MOST_POLICIES_AN_HOUR / 2 + first
+    assert outcome.policies_an_hour <= MOST_POLICIES_AN_HOUR

@@ -175,6 +175,15 @@ def test_windows_without_work_or_without_a_link_are_no_evidence() -> None:
     assert len(gains([target("t0")], [target("t0", 15, **work)], [target("t0", 30, **work)])) == 1
 
 
+@pytest.mark.parametrize(("guesses", "used"), [(0, False), (10, False), (11, True)])
+def test_drafts_are_used_where_one_target_does_more_than_probe(guesses: int, used: bool) -> None:
+    work = {"plain_seconds": 9, "spent_seconds": 10}
+    plain = target("t0", 15, passes=900, **work)
+    other = target("t1", 15, passes=100, first_guesses=guesses, **work)
+    (found,) = gains([target("t0"), target("t1")], [plain, other])
+    assert found.used is used
+
+
 def test_the_last_eight_windows_are_kept() -> None:
     scraped = [[target("t0", 15.0 * n, plain_seconds=n, spent_seconds=n)] for n in range(30)]
     assert [one.ended for one in gains(*scraped)] == [15.0 * n for n in range(22, 30)]

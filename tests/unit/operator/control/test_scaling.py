@@ -15,6 +15,7 @@ from tests.unit.operator.control.made import (
     START,
     Service,
     inputs,
+    lowered,
     memory,
     settings,
     window,
@@ -196,6 +197,6 @@ def test_sessions_on_drafts_count_where_they_are_more_than_what_runs() -> None:
 
 
 def test_how_long_fewer_would_have_done_is_forgotten_while_drafting_is_off() -> None:
-    service = Service(memory(fewer_since=START + 900), PROPORTIONAL)
+    service = Service(lowered(fewer_since=START + 900), PROPORTIONAL)
     service.passes(8, gain=90, running=0)
     assert (service.memory.phase, service.memory.fewer_since) == (Phase.OFF, None)
