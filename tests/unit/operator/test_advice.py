@@ -208,7 +208,7 @@ def test_a_break_even_that_few_drafts_reach_is_named(
         if number is None
         else [
             "spec.speculation.disable.gainBelowPercent: left out, drafting goes off under "
-            f"{number}, which pays for its GPUs; 102 keeps it for any gain"
+            f"{number}, which pays for its GPUs; 103 keeps it for any gain"
         ]
     )
     assert found == expected

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from outrider.operator.control.settings import ControlSettings
 
-LEAST_PERCENT = 102
+LEAST_PERCENT = 103
 """Break-even of drafts whose hardware costs nothing else: being off at 103 loses less than 3 %."""
 
 

@@ -49,7 +49,7 @@ class Disable(SpecPart):
     gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
     """Gain, over all targets and since drafting went on, surely under which `maxRows` is lowered,
     and drafts are given back if that is not enough; 0: never. Left out, what pays for their GPUs (2
-    beside the targets' 6: 133), at least 102. Also a target's own for a while of plain decoding;
+    beside the targets' 6: 133), at least 103. Also a target's own for a while of plain decoding;
     left out, 105."""
 
 
@@ -70,7 +70,7 @@ class ControlLoop(SpecPart):
     it is."""
     probe_interval_seconds: Seconds = 2400
     """Least time after which drafting that is off is tried again. Each try that fails makes it 1.6
-    times as long, until tries take 0.6 % of the time. The annotation `outrider.dev/probe-at` with
+    times as long, until tries take 1.15 % of the time. The annotation `outrider.dev/probe-at` with
     another value asks for a try now."""
 
 

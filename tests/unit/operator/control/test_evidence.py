@@ -36,6 +36,14 @@ def test_what_is_sure_depends_on_the_spread() -> None:
     assert not wild.is_surely_over(94)
 
 
+def test_being_over_takes_more_than_being_under() -> None:
+    found = of(*[0.8, 1.2] * 4)
+    for errors, under, over in ((0.4, False, False), (0.6, True, False), (1.1, True, True)):
+        away = 100 * errors * found.error
+        assert found.is_surely_under(100 + away) is under
+        assert found.is_surely_over(100 - away) is over
+
+
 def test_windows_before_the_horizon_fade() -> None:
     long = of(*[1.6] * 10 * HORIZON)
     assert long.windows == HORIZON

@@ -76,7 +76,7 @@ def test_a_ceiling_that_the_loop_may_not_lower_is_the_services_own(
     assert Service(lowered(), control).passes(gain=90).max_rows == 16
 
 
-@pytest.mark.parametrize("load", [{"gain": 102}, SILENT], ids=["at the threshold", "no work"])
+@pytest.mark.parametrize("load", [{"gain": 103}, SILENT], ids=["at the threshold", "no work"])
 def test_drafting_stays_on_where_nothing_speaks_clearly_against_it(load: dict[str, Any]) -> None:
     decision = Service(memory()).passes(40, **load)
     assert (decision.speculate, decision.reason) == (True, LoopReason.ACTIVE)
