@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.operator.certificates.authority import Authorities
-from outrider.operator.naming import certificate_name
+from outrider.operator.naming import PROBE_ANNOTATION, certificate_name
 from tests.unit.operator.one_service import KEY, START, OneService
 
 DAY = 24 * 3600.0
@@ -98,6 +98,12 @@ def begun_anew(service: OneService) -> None:
     service.workers.pushed.clear()
 
 
+def asked_to_probe(service: OneService) -> None:
+    given = {PROBE_ANNOTATION: "now"}
+    key = ("SpeculativeService", *KEY)
+    service.cluster.edit(key, lambda body: body["metadata"].update(annotations=given))
+
+
 def later(seconds: float) -> Change:
     def wait(service: OneService) -> None:
         service.now += seconds
@@ -128,6 +134,18 @@ def test_a_change_is_met_by_the_next_pass(name: str) -> None:
     change(service)
     service.pass_()
     assert is_met(service)
+
+
+@pytest.mark.parametrize("change", [later(2400), asked_to_probe], ids=["due", "asked for"])
+def test_a_probe_is_met_by_a_service_at_rest(change: Change) -> None:
+    service = OneService()
+    service.workers.gain = 0.9
+    service.rest(40)
+    assert service.writes_at_rest() == []
+    change(service)
+    service.cluster.writes.clear()
+    service.rest(3)
+    assert "apply Deployment chat-draft" in service.cluster.writes
 
 
 def test_renewed_authorities_are_given_to_pods_at_once() -> None:
