@@ -11,8 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Scores = Callable[[list[int]], NDArray[np.float64]]
+Floats = NDArray[np.float64]
+"""[vocabulary]"""
+Target = Callable[[list[int]], Floats]
 """Logits of the token after a context, penalised, divided by the temperature and filtered."""
+Draft = Callable[[list[int], Floats], Floats]
+"""Log-probabilities of the token after a context, for the noise by which the target samples it."""
+Noise = Callable[[int], Floats]
+"""What is added to the logits of the token at a position: Gumbel noise that seed and position
+determine, or zeros, for the likeliest token."""
 Path = tuple[int, ...]
 """A node, as the tokens from below the root to its own; the root is ()."""
 
@@ -22,14 +29,14 @@ class Pass(NamedTuple):
 
     tokens: Path
     """Committed tokens, of which all but the last were draft tokens with a row."""
-    fall_in: bool
-    """True if the last token was in the tree too, so that what is below it lives on."""
+    tree: set[Path]
+    """Nodes that live on below the last of them, the new root."""
 
 
 def speculate(
-    target: Scores,
-    draft: Scores,
-    noise: Callable[[int], NDArray[np.float64]],
+    target: Target,
+    draft: Draft,
+    noise: Noise,
     prompt: list[int],
     ends: Collection[int],
     most: int,
@@ -39,9 +46,8 @@ def speculate(
 ) -> Iterator[Pass]:
     """Yield the passes that write at most `most` tokens after a prompt, up to one of `ends`.
 
-    `noise`: what is added to the scores of the token at a position: Gumbel noise of seed and
-    position, or zeros, for the likeliest token. The draft keeps `nodes` nodes ahead and expands a
-    node by `branch` children; a pass of the target has the root's row and those of `rows` nodes.
+    The draft keeps `nodes` nodes ahead and gives each at most `branch` children; a pass of the
+    target has the root's row and those of `rows` nodes.
     """
     text = list(prompt)  # its last token is the root
     tree: dict[Path, float] = {(): 0.0}  # log-probability of each path
@@ -52,11 +58,10 @@ def speculate(
         while len(tree) <= nodes and (leaves := tree.keys() - expanded):
             leaf = max(leaves, key=lambda path: (tree[path], path))
             context = text + list(leaf)
-            scores = draft(context) + noise(len(context))  # the noise that the target will add
-            total = np.logaddexp.reduce(scores)
-            for token in np.argsort(-scores)[:branch].tolist():
-                if scores[token] > -np.inf:
-                    tree[(*leaf, token)] = tree[leaf] + scores[token] - total
+            logprobs = draft(context, noise(len(context)))
+            for token in np.argsort(-logprobs)[:branch].tolist():
+                if logprobs[token] > -np.inf:
+                    tree[(*leaf, token)] = tree[leaf] + logprobs[token]
             expanded.add(leaf)
 
         # Verify: sample after the root and after each of the likeliest nodes, parents first.
@@ -70,11 +75,10 @@ def speculate(
         while goes_on and tokens in sampled:
             tokens = (*tokens, sampled[tokens])
             goes_on = tokens[-1] not in ends and len(text) + len(tokens) < len(prompt) + most
-        yield Pass(tokens, tokens in tree)
 
         # Re-root: what lies below the last committed token lives on; all else dies.
-        depth = len(tokens)
         text += tokens
-        base = tree.get(tokens, 0.0)
+        depth, base = len(tokens), tree.get(tokens, 0.0)
         tree = {p[depth:]: tree[p] - base for p in tree if p[:depth] == tokens} or {(): 0.0}
         expanded = {path[depth:] for path in expanded if path[:depth] == tokens}
+        yield Pass(tokens, tree.keys() - {()})

@@ -105,12 +105,15 @@ class LlamaLayers:
 class LlamaCut:
     """The model in stages of so many layers each."""
 
-    def __init__(self, folder: Folder, counts: tuple[int, ...]) -> None:
+    def __init__(
+        self, folder: Folder, counts: tuple[int, ...], vocabulary: int | None = None
+    ) -> None:
+        """`vocabulary`: logits that are tokens; None: all."""
         self._folder = folder
         self._cut = cut_as_given(sum(counts), counts)
         self.fresh = FreshPasses(folder, sum(counts))
         self.stages = len(counts)
-        self.vocabulary = self.fresh.model.config.outputs
+        self.vocabulary = vocabulary or self.fresh.model.config.outputs
 
     def layers(self, stage: int, slots: int) -> LlamaLayers:
         """Return a stage, with a KV cache of so many slots."""
@@ -118,4 +121,4 @@ class LlamaCut:
 
     def next_token(self, path: Path, prompt: int, sampling: SamplingParams) -> int:
         """Return what is sampled after a fresh pass over a path."""
-        return sampled(self.fresh.logits(path), path, prompt, sampling)
+        return sampled(self.fresh.logits(path)[: self.vocabulary], path, prompt, sampling)

@@ -327,6 +327,7 @@ class World:
         self.counts["accepted"] += len(committed.tokens) - (not committed.survived)
         if committed.finish is not None:
             self.finished[request] = committed.finish
+            self.counts["end within a path"] += len(committed.tokens) > 1
             self._check_finish(request, committed.finish)
         elif committed.survived:
             self.counts["fall-in"] += 1

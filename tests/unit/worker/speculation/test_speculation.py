@@ -4,53 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.switch import Drafting
-from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import Pair
 
 PROMPT = [1, 2, 3, 4, 5]
-SAMPLINGS = [
-    SamplingParams(),
-    SamplingParams(temperature=0.8, seed=7),
-    SamplingParams(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
-]
-
-
-@pytest.mark.parametrize(("lag", "sampling"), [*zip((3, 1, 0), SAMPLINGS, strict=True)])
-def test_speculation_writes_plain_decodings_text(sampling: SamplingParams, lag: int) -> None:
-    pair = Pair(sampling=sampling, lag=lag)
-    pair.submit(PROMPT, 120)
-    end = pair.run()
-    assert pair.text() == pair.expected(PROMPT, 120)
-    assert end.finish is Finish.LENGTH
-    assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
-    assert end.usage.accepted_rows > 0
-
-
-PENALTIES = [
-    SamplingParams(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
-    SamplingParams(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
-    SamplingParams(
-        temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8
-    ),
-]
-
-
-@pytest.mark.parametrize(("lag", "sampling"), [*zip((0, 1, 0), PENALTIES, strict=True)])
-def test_penalties_and_biases_follow_each_rows_own_path(sampling: SamplingParams, lag: int) -> None:
-    pair = Pair(sampling=sampling, lag=lag)
-    pair.submit(PROMPT, 120)
-    end = pair.run()
-    assert pair.text() == pair.expected(PROMPT, 120)
-    assert pair.text() != Pair(sampling=SamplingParams(seed=sampling.seed)).expected(PROMPT, 120)
-    assert end.usage.accepted_rows > 0.3 * end.usage.passes
 
 
 def test_a_draft_that_applies_the_penalties_drafts_better() -> None:
@@ -146,50 +108,6 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
     assert accepted[0] > 0 or kill_at < 12, "the draft was in use before it was lost"
     assert accepted[2] > accepted[1], "the draft is used again after it returns"
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    noise=st.floats(0, 3),
-    lag=st.integers(0, 4),
-    passes=st.integers(0, 9),
-    seed=st.integers(0, 2**64 - 1),
-    prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=150),
-    cuts=st.lists(st.integers(1, 30), max_size=4),
-)
-def test_no_schedule_changes_the_text(
-    noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
-) -> None:
-    sampling = SamplingParams(
-        temperature=0.9, top_p=0.95, seed=seed, presence_penalty=0.6, repetition_penalty=1.2
-    )
-    pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
-    pair.submit(prompt, 60)
-    for cut in cuts:
-        for _ in range(cut):
-            pair.turn()
-        pair.cut()
-        pair.connect()
-    pair.run()
-    assert pair.text() == pair.expected(prompt, 60)
-
-
-def test_an_end_token_ends_the_text_where_it_is_first_sampled() -> None:
-    pair = Pair()
-    text = pair.expected(PROMPT, 50)
-    end = text[20]
-    pair.submit(PROMPT, 50, end_ids=(end,))
-    finished = pair.run()
-    assert finished.finish is Finish.STOP
-    assert pair.text() == text[: text.index(end) + 1]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_token_limit_is_never_passed(count: int) -> None:
-    pair = Pair()
-    pair.submit(PROMPT, count)
-    pair.run()
-    assert pair.text() == pair.expected(PROMPT, count)
 
 
 def test_a_cancelled_request_frees_its_memory_at_once() -> None:
