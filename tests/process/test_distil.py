@@ -227,10 +227,12 @@ def without_ids(target: Path) -> None:
 
 
 def without_an_end(target: Path) -> None:
-    for name in ("config.json", "generation_config.json"):
+    ends = {"eos_token_id": None, "eos_token": None}
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         fields = json.loads((target / name).read_text())
-        fields["eos_token_id"] = None
-        (target / name).write_text(json.dumps(fields))
+        (target / name).write_text(json.dumps(fields | ends))
+    template = target / "chat_template.jinja"
+    template.write_text(template.read_text().replace("<|end|>", ""))
 
 
 @pytest.mark.parametrize(
