@@ -1,5 +1,6 @@
 """What others do to a service's objects: ours comes back, theirs stays; at rest nobody writes."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -235,7 +236,12 @@ def test_at_rest_nobody_writes_and_nobody_asks(
     def on() -> bool:
         return bool(space.condition(whole, "SpeculationActive")["status"] == "True")
 
+    def idle() -> bool:
+        memory = space.there(CONFIG_MAP, f"{whole}-intent")["data"]["memory.json"]
+        return json.loads(memory)["idle_since"] is not None
+
     space.until(on, "drafting is on")
+    space.until(idle, "it is noted that there is no work")
     operator.wait_for_passes(3)
     before = versions(space, whole)
     assert_nobody_asks(space, operator)
