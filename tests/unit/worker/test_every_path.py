@@ -58,9 +58,8 @@ SAMPLINGS = (
     SamplingParams(),
     SamplingParams(temperature=0.8, seed=7),
     SamplingParams(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5, choice=2),
-    SamplingParams(
-        logit_bias=((3, 100.0),)
-    ),  # a text that repeats itself, for sources without a draft
+    # A text that repeats itself, for sources without a draft.
+    SamplingParams(logit_bias=((3, 100.0),)),
     SamplingParams(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
     SamplingParams(temperature=0.9, repetition_penalty=1.4, presence_penalty=-0.3, seed=8),
 )

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from outrider.contract.settings import ModelSettings
 from outrider.worker.checkpoints.fingerprint import ignore_progress
-from outrider.worker.checkpoints.kept_models import kept_models, note_source
+from outrider.worker.checkpoints.kept_models import kept_models, note_ends, note_source
 from outrider.worker.checkpoints.prepare import prepare
 from tests.tiny_models import write_tiny
 
@@ -208,3 +209,17 @@ def test_a_link_to_nowhere_is_left_out(places: tuple[Path, Path]) -> None:
     (places[0] / "models" / "bbbb".ljust(32, "0") / "link").symlink_to("nowhere")
     status, found = asked(*places)
     assert (status, found["models"][0]["prepared_bytes"]) == (0, 300)
+
+
+def test_a_tokenizer_is_asked_once_for_the_names_of_ends(tmp_path: Path) -> None:
+    folder, asked = folder_of(tmp_path, "aaaa1", "file:///a", 1), []
+
+    def name() -> Callable[[int], str]:
+        asked.append(1)
+        return "<{}>".format
+
+    for ids in ((7,), (7,), (7, 9)):
+        note_ends(folder, ids, name)
+    (kept,) = kept_models(tmp_path)
+    assert kept.end_tokens == ("<7>", "<9>")
+    assert len(asked) == 2

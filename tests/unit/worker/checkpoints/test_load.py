@@ -89,6 +89,13 @@ def test_a_head_of_its_own_is_used_though_the_config_ties_it(tmp_path: Path, own
         assert np.array_equal(tensors["lm_head.weight"], head)
 
 
+def test_heads_are_compared_once(tmp_path: Path) -> None:
+    write_tiny(tmp_path, tie_word_embeddings=True)
+    compare_head(tmp_path, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    compare_head(tmp_path, tmp_path)  # reads nothing
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     cut = write_shards(write_tiny(tmp_path / "whole"), tmp_path / "cut")
     lost = sorted(cut.glob("*.safetensors"))[1]

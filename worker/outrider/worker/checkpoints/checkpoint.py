@@ -92,7 +92,10 @@ def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[n
 
 
 def compare_head(directory: Path, cache: Path) -> None:
-    """Note in `cache` whether a head is stored that is not the embedding; raises `ModelError`."""
+    """Note in `cache`, which is of these weights alone, whether a head is stored that is not the
+    embedding; once. Raises `ModelError`."""
+    if _noted_head(cache) is not None:
+        return
     both: dict[str, NDArray[np.generic]] = {}
     for file in weight_files(directory, BOTH_ENDS.__contains__):
         both |= read_tensors(file, BOTH_ENDS.__contains__)
@@ -104,7 +107,11 @@ def compare_head(directory: Path, cache: Path) -> None:
 
 def has_own_head(cache: Path) -> bool:
     """True if `compare_head` found a head that is not the embedding."""
-    return remembered(cache / OWN_HEAD, lambda facts: bool(facts["own"])) or False
+    return _noted_head(cache) or False
+
+
+def _noted_head(cache: Path) -> bool | None:
+    return remembered(cache / OWN_HEAD, lambda facts: bool(facts["own"]))
 
 
 def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:

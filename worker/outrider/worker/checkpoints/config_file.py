@@ -132,21 +132,25 @@ class _Fields:
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Read a token id, or a list of them, or nothing."""
-        value, size = self.values.get(name), self.count("vocab_size")
-        ids = [] if value is None else value if isinstance(value, list) else [value]
-        holds = all(type(i) is int and 0 <= i < size for i in ids)
-        self.check(holds, name, value, f"token ids in [0, {size})")
+        size, ids = self._integers(name)
+        holds = all(0 <= i < size for i in ids)
+        self.check(holds, name, self.values.get(name), f"token ids in [0, {size})")
         return tuple(ids)
 
     def ends(self, name: str, given: Any = None) -> tuple[int, ...]:
         """Read end tokens, as `ids`; `given`: the value of no field here. An id that names no
         token, such as -1, ends nothing."""
-        value, size = self.values.get(name, given), self.count("vocab_size")
-        ids = [] if value is None else value if isinstance(value, list) else [value]
-        self.check(all(type(i) is int for i in ids), name, value, f"token ids in [0, {size})")
+        size, ids = self._integers(name, given)
         if odd := [i for i in ids if not 0 <= i < size]:
             logger.warning("%s: %s: %s: no tokens in [0, %d)", self.where, name, odd, size)
         return tuple(i for i in ids if 0 <= i < size)
+
+    def _integers(self, name: str, given: Any = None) -> tuple[int, list[int]]:
+        """Return the size of the vocabulary, and an integer, or a list of them, as a list."""
+        value, size = self.values.get(name, given), self.count("vocab_size")
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        self.check(all(type(i) is int for i in ids), name, value, f"token ids in [0, {size})")
+        return size, ids
 
 
 def _family(reader: _Fields) -> Family:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,10 +70,11 @@ def note_source(folder: Path, uri: str) -> None:
         remember(folder / SOURCE, {"uris": [*noted, uri]})
 
 
-def note_ends(folder: Path, tokens: Sequence[str]) -> None:
-    """Write down at which tokens a prepared model's answers end, where that can be written."""
-    if _noted(folder, ENDS, "tokens") != tuple(tokens):
-        remember(folder / ENDS, {"tokens": list(tokens)})
+def note_ends(folder: Path, ids: Sequence[int], name: Callable[[], Callable[[int], str]]) -> None:
+    """Write down at which tokens a prepared model's answers end, where that can be written; `name`
+    makes what names a token, and is not called where these ids are noted."""
+    if _noted(folder, ENDS, "ids") != tuple(map(str, ids)):
+        remember(folder / ENDS, {"ids": list(ids), "tokens": list(map(name(), ids))})
 
 
 def kept_models(cache: Path) -> list[KeptModel]:

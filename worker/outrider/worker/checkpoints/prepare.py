@@ -122,9 +122,14 @@ def _prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedM
         embeddings=lender.directory if lender else None,
     )
     answer_ends.note(tokenizer, own.cache)
-    words = vocabulary.load_tokenizer(tokenizer)
-    note_ends(own.cache, [words.id_to_token(end) or str(end) for end in prepared.config().end_ids])
+    note_ends(own.cache, prepared.config().end_ids, lambda: _namer(tokenizer))
     return prepared
+
+
+def _namer(tokenizer: Path) -> Callable[[int], str]:
+    """Return what names a token of the tokenizer in a folder."""
+    words = vocabulary.load_tokenizer(tokenizer)
+    return lambda token: words.id_to_token(token) or str(token)
 
 
 def _checkpoint(
