@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.cli.terminal.progress import duration
+from outrider.cli.terminal.amounts import duration
 
 
 @pytest.mark.parametrize(

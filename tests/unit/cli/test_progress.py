@@ -66,9 +66,9 @@ def test_lines_repeat_any_stage_that_takes_long(capsys: pytest.CaptureFixture[st
     clock = Clock()
     lines = Lines(clock=lambda: clock.now, later=clock.later)
     lines.stage("kernels", "compiling", 0, 2)
-    lines.stage("target", "download", 0, 200)
+    lines.stage("target", "download", 0, 200_000_000)
     clock.wait(29)
-    lines.stage("target", "download", 50, 200)
+    lines.stage("target", "download", 50_000_000, 200_000_000)
     clock.wait(32)
     lines.finish("kernels")
     lines.stage("target", "loading")
@@ -82,9 +82,9 @@ def test_lines_repeat_any_stage_that_takes_long(capsys: pytest.CaptureFixture[st
         "kernels: compiling",
         "target: download",
         "kernels: compiling (30 s so far)",
-        "target: download (30 s so far, 25% done)",
+        "target: download (30 s so far, 25 %, 50.0 MB of 200.0 MB, 1.7 MB/s, 1 min left)",
         "kernels: compiling (60 s so far)",
-        "target: download (60 s so far, 25% done)",
+        "target: download (60 s so far, 25 %, 50.0 MB of 200.0 MB, 1.7 MB/s, 1 min left)",
         "target: loading",
         "target: loading (30 s so far)",
         "kernels: compiling",

@@ -19,8 +19,8 @@ def list_models(json: Json = False) -> None:
     """List the models that were prepared, with their sizes.
 
     *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's; *in
-    place* is a model that is read from its own files. Models of the same content are kept once,
-    under the URIs of all.
+    place* is a model that is read from its own files, *cut off* one whose download did not end.
+    Models of the same content are kept once, under the URIs of all.
 
     Examples:
 
@@ -58,6 +58,9 @@ def pull(
 ) -> None:
     """Fetch models and prepare them, so that they are served at once.
 
+    A download that was cut, by Ctrl-C or a lost connection, goes on where it was. Downloads lie in
+    Hugging Face's cache: HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_CACHE are its settings.
+
     Examples:
 
     ```
@@ -93,9 +96,9 @@ def remove(
     """Remove models: what was prepared, and what was downloaded of them.
 
     Downloads are deleted from Hugging Face's cache, shared with other programs: the revision of
-    each model, unless another one that is kept was made of it. A model in a folder or a file of its
-    own is left there. What has several URIs goes under all of them. Do not remove one that is
-    served just now.
+    each model, unless another one that is kept was made of it, and the parts of a download that was
+    cut off. A model in a folder or a file of its own is left there. What has several URIs goes
+    under all of them. Do not remove one that is served just now.
 
     Examples:
 
@@ -106,6 +109,7 @@ def remove(
     """
     from outrider.cli.models import kept as kept_models
     from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.amounts import size
     from outrider.cli.terminal.text import print_json
 
     removed = interrupts.run(kept_models.own_shelf().models(model))
@@ -113,5 +117,5 @@ def remove(
         print_json({"models": removed})
         return
     for one in removed:
-        total = kept_models.size(one["prepared_bytes"] + one["download_bytes"])
+        total = size(one["prepared_bytes"] + one["download_bytes"])
         print(f"{', '.join(one['uris']) or one['id']} is removed: {total}")

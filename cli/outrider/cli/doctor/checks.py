@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outrider.cli.doctor.findings import INSTALL, PORTS, Findings
-from outrider.cli.models.kept import size
+from outrider.cli.terminal.amounts import size
 from outrider.contract.version import missing_extra
 
 TORCH = "worker-torch"

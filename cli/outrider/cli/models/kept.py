@@ -17,6 +17,7 @@ from rich.text import Text
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
 from outrider.cli.models.argument import borrows_embedding
+from outrider.cli.terminal.amounts import size
 from outrider.cli.terminal.progress import StageReporter, reporter
 from outrider.cli.workers.output import ask_worker, result_of
 from outrider.cli.workers.process import WORKER, Command
@@ -98,15 +99,8 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
         day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
         own, downloaded = one["prepared_bytes"], size(one["download_bytes"])
         names = "\n".join(one["uris"]) or "(not known)"
-        place, ends = size(own) if own > NOTES else "in place", "\n".join(one["end_tokens"])
+        place = size(own) if own > NOTES else "in place" if one["is_whole"] else "cut off"
+        ends = "\n".join(one["end_tokens"])
         table.add_row(one["id"], place, downloaded, day, Text(ends), names)
     console.width = max(console.width, WIDE)  # the terminal breaks a long name, not the table
     console.print(table)
-
-
-def size(count: int) -> str:
-    """Return bytes in words; a dash for none."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B" if count else "-"

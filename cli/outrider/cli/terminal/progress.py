@@ -14,21 +14,18 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     SpinnerColumn,
-    Task,
     TaskID,
     TextColumn,
 )
 from rich.progress import TimeElapsedColumn as Elapsed
-from rich.text import Text
 
+from outrider.cli.terminal.amounts import WORTH_TELLING, Pace
 from outrider.cli.terminal.stopwatch import Stopwatch
 
 CLOCK = "%H:%M:%S"
-WORTH_TELLING = 1.0
-"""Seconds from which on it is told how long a stage took."""
-MINUTE = 60.0
+IN_BYTES = ("download", "hash")
+"""Stages whose parts are bytes."""
 REPEATED_SECONDS = 30.0
 """After so long a stage that goes on is printed again, so that waiting can be told from a hang."""
 
@@ -89,13 +86,17 @@ class Lines:
         self._later = later
         self._timers: dict[str, Any] = {}
         """By name: what prints its stage again."""
+        self._paces: dict[str, Pace] = {}
+        """By name: how its stage goes on."""
         self._shares: dict[str, str] = {}
-        """By name: how much of its stage is done, in words; empty where that is not known."""
+        """By name: how far it is, in words; empty where that is not known."""
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
         """Print a stage when it begins, and again while it goes on."""
         last = self._watch.begin(name, stage)
-        self._shares[name] = f", {done / total:.0%} done" if done and total else ""
+        if last is not None:
+            self._paces[name] = Pace(stage in IN_BYTES, self._clock)
+        self._shares[name] = self._paces[name].words(done, total)
         if last is not None:
             self._cancel(name)
             _print(f"{name}: {stage}", last_time(last))
@@ -123,7 +124,7 @@ class Lines:
     def _repeat(self, name: str, stage: str, began: float) -> None:
         def again() -> None:
             seconds = f"{self._clock() - began:.0f} s so far"
-            _print(f"{name}: {stage}", f"{seconds}{self._shares[name]}")
+            _print(f"{name}: {stage}", ", ".join(filter(None, (seconds, self._shares[name]))))
             self._repeat(name, stage, began)
 
         self._timers[name] = self._later(REPEATED_SECONDS, again)
@@ -138,28 +139,6 @@ def _print(line: str, remark: str) -> None:
     print(f"{line} ({remark})" if remark else line, file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    """Return a duration in words, in minutes or, from two hours on, in hours."""
-    minutes = round(seconds / MINUTE)
-    if minutes >= 120:
-        return f"{minutes / 60:.0f} h"
-    return f"{minutes} min" if minutes else "under a minute"
-
-
-class ShareColumn(ProgressColumn):
-    """How much of a stage is done and how long the rest takes, once both are known."""
-
-    def render(self, task: Task) -> Text:
-        """Return both in words."""
-        if not task.total or not task.completed:
-            return Text()
-        left = task.elapsed and task.elapsed * (task.total - task.completed) / task.completed
-        words = f"{task.percentage:.0f} %"
-        if left and left >= WORTH_TELLING:
-            words += f", {left:.0f} s left" if left < MINUTE else f", {duration(left)} left"
-        return Text(words, "dim")
-
-
 class Bars:
     """A spinner and a bar for each name at work; they vanish when it is done."""
 
@@ -167,17 +146,20 @@ class Bars:
         self._watch = watch or Stopwatch()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._paces: dict[str, Pace] = {}
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
         """Move the bar of `name`."""
         progress = self._shown()
         if name not in self._tasks:
-            self._tasks[name] = progress.add_task(name, total=None, stage="", last="")
+            self._tasks[name] = progress.add_task(name, total=None, stage="", share="", last="")
         task = self._tasks[name]
         last = self._watch.begin(name, stage)
         if last is not None:  # its seconds are those of the stage
-            progress.reset(task, stage=stage, last=last_time(last))
-        progress.update(task, completed=done, total=total or None)
+            progress.reset(task, stage=stage, share="", last=last_time(last))
+            self._paces[name] = Pace(stage in IN_BYTES)
+        share = self._paces[name].words(done, total)
+        progress.update(task, completed=done, total=total or None, share=share)
 
     def finish(self, name: str) -> None:
         """Remove the bar of `name`."""
@@ -215,7 +197,7 @@ class Bars:
                 TextColumn("{task.fields[stage]}", style="dim"),
                 BarColumn(bar_width=24),
                 Elapsed(),
-                ShareColumn(),
+                TextColumn("{task.fields[share]}", style="dim"),
                 TextColumn("{task.fields[last]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,

@@ -13,7 +13,8 @@ from typing import IO, Any
 
 from outrider.cli.failures import BadInput, Failure, WorkerFailed
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import StageReporter, duration
+from outrider.cli.terminal.amounts import duration
+from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.process import Command, spawn
 from outrider.contract.settings import WorkerSettings
 

@@ -55,11 +55,14 @@ def test_a_model_of_two_names_is_shown_under_both() -> None:
         "download_bytes": 0,
         "changed": 0.0,
         "end_tokens": ["</s>"],
+        "is_whole": True,
     }
     shown = Console(file=io.StringIO(), width=100)
-    show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}], shown)
+    cut = kept | {"uris": [DRAFT], "is_whole": False}
+    show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}, cut], shown)
     assert isinstance(shown.file, io.StringIO)
     names = [line.split()[-1] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
-    assert names == [TARGET, OTHER, "known)"]
+    assert names == [TARGET, OTHER, "known)", DRAFT]
+    assert "cut off" in shown.file.getvalue()
     assert "</s>" in shown.file.getvalue()
     assert "in place" in shown.file.getvalue(), "one byte is a note"

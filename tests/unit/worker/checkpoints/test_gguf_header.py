@@ -59,7 +59,7 @@ def test_a_disk_without_room_is_named_before_anything_is_written(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
-    with pytest.raises(ModelError, match=r"0\.0 GB are free; OUTRIDER_CACHE or XDG_CACHE_HOME"):
+    with pytest.raises(ModelError, match=r"0\.0 MB are free; OUTRIDER_CACHE or XDG_CACHE_HOME"):
         prepare(ModelSettings(uri=f"file://{file}"), tmp_path, lambda *_: None)
     assert not list(tmp_path.rglob("*.safetensors"))
 

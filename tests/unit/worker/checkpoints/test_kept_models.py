@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from outrider.contract.settings import ModelSettings
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.checkpoints.fingerprint import ignore_progress
-from outrider.worker.checkpoints.kept_models import kept_models, note_ends, note_source
+from outrider.worker.checkpoints.kept_models import (
+    kept_models,
+    note_ends,
+    note_pull,
+    note_source,
+)
 from outrider.worker.checkpoints.prepare import prepare
+from tests.fake_hub import hub_of
 from tests.tiny_models import write_tiny
 
 
@@ -223,3 +229,54 @@ def test_a_tokenizer_is_asked_once_for_the_names_of_ends(tmp_path: Path) -> None
     (kept,) = kept_models(tmp_path)
     assert kept.end_tokens == ("<7>", "<9>")
     assert len(asked) == 2
+
+
+def test_a_cut_download_is_listed_and_removed_with_its_part(tmp_path: Path) -> None:
+    cache, hub = tmp_path / "cache", tmp_path / "hub"
+    note_pull(cache, "hf://org/tiny")
+    folder = downloaded(hub, "org/tiny", 1000)
+    (folder / "blobs" / "aa.incomplete").write_bytes(bytes(500))
+    (one,) = asked(cache, hub)[1]["models"]
+    assert (one["uris"], one["is_whole"], one["download_bytes"]) == (["hf://org/tiny"], False, 1500)
+    assert asked(cache, hub, "tiny")[1]["models"] == [one]
+    assert not folder.exists()
+    assert asked(cache, hub) == (0, {"models": []})
+
+
+def test_a_cut_download_leaves_the_revision_of_another_model(tmp_path: Path) -> None:
+    cache, hub = tmp_path / "cache", tmp_path / "hub"
+    folder_of(cache, "aaaa", "hf://org/tiny@v1", 100)
+    note_pull(cache, "hf://org/tiny")
+    downloaded(hub, "org/tiny", 1000, "v1", "1")
+    folder = downloaded(hub, "org/tiny", 2000, "main", "2")
+    (folder / "blobs" / "aa.incomplete").write_bytes(bytes(500))
+    asked(cache, hub, "hf://org/tiny")
+    assert [one.name for one in (folder / "snapshots").iterdir()] == ["1" * 40]
+    assert [one.name for one in (folder / "blobs").iterdir()] == ["1" * 40]
+    assert [one["is_whole"] for one in asked(cache, hub)[1]["models"]] == [True]
+
+
+def test_a_download_is_noted_until_its_model_is_prepared(tmp_path: Path) -> None:
+    cache, hub = tmp_path / "cache", tmp_path / "hub"
+    model = ModelSettings(uri="hf://org/tiny")
+    file = tmp_path / "settings.json"
+    settings = WorkerSettings(role=Role.TARGET, name="pull", model=model, cache=str(cache))
+    file.write_text(settings.to_json())
+
+    def prepared(endpoint: str) -> int:
+        return subprocess.run(
+            [sys.executable, "-m", "outrider.worker", "prepare", "--settings", str(file)],
+            env=os.environ
+            | {"HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "0"},
+            check=False,
+        ).returncode
+
+    def kept() -> list[tuple[list[str], bool]]:
+        return [(one["uris"], one["is_whole"]) for one in asked(cache, hub)[1]["models"]]
+
+    with hub_of(write_tiny(tmp_path / "tiny"), "org/tiny", broken={"tokenizer.json"}) as served:
+        assert prepared(served.endpoint) == 1
+        assert kept() == [(["hf://org/tiny"], False)]
+        served.broken.clear()
+        assert prepared(served.endpoint) == 0
+    assert kept() == [(["hf://org/tiny"], True)]

@@ -1,7 +1,8 @@
 """Models that are kept on this machine: what was prepared of them, and what was downloaded.
 
-A prepared model's folder says which URIs it is of: several, where they have the same content.
-Downloads lie in Hugging Face's cache, which other programs share. Leaves preparing to `prepare`.
+A prepared model's folder says which URIs it is of: several, where they have the same content. While
+a model is fetched, a folder says so that holds nothing else. Downloads lie in Hugging Face's cache,
+which other programs share. Leaves preparing to `prepare`.
 """
 
 import contextlib
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outrider.worker.checkpoints.fingerprint import combined
+from outrider.worker.checkpoints.partial_file import ENDING
 from outrider.worker.checkpoints.source import ModelSource, Scheme
 from outrider.worker.errors import ModelError
 from outrider.worker.host.disk_cache import remember, remembered
@@ -20,6 +23,8 @@ from outrider.worker.host.disk_cache import remember, remembered
 if TYPE_CHECKING:
     from huggingface_hub import CachedRevisionInfo
 
+MODELS, PULLS = "models", "pulls"
+"""Folders of the cache: of models that are prepared, and of those that are fetched."""
 SOURCE, ENDS = "source.json", "end_tokens.json"
 ID_CHARACTERS = 12
 DEFAULT_REVISION = "main"
@@ -41,6 +46,19 @@ class KeptModel:
     """Time of the last change in the folder, in seconds since 1970."""
     downloads: "frozenset[CachedRevisionInfo]"
     """Revisions in Hugging Face's cache."""
+    parts: tuple[tuple[Path, int], ...]
+    """Files there of which a part has come, and its bytes."""
+
+    @property
+    def is_whole(self) -> bool:
+        """False for one whose download was cut, or goes on."""
+        return self.folder.parent.name == MODELS
+
+    @property
+    def download_bytes(self) -> int:
+        """Size in Hugging Face's cache."""
+        whole = sum(one.size_on_disk for one in self.downloads)
+        return whole + sum(size for _, size in self.parts)
 
     @property
     def id(self) -> str:
@@ -57,7 +75,8 @@ class KeptModel:
             "id": self.id,
             "uris": self.uris,
             "prepared_bytes": self.prepared_bytes,
-            "download_bytes": sum(one.size_on_disk for one in self.downloads),
+            "download_bytes": self.download_bytes,
+            "is_whole": self.is_whole,
             "end_tokens": self.end_tokens,
             "changed": self.changed,
         }
@@ -70,6 +89,21 @@ def note_source(folder: Path, uri: str) -> None:
         remember(folder / SOURCE, {"uris": [*noted, uri]})
 
 
+def note_pull(cache: Path, uri: str) -> None:
+    """Write down that a model is fetched: what comes of it is removed with it."""
+    note_source(_pull(cache, uri), uri)
+
+
+def forget_pull(cache: Path, uri: str) -> None:
+    """Remove the note of a model that is there."""
+    if (folder := _pull(cache, uri)).is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pull(cache: Path, uri: str) -> Path:
+    return cache / PULLS / combined(uri)[:32]
+
+
 def note_ends(folder: Path, ids: Sequence[int], name: Callable[[], Callable[[int], str]]) -> None:
     """Write down at which tokens a prepared model's answers end, where that can be written; `name`
     makes what names a token, and is not called where these ids are noted."""
@@ -79,9 +113,9 @@ def note_ends(folder: Path, ids: Sequence[int], name: Callable[[], Callable[[int
 
 def kept_models(cache: Path) -> list[KeptModel]:
     """Return the prepared models of a cache, by their URIs."""
-    revisions, models = _revisions(), cache / "models"
+    revisions = _revisions()
     found: list[KeptModel] = []
-    for folder in models.iterdir() if models.is_dir() else ():
+    for folder in (*(cache / MODELS).glob("*"), *(cache / PULLS).glob("*")):
         if folder.is_dir() and not folder.name.startswith("."):
             with contextlib.suppress(FileNotFoundError):  # somebody removes it meanwhile
                 found.append(_kept(folder, revisions))
@@ -100,6 +134,8 @@ def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
     removed = [replace(one, downloads=one.downloads - used) for one in found]
     for one in removed:
         shutil.rmtree(one.folder)
+    for part in {part for one in removed for part, _ in one.parts}:
+        part.unlink(missing_ok=True)
     for revision in {download for one in removed for download in one.downloads}:
         _delete(revision)
     return removed
@@ -146,13 +182,16 @@ def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]
     uris, files = _noted(folder, SOURCE, "uris"), list(_files(folder))
     sources = [one for one in map(_source, uris) if one.scheme is Scheme.HF]
     names = [(one.place, one.detail or DEFAULT_REVISION) for one in sources]
+    downloads = frozenset(revisions[name] for name in names if name in revisions)
+    is_cut = folder.parent.name == PULLS
     return KeptModel(
         folder=folder,
         uris=uris,
         prepared_bytes=sum(file.st_size for file in files),
         end_tokens=_noted(folder, ENDS, "tokens"),
         changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
-        downloads=frozenset(revisions[name] for name in names if name in revisions),
+        downloads=downloads,
+        parts=tuple(part for one in downloads for part in _parts(one) if is_cut),
     )
 
 
@@ -187,6 +226,13 @@ def _revisions() -> "dict[tuple[str, str], CachedRevisionInfo]":
         for revision in repository.revisions
         for name in (revision.commit_hash, *revision.refs)
     }
+
+
+def _parts(revision: "CachedRevisionInfo") -> Iterator[tuple[Path, int]]:
+    """Yield the files of a revision's repository of which a part has come, and its bytes."""
+    for part in (revision.snapshot_path.parents[1] / "blobs").glob(f"*{ENDING}"):
+        with contextlib.suppress(FileNotFoundError):  # it is whole meanwhile
+            yield part, part.stat().st_size
 
 
 def _delete(revision: "CachedRevisionInfo") -> None:

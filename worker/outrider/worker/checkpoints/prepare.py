@@ -18,7 +18,12 @@ from outrider.worker.checkpoints import answer_ends, vocabulary
 from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import GENERATION_CONFIG, read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes, memo_of
-from outrider.worker.checkpoints.kept_models import note_ends, note_source
+from outrider.worker.checkpoints.kept_models import (
+    forget_pull,
+    note_ends,
+    note_pull,
+    note_source,
+)
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
@@ -88,13 +93,13 @@ def main(settings_path: str) -> int:
 
 
 class _Report:
-    """Prints progress as JSON lines, one for each new percent."""
+    """Prints progress as JSON lines, one for each new thousandth."""
 
     def __init__(self) -> None:
         self._last: tuple[str, int] | None = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        now = (stage, 100 * done // max(total, 1))
+        now = (stage, 1000 * done // max(total, 1))
         if now != self._last:
             self._last = now
             print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
@@ -135,7 +140,12 @@ def _namer(tokenizer: Path) -> Callable[[int], str]:
 def _checkpoint(
     source: ModelSource, cache: Path, progress: Progress, lender: _Checkpoint | None = None
 ) -> _Checkpoint:
-    path = source.resolve(progress)
+
+    def begin(folder: Path) -> None:
+        read_config(folder, lender.directory if lender else None)  # refuses before it is fetched
+        note_pull(cache, source.uri)
+
+    path = source.resolve(progress, begin)
     files: tuple[Path, ...] = (path,)
     config: tuple[bytes, ...] = ()
     if is_gguf := path.is_file():
@@ -149,6 +159,7 @@ def _checkpoint(
     folder = cache / "models" / identity[:32]
     folder.mkdir(parents=True, exist_ok=True)
     note_source(folder, source.uri)
+    forget_pull(cache, source.uri)
     if not is_gguf:
         if lender is None and read_config(path).tied:
             compare_head(path, folder)

@@ -6,6 +6,7 @@ Leaves reading the files to `config_file`, `gguf_file` and `load`; downloads onl
 import enum
 import importlib.util
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -35,6 +36,10 @@ class Scheme(enum.StrEnum):
     FILE = "file"
     HF = "hf"
     PACKAGE = "package"
+
+
+def ignore_begin(folder: Path) -> None:
+    """Take any model."""
 
 
 _FORMS = {
@@ -76,10 +81,15 @@ class ModelSource:
         last = Path(self.detail or self.place)
         return last.stem if is_gguf(last) else last.name
 
-    def resolve(self, progress: Progress = ignore_progress) -> Path:
+    def resolve(
+        self,
+        progress: Progress = ignore_progress,
+        begin: Callable[[Path], None] = ignore_begin,
+    ) -> Path:
         """Return the local folder (config.json and safetensors) or `.gguf` file; fetches `hf://`.
 
-        `progress` is told of the bytes that come. Raises `ModelError` when there is none.
+        `progress` is told of the bytes that come; before they do, `begin` is given a folder with
+        config.json and may refuse it. Raises `ModelError` when there is none.
         """
         match self.scheme:
             case Scheme.FILE:
@@ -87,7 +97,7 @@ class ModelSource:
             case Scheme.PACKAGE:
                 path = _package_folder(self.uri, self.place) / self.detail
             case Scheme.HF:
-                path = self._fetched(progress)
+                path = self._fetched(progress, begin)
         if path.is_file() and is_gguf(path):
             return path
         if not path.exists():
@@ -98,9 +108,9 @@ class ModelSource:
             )
         return path
 
-    def _fetched(self, progress: Progress) -> Path:
+    def _fetched(self, progress: Progress, begin: Callable[[Path], None]) -> Path:
         try:
-            return download(self.place, self.detail or None, NEEDED, progress)
+            return download(self.place, self.detail or None, NEEDED, progress, begin)
         except ModelError as error:
             raise ModelError(f"model {self.uri}: {error}") from error
 

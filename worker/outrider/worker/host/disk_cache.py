@@ -103,12 +103,15 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
         logger.info("%s is not remembered: %s", file, error)
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Raise `OSError` if a folder's disk has not so many bytes free."""
+ELSEWHERE = f"{OWN_VARIABLE} or {CACHES_VARIABLE} puts the cache elsewhere"
+
+
+def check_room(folder: Path, needed: int, elsewhere: str = ELSEWHERE) -> None:
+    """Raise `OSError` if a folder's disk has not so many bytes free; it says what puts the folder
+    `elsewhere`."""
     free = shutil.disk_usage(folder).free
     if free < needed:
-        words = f"{needed / 1e9:.1f} GB are needed here and {free / 1e9:.1f} GB are free"
-        elsewhere = f"{OWN_VARIABLE} or {CACHES_VARIABLE} puts the cache elsewhere"
+        words = f"{needed / 1e6:,.1f} MB are needed here and {free / 1e6:,.1f} MB are free"
         raise OSError(errno.ENOSPC, f"{words}; {elsewhere}", str(folder))
 
 
