@@ -11,6 +11,10 @@ from outrider.cli.app import app
 from outrider.cli.failures import BadInput
 from outrider.cli.service.file import parse_service
 from outrider.cli.service.validation import Problem, check
+from outrider.contract.settings import ModelSettings
+from outrider.worker.checkpoints.fingerprint import ignore_progress
+from outrider.worker.checkpoints.prepare import prepare
+from tests.tiny_models import write_tiny
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
 GOOD = HEAD + "spec: {target: {model: {uri: 'hf://a/b'}}}\n"
@@ -185,3 +189,41 @@ def test_fields_that_are_gone_are_ignored_with_a_warning_each() -> None:
 def test_a_run_says_what_is_gone_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_service(GONE, "mine.yaml") == parse_service(GOOD, "mine.yaml")
     assert capsys.readouterr().err.count("mine.yaml: spec.") == 3
+
+
+def test_it_is_said_how_a_model_that_is_kept_here_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    model = write_tiny(tmp_path / "tiny")
+    (model / "generation_config.json").write_text(json.dumps({"temperature": 0.7, "top_k": 20}))
+    file = tmp_path / "service.yaml"
+    file.write_text(GOOD.replace("hf://a/b", "file://tiny"))
+    before = CliRunner().invoke(app, ["validate", str(file)]).stdout
+    prepare(ModelSettings(uri=f"file://{model}"), tmp_path / "cache", ignore_progress)
+    after = CliRunner().invoke(app, ["validate", str(file)]).stdout
+    words = f"{file}: answers of the target file://{model} end at <|end|>; where a request names no"
+    assert after == f"{before}{words} sampling: temperature 0.7, top_k 20\n"
+    found = json.loads(CliRunner().invoke(app, ["validate", str(file), "--json"]).stdout)
+    assert found["models"] == [
+        {
+            "document": 1,
+            "role": "target",
+            "uri": f"file://{model}",
+            "end_tokens": ["<|end|>"],
+            "default_sampling": {"temperature": 0.7, "top_k": 20},
+        }
+    ]
+
+
+def test_a_worker_that_cannot_be_asked_makes_no_yaml_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+    (tmp_path / "models" / "aaaa").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "outrider").mkdir()
+    (tmp_path / "outrider" / "__init__.py").touch()  # and no worker in it
+    result = validated(GOOD)
+    assert (result.exit_code, result.stdout) == (0, "-: the service mine is valid\n")
+    assert "what is kept of its models is not known: the list of models ended" in result.stderr

@@ -151,9 +151,9 @@ def run(arguments: argparse.Namespace) -> int:
         case "doctor":
             return doctor()
         case "models":
-            from outrider.worker.checkpoints import kept_models
+            from outrider.worker.launch import kept
 
-            return kept_models.main(arguments.cache, arguments.remove)
+            return kept.main(arguments.cache, arguments.remove)
         case _:  # measure
             from outrider.worker.profile.command import measure
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli.commands.options import Json
-from outrider.cli.failures import BadInput
+from outrider.cli.failures import BadInput, Failure
 from outrider.cli.terminal.text import STDIN, read_stdin, read_text
 
 
@@ -22,9 +22,10 @@ def validate(
     YAML is checked first, then fields, then rules between fields: of the first of these that has
     problems, all are named.
 
-    Nothing is started or fetched. Of several documents each is checked, and named by its number and
-    first line. The exit status is 2 where there is a problem; what means something in a cluster
-    only is said and is none.
+    Nothing is served or fetched; of models that are kept on this machine it says where their
+    answers end and how they are sampled where a request is silent. Of several documents each is
+    checked, and named by its number and first line. The exit status is 2 where there is a problem;
+    what means something in a cluster only is said and is none.
 
     Examples:
 
@@ -35,13 +36,21 @@ def validate(
     ```
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
+    from outrider.cli.models.kept import own_shelf
+    from outrider.cli.service.answers import answers_of, in_words
     from outrider.cli.service.validation import as_json, check
+    from outrider.cli.terminal import interrupts
     from outrider.cli.terminal.text import print_json
 
-    found = check(text)
+    found = check(text, str(file.absolute().parent))
     wrong = any(one.errors for one in found)
+    try:
+        answers = interrupts.run(answers_of(found, own_shelf()))
+    except Failure as error:  # the YAML is right or wrong all the same
+        print(f"{file}: what is kept of its models is not known: {error}", file=sys.stderr)
+        answers = []
     if json:
-        print_json({"file": str(file)} | as_json(found))
+        print_json({"file": str(file)} | as_json(found) | {"models": answers})
         if wrong:
             raise typer.Exit(BadInput.status)
         return
@@ -55,7 +64,8 @@ def validate(
         errors += [f"{where}: {problem}" for problem in one.errors]
         if not one.errors:
             print(f"{where}: the service {one.name} is valid")
-            for note in one.notes:
+            own = [in_words(model) for model in answers if model["document"] == one.number]
+            for note in (*one.notes, *own):
                 print(f"{where}: {note}")
     if wrong:
         raise BadInput("\n".join(errors))

@@ -3,8 +3,9 @@
 A worker lists, removes and prepares them; this asks it and shows what it says.
 """
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rich.text import Text
 
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
-from outrider.cli.models.argument import borrows_embedding
+from outrider.cli.models.argument import HUB, borrows_embedding
 from outrider.cli.terminal.amounts import size
 from outrider.cli.terminal.progress import StageReporter, reporter
 from outrider.cli.workers.output import ask_worker, result_of
@@ -51,6 +52,10 @@ class Shelf:
         models: list[dict[str, Any]] = found["models"]
         return models
 
+    def has_any(self) -> bool:
+        """False where nothing was ever prepared, so that nobody need be asked."""
+        return any((self.cache / "models").glob("*"))
+
     async def pull(self, uri: str, progress: StageReporter, lender: str | None = None) -> None:
         """Fetch and prepare a model, and the `lender` of its embedding; raises `Failure`."""
         model = ModelSettings(uri=uri, embeddings_from=lender)
@@ -81,9 +86,18 @@ async def pulled(
     try:
         for uri in uris:
             await shelf.pull(uri, progress, lender)
+    except asyncio.CancelledError:
+        if any(uri.startswith(HUB) for uri in uris):
+            progress.note("what was downloaded stays, and the next pull goes on with it")
+        raise
     finally:
         progress.clear()
     return [one for one in await shelf.models() if {*uris, lender} & {*one["uris"]}]
+
+
+def sampling_in_words(params: Mapping[str, float]) -> str:
+    """Say how tokens are sampled where a request is silent; empty: as Outrider does."""
+    return ", ".join(f"{name} {value:g}" for name, value in params.items())
 
 
 def show(models: Sequence[dict[str, Any]], console: Console) -> None:
@@ -94,6 +108,7 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
         table.add_column(title, justify="right")
     table.add_column("changed", style="dim")
     table.add_column("answers end at")
+    table.add_column("default sampling")
     table.add_column("model")
     for one in models:
         day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
@@ -101,6 +116,7 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
         names = "\n".join(one["uris"]) or "(not known)"
         place = size(own) if own > NOTES else "in place" if one["is_whole"] else "cut off"
         ends = "\n".join(one["end_tokens"])
-        table.add_row(one["id"], place, downloaded, day, Text(ends), names)
+        sampling = sampling_in_words(one["default_sampling"])
+        table.add_row(one["id"], place, downloaded, day, Text(ends), sampling, names)
     console.width = max(console.width, WIDE)  # the terminal breaks a long name, not the table
     console.print(table)

@@ -18,6 +18,7 @@ from outrider.cli.local.service import placed
 from outrider.cli.local.workers import STATE_SECONDS, LocalWorkers
 from outrider.cli.machine.ports import HOST, WantedPorts, refuse_taken
 from outrider.cli.machine.run_dir import told_cache
+from outrider.cli.models.kept import sampling_in_words
 from outrider.cli.run import figures, report
 from outrider.cli.run.answers import Answers, PromptAnswer, alone
 from outrider.cli.run.comparison import compare, counterpart, require_draft
@@ -177,7 +178,7 @@ async def _default_sampling(hand: LocalWorkers) -> str:
             (model, *_) = await client.models()
         except ClientError:
             return ""
-    return ", ".join(f"{name} {value:g}" for name, value in model.default_sampling.items())
+    return sampling_in_words(model.default_sampling)
 
 
 def _asking_options(hand: LocalWorkers, options: PlanOptions) -> Iterator[str]:

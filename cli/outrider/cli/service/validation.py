@@ -4,8 +4,8 @@ What may be in it is `outrider.operator.spec`'s and `rules`'.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from outrider.cli.service.file import IGNORED, beyond_one_machine
@@ -61,6 +61,8 @@ class Checked:
     """Sentences about fields that are gone."""
     needs: tuple[str, ...] = ()
     """Sentences on what a cluster must have for it."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """URIs by role."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -72,10 +74,10 @@ class Checked:
         yield from self.needs
 
 
-def check(text: str) -> tuple[Checked, ...]:
+def check(text: str, folder: str = "/") -> tuple[Checked, ...]:
     """Return what is wrong with each document of a YAML text, at least one; what follows one that
-    is not YAML is not read."""
-    found = tuple(_checked(text)) or (Checked(errors=(Problem("", NOTHING),)),)
+    is not YAML is not read. Relative `file://` URIs are taken from a folder, an absolute path."""
+    found = tuple(_checked(text, folder)) or (Checked(errors=(Problem("", NOTHING),)),)
     if len(found) == 1:
         return found
     several = Problem("", f"it is one of {len(found)} documents; allowed: one alone")
@@ -84,16 +86,16 @@ def check(text: str) -> tuple[Checked, ...]:
     )
 
 
-def _checked(text: str) -> Iterator[Checked]:
+def _checked(text: str, folder: str) -> Iterator[Checked]:
     number = 0
     try:
         for number, line, document in read_documents(text):
-            yield _of_document(number, line, document)
+            yield _of_document(number, line, document, folder)
     except SpecError as error:
         yield Checked(number + 1, errors=_problems(error))
 
 
-def _of_document(number: int, line: int, document: Any) -> Checked:
+def _of_document(number: int, line: int, document: Any, folder: str) -> Checked:
     warnings: list[str] = []
     try:
         service = load_document(checked_mapping(document), warnings.append)
@@ -108,7 +110,13 @@ def _of_document(number: int, line: int, document: Any) -> Checked:
         ignored=tuple(_ignored(service)),
         warnings=tuple(warnings),
         needs=tuple(_needs(service)),
+        models=_models(service.at_folder(folder)),
     )
+
+
+def _models(service: SpeculativeService) -> dict[str, str]:
+    roles = {"target": service.spec.target, "draft": service.spec.draft}
+    return {name: role.model.uri for name, role in roles.items() if role is not None}
 
 
 def _problems(error: SpecError) -> tuple[Problem, ...]:

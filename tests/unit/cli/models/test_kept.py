@@ -56,6 +56,7 @@ def test_a_model_of_two_names_is_shown_under_both() -> None:
         "changed": 0.0,
         "end_tokens": ["</s>"],
         "is_whole": True,
+        "default_sampling": {"temperature": 0.7, "top_k": 20},
     }
     shown = Console(file=io.StringIO(), width=100)
     cut = kept | {"uris": [DRAFT], "is_whole": False}
@@ -64,5 +65,6 @@ def test_a_model_of_two_names_is_shown_under_both() -> None:
     names = [line.split()[-1] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
     assert names == [TARGET, OTHER, "known)", DRAFT]
     assert "cut off" in shown.file.getvalue()
+    assert "temperature 0.7, top_k 20" in shown.file.getvalue()
     assert "</s>" in shown.file.getvalue()
     assert "in place" in shown.file.getvalue(), "one byte is a note"

@@ -280,3 +280,23 @@ def test_a_download_is_noted_until_its_model_is_prepared(tmp_path: Path) -> None
         served.broken.clear()
         assert prepared(served.endpoint) == 0
     assert kept() == [(["hf://org/tiny"], True)]
+
+
+def test_default_sampling_is_that_of_the_model_s_own_file(tmp_path: Path) -> None:
+    cache, hub = tmp_path / "cache", tmp_path / "hub"
+    sampling = json.dumps({"temperature": 0.5})
+    own = folder_of(cache, "aaaa", "file:///models/a.gguf", 1) / "checkpoint"
+    folder_of(cache, "bbbb", "hf://org/tiny", 1)
+    downloaded(hub, "org/tiny", 1000)
+    (fetched,) = hub.glob("*/snapshots/*")
+    local, broken, gone = tmp_path / "local", tmp_path / "broken", tmp_path / "gone"
+    for name, place in (("cccc", local), ("dddd", broken), ("eeee", gone)):
+        folder_of(cache, name, f"file://{place}", 1)
+    for place in (own, fetched, local, broken):
+        place.mkdir(exist_ok=True)
+        (place / "config.json").touch()
+        (place / "generation_config.json").write_text("{" if place == broken else sampling)
+    _, found = asked(cache, hub)
+    shown = {one["id"][:4]: one["default_sampling"] for one in found["models"]}
+    known = {"temperature": 0.5}
+    assert shown == {"aaaa": known, "bbbb": known, "cccc": known, "dddd": {}, "eeee": {}}

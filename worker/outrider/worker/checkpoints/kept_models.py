@@ -2,11 +2,10 @@
 
 A prepared model's folder says which URIs it is of: several, where they have the same content. While
 a model is fetched, a folder says so that holds nothing else. Downloads lie in Hugging Face's cache,
-which other programs share. Leaves preparing to `prepare`.
+which other programs share. Leaves preparing to `prepare`, and what is printed to `launch.kept`.
 """
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outrider.worker.checkpoints.download import CONFIG
 from outrider.worker.checkpoints.fingerprint import combined
 from outrider.worker.checkpoints.partial_file import ENDING
+from outrider.worker.checkpoints.prepared import CHECKPOINT
 from outrider.worker.checkpoints.source import ModelSource, Scheme
 from outrider.worker.errors import ModelError
 from outrider.worker.host.disk_cache import remember, remembered
@@ -53,6 +54,14 @@ class KeptModel:
     def is_whole(self) -> bool:
         """False for one whose download was cut, or goes on."""
         return self.folder.parent.name == MODELS
+
+    @property
+    def directory(self) -> Path | None:
+        """Folder of its config.json: its own, a download, or the one that its URI names."""
+        own = self.folder / CHECKPOINT
+        places = [own, *(one.snapshot_path for one in self.downloads)]
+        places += [Path(one.place) for one in map(_source, self.uris) if one.scheme is Scheme.FILE]
+        return next((place for place in places if (place / CONFIG).is_file()), None)
 
     @property
     def download_bytes(self) -> int:
@@ -139,21 +148,6 @@ def remove(cache: Path, wanted: Sequence[str]) -> list[KeptModel]:
     for revision in {download for one in removed for download in one.downloads}:
         _delete(revision)
     return removed
-
-
-def main(cache: Path, removed: Sequence[str]) -> int:
-    """Run `python -m outrider.worker models`: print what is kept, or what was removed, as JSON, or
-    an object with the key `error` or `missing`."""
-    try:
-        found = remove(cache, removed) if removed else kept_models(cache)
-    except (ModelError, OSError) as error:
-        print(json.dumps({"error": str(error)}), flush=True)
-        return 1
-    except ImportError as error:  # the command line can be installed without workers
-        print(json.dumps({"missing": str(error)}), flush=True)
-        return 1
-    print(json.dumps({"models": [one.to_fields() for one in found]}), flush=True)
-    return 0
 
 
 def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:

@@ -1,7 +1,8 @@
 """One file of a Hugging Face repository, fetched into its cache and gone on with where it was cut.
 
-`huggingface_hub` begins a file anew in each process, under a name of its own. What is fetched here
-lies beside the blob that it becomes, under the name that Hugging Face's own tools clean up.
+`huggingface_hub` begins a file anew in each process, under a name of its own, and so does Xet, its
+other way to fetch one. What is fetched here comes by HTTP and lies beside the blob that it becomes,
+under the name that Hugging Face's own tools clean up.
 """
 
 import hashlib

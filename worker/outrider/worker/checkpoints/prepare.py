@@ -24,7 +24,7 @@ from outrider.worker.checkpoints.kept_models import (
     note_pull,
     note_source,
 )
-from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.prepared import CHECKPOINT, PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
@@ -164,7 +164,7 @@ def _checkpoint(
         if lender is None and read_config(path).tied:
             compare_head(path, folder)
         return _Checkpoint(path, _tokenizer(path, folder, progress), folder, identity, None)
-    made = made_once(folder / "checkpoint", lambda fresh: _dequantise(path, fresh, progress))
+    made = made_once(folder / CHECKPOINT, lambda fresh: _dequantise(path, fresh, progress))
     return _Checkpoint(made, made, folder, identity, hashes[0])
 
 

@@ -13,6 +13,8 @@ from outrider.worker.host.disk_cache import remembered
 from outrider.worker.model.config import ModelConfig
 
 ANSWER_ENDS = "answer_ends.json"
+CHECKPOINT = "checkpoint"
+"""Folder in a model's cache of the Hugging Face folder that a GGUF file became."""
 
 
 @dataclass(frozen=True, slots=True)
