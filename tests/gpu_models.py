@@ -44,6 +44,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mistral window": ("mistral", {"sliding_window": 24}),
     "qwen2 bias": ("qwen2", {"tie_word_embeddings": False}),
+    "qwen2 window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
+    ),
     "qwen3 head norms": ("qwen3", {}),
 }
 

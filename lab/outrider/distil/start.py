@@ -104,6 +104,12 @@ def start(
     config: ModelConfig, weights: Weights, layers: Sequence[int], output_ids: Sequence[int]
 ) -> Draft:
     """Return a draft that is not trained yet: numbered layers, and some outputs, of a target."""
-    own = dataclasses.replace(config, layers=len(layers), output_ids=tuple(output_ids), tied=False)
+    own = dataclasses.replace(
+        config,
+        layers=len(layers),
+        windows=(),  # `Target.find` allows none that a text is longer than
+        output_ids=tuple(output_ids),
+        tied=False,
+    )
     head = weights.get(HEAD, weights[EMBEDDING])[list(output_ids)]
     return Draft(own, {**weights, HEAD: head}, layers)

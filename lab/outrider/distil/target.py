@@ -34,10 +34,11 @@ class Target:
         """Prepare and check it; raises `ModelError` and `BadRecipe`."""
         prepared = prepare(ModelSettings(uri=uri), cache, progress)
         config = prepared.config()
-        if config.sliding_window is not None and config.sliding_window < LONGEST:
+        window = min(filter(None, config.windows), default=LONGEST)
+        if window < LONGEST:
             raise BadRecipe(
-                f"the target sees {config.sliding_window} tokens back; at least {LONGEST} are "
-                "needed, which a chat may have"
+                f"the target sees {window} tokens back; at least {LONGEST} are needed, which a "
+                "chat may have"
             )
         layout = ChatLayout.of(Text.load(prepared.tokenizer), config)
         check_layout(layout)

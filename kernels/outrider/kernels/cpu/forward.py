@@ -84,8 +84,7 @@ class ModelShape(NamedTuple):
     """Fields of a model's config that a pass needs."""
 
     heads: int
-    window: int
-    """Latest positions that attention sees, 0 for all."""
+    windows: Int32  # [layers] latest positions that attention sees, 0 for all
     hidden: int
     epsilon: np.float32
     """Of RMSNorm."""
@@ -169,9 +168,8 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     )
     place_rows(b.qkv, qkv, rows.positions, rows.slots, kv, span)
     barrier_wait(thread)
-    contexts = Contexts(
-        rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth, shape.window
-    )
+    window = shape.windows[layer]
+    contexts = Contexts(rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth, window)
     attend(AttentionBuffers(b.qkv, b.attention, b.context), kv, contexts, span)
     for row in range(span.first, span.last):
         b.scales[row] = write_activation(b.context, row, b.act_context)

@@ -27,6 +27,8 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+WINDOW = {"use_sliding_window": True, "sliding_window": 16}
+KINDS = ["sliding_attention", "full_attention", "full_attention"]
 
 
 def parsed(**fields: Any) -> ModelConfig:
@@ -46,7 +48,7 @@ def test_what_transformers_writes_is_read(tmp_path: Path, family: str) -> None:
     assert config.end_ids == (256,)
     assert config.qkv_bias is (family == "qwen2")
     assert config.qk_norm is (family == "qwen3")
-    assert config.sliding_window == (16 if family == "mistral" else None)
+    assert config.windows == ((16, 16) if family == "mistral" else ())
 
 
 def test_fields_that_are_left_out_take_transformers_defaults() -> None:
@@ -54,7 +56,7 @@ def test_fields_that_are_left_out_take_transformers_defaults() -> None:
     assert (config.kv_heads, config.head_dim, config.rope_theta) == (4, 16, 10000.0)
     assert (config.tied, config.bos_id, config.end_ids) == (False, None, ())
     assert parsed(model_type="qwen3").head_dim == 128
-    assert parsed(model_type="mistral", max_position_embeddings=8192).sliding_window == 4096
+    assert parsed(model_type="mistral").windows == (4096, 4096)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,15 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"attention_bias": True}, "attention_bias: True"),
         ({"mlp_bias": True}, "mlp_bias: True"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: True"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "x"]}, "layer_types"),
+        ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "layer_types"),
+        ({"model_type": "qwen2", "layer_types": ["full_attention"] * 3}, "layer_types"),
+        ({"layer_types": ["sliding_attention"] * 2}, "layer_types"),
+        (
+            {"model_type": "mistral", "layer_types": ["sliding_attention", "full_attention"]},
+            "allowed: sliding_attention throughout",
+        ),
+        ({"model_type": "qwen2", **WINDOW, "max_window_layers": -1}, "max_window_layers: -1"),
         ({"hidden_size": None}, "hidden_size: is missing"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: 0"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers: '2'"),
@@ -118,6 +127,25 @@ def test_what_would_run_wrong_is_refused_by_name(fields: dict[str, Any], named: 
         parsed(**fields)
     assert named in str(caught.value)
     assert "allowed: " in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("fields", "windows"),
+    [
+        (WINDOW | {"max_window_layers": 1}, (0, 16, 16)),
+        (WINDOW | {"max_window_layers": 0}, (16, 16, 16)),
+        (WINDOW, ()),
+        (WINDOW | {"layer_types": KINDS}, (16, 0, 0)),
+        (WINDOW | {"use_sliding_window": False, "max_window_layers": 1}, ()),
+        (WINDOW | {"sliding_window": None, "max_window_layers": 1}, ()),
+        ({"use_sliding_window": True, "max_window_layers": 1}, (0, 4096, 4096)),
+    ],
+)
+def test_layers_of_qwen_have_the_windows_that_transformers_gives_them(
+    family: str, fields: dict[str, Any], windows: tuple[int, ...]
+) -> None:
+    assert parsed(model_type=family, num_hidden_layers=3, **fields).windows == windows
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -25,7 +25,7 @@ MODELS = {
     "llama": ("llama", True),
     "llama untied": ("llama", False),
     "mistral window": ("mistral", True),
-    "qwen2 bias": ("qwen2", False),
+    "qwen2 bias and window": ("qwen2", False),
     "qwen3 head norms": ("qwen3", True),
 }
 Floats = NDArray[np.float32]
@@ -94,8 +94,8 @@ def test_stages_together_give_the_bits_of_the_whole_model(
     tmp_path: Path, model: str, counts: tuple[int, ...]
 ) -> None:
     family, tied = MODELS[model]
-    extra = {"sliding_window": 24} if family == "mistral" else {}
-    write_tiny(tmp_path, family, layers=LAYERS, tie_word_embeddings=tied, **extra)
+    window = {"sliding_window": 24, "use_sliding_window": True, "max_window_layers": 2}
+    write_tiny(tmp_path, family, layers=LAYERS, tie_word_embeddings=tied, **window)
     whole = stage_of(tmp_path, LayerRange(0, LAYERS, LAYERS))
     stages = [stage_of(tmp_path, layers) for layers in cut_as_given(LAYERS, counts)]
     for rows in passes(whole.kv_cache):

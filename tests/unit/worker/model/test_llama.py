@@ -29,6 +29,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama odd widths": ("llama", {"hidden": 48, "heads": 6, "kv_heads": 1, "vocab": 301}),
     "mistral window": ("mistral", {"sliding_window": 24}),
     "qwen2 bias": ("qwen2", {"tie_word_embeddings": False}),
+    "qwen2 window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
+    ),
     "qwen3 head norms": ("qwen3", {}),
 }
 NOTHING = np.empty(0, np.int32)

@@ -5,21 +5,16 @@ writes the same fields, and tensors to `load`.
 """
 
 import json
-import logging
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outrider.worker.checkpoints.config_fields import ConfigFields
+from outrider.worker.checkpoints.position_fields import rope_of, windows_of
 from outrider.worker.errors import ModelError
-from outrider.worker.model.config import Family, ModelConfig, RopeScaling
-
-logger = logging.getLogger(__name__)
+from outrider.worker.model.config import Family, ModelConfig
 
 GENERATION_CONFIG = "generation_config.json"
-MISTRAL_WINDOW = 4096
-"""What transformers' `MistralConfig` takes when the file says nothing."""
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
@@ -49,14 +44,14 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
     `where` names the file in errors; `more_ends` is the generation config's `eos_token_id`. Raises
     `ModelError` that names the field, its value and what is allowed.
     """
-    reader = _Fields(fields, where)
+    reader = ConfigFields(fields, where)
     family = _family(reader)
     _refuse_variants(reader, family)
     heads, hidden = reader.count("num_attention_heads"), reader.count("hidden_size")
     kv_heads = reader.count("num_key_value_heads", heads)
     head_dim = reader.count("head_dim", 128 if family is Family.QWEN3 else hidden // heads)
-    context = reader.count("max_position_embeddings")
-    theta, scaling = _rope(reader)
+    layers = reader.count("num_hidden_layers")
+    theta, scaling = rope_of(reader)
     reduced, bos_ids = fields.get("draft_vocab_ids"), reader.ids("bos_token_id")
     output_ids = None if reduced is None else reader.ids("draft_vocab_ids")
     end_ids = (*reader.ends("eos_token_id"), *reader.ends("generation eos_token_id", more_ends))
@@ -64,19 +59,19 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
         family=family,
         hidden=hidden,
         ffn=reader.count("intermediate_size"),
-        layers=reader.count("num_hidden_layers"),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocab=reader.count("vocab_size"),
-        context=context,
+        context=reader.count("max_position_embeddings"),
         norm_eps=reader.number("rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_scaling=scaling,
         qkv_bias=family is Family.QWEN2,
         qk_norm=family is Family.QWEN3,
         tied=output_ids is None and bool(fields.get("tie_word_embeddings", False)),
-        sliding_window=_window(reader, family, context),
+        windows=windows_of(reader, family, layers),
         bos_id=bos_ids[0] if bos_ids else None,
         end_ids=tuple(dict.fromkeys(end_ids)),
         output_ids=output_ids,
@@ -104,56 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """Typed access to a config's fields; a missing or null field takes the default."""
-
-    values: Mapping[str, Any]
-    where: str
-
-    def check(self, holds: bool, name: str, value: object, allowed: str) -> None:
-        """Raise `ModelError` unless a field's value is one that is allowed."""
-        if not holds:
-            fault = "is missing" if value is None else f"{value!r} is not supported"
-            raise ModelError(f"{self.where}: {name}: {fault}; allowed: {allowed}")
-
-    def count(self, name: str, default: int | None = None) -> int:
-        value: Any = self.values.get(name)
-        value = default if value is None else value
-        self.check(type(value) is int and value >= 1, name, value, "an integer of at least 1")
-        return int(value)
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value: Any = self.values.get(name)
-        value = default if value is None else value
-        holds = type(value) in (int, float) and 0 < value < math.inf
-        self.check(holds, name, value, "a finite number above 0")
-        return float(value)
-
-    def ids(self, name: str) -> tuple[int, ...]:
-        """Read a token id, or a list of them, or nothing."""
-        size, ids = self._integers(name)
-        holds = all(0 <= i < size for i in ids)
-        self.check(holds, name, self.values.get(name), f"token ids in [0, {size})")
-        return tuple(ids)
-
-    def ends(self, name: str, given: Any = None) -> tuple[int, ...]:
-        """Read end tokens, as `ids`; `given`: the value of no field here. An id that names no
-        token, such as -1, ends nothing."""
-        size, ids = self._integers(name, given)
-        if odd := [i for i in ids if not 0 <= i < size]:
-            logger.warning("%s: %s: %s: no tokens in [0, %d)", self.where, name, odd, size)
-        return tuple(i for i in ids if 0 <= i < size)
-
-    def _integers(self, name: str, given: Any = None) -> tuple[int, list[int]]:
-        """Return the size of the vocabulary, and an integer, or a list of them, as a list."""
-        value, size = self.values.get(name, given), self.count("vocab_size")
-        ids = [] if value is None else value if isinstance(value, list) else [value]
-        self.check(all(type(i) is int for i in ids), name, value, f"token ids in [0, {size})")
-        return size, ids
-
-
-def _family(reader: _Fields) -> Family:
+def _family(reader: ConfigFields) -> Family:
     kind: Any = reader.values.get("model_type")
     dense = not any(map(reader.values.get, _EXPERTS))
     reader.check(dense, "model_type", kind, f"dense models ({', '.join(Family)})")
@@ -165,7 +111,7 @@ def _family(reader: _Fields) -> Family:
     return family
 
 
-def _refuse_variants(reader: _Fields, family: Family) -> None:
+def _refuse_variants(reader: ConfigFields, family: Family) -> None:
     """Raise for options of these families that the forward pass does not have."""
     values = reader.values
     allowed: dict[str, tuple[object, ...]] = {
@@ -173,38 +119,8 @@ def _refuse_variants(reader: _Fields, family: Family) -> None:
         "attention_bias": (None, False) if family is not Family.QWEN2 else (None, False, True),
         "mlp_bias": (None, False),
         "quantization_config": (None,),
-        "use_sliding_window": (None, False),
         "partial_rotary_factor": (None, 1, 1.0),
     }
     for name, good in allowed.items():
         value = values.get(name)
         reader.check(value in good, name, value, " or ".join(repr(v) for v in good))
-    kinds = set(values.get("layer_types") or ())
-    known = {"full_attention"} | ({"sliding_attention"} if family is Family.MISTRAL else set())
-    uniform = len(kinds) <= 1 and kinds <= known
-    reader.check(uniform, "layer_types", values.get("layer_types"), "full_attention throughout")
-
-
-def _rope(reader: _Fields) -> tuple[float, RopeScaling | None]:
-    """Read base and scaling; both are in `rope_parameters` since transformers 5."""
-    found = reader.values.get("rope_parameters") or reader.values.get("rope_scaling") or {}
-    reader.check(isinstance(found, dict), "rope_parameters", found, "an object")
-    inner = _Fields(found, f"{reader.where}: rope_parameters")
-    theta = inner.number("rope_theta", reader.number("rope_theta", 10000.0))
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind == "default":
-        return theta, None
-    inner.check(kind == "llama3", "rope_type", kind, "default, llama3")
-    return theta, RopeScaling(
-        factor=inner.number("factor"),
-        low_freq_factor=inner.number("low_freq_factor"),
-        high_freq_factor=inner.number("high_freq_factor"),
-        original_context=inner.count("original_max_position_embeddings"),
-    )
-
-
-def _window(reader: _Fields, family: Family, context: int) -> int | None:
-    if family is not Family.MISTRAL or reader.values.get("sliding_window", 0) is None:
-        return None
-    window = reader.count("sliding_window", MISTRAL_WINDOW)
-    return window if window < context else None

@@ -121,7 +121,7 @@ def samples(
 
 def sample(config: ModelConfig, weights: Weights, path: NumericPath, threads: int) -> Llama:
     """Build the model's first layers and its head, with a KV cache of their own."""
-    few = dataclasses.replace(config, layers=min(_layers_that_fill(config), config.layers))
+    few = config.part(0, min(_layers_that_fill(config), config.layers))
     longest = CONTEXT + ROWS[-1]
     kv_cache = HostKVCache(few.kv_shape, blocks_for(longest), longest)
     model = Llama(few, weights, path, kv_cache, ROWS[-1], PassOptions(threads))

@@ -83,14 +83,14 @@ class Forward:
         residual, part, normed = self.residual[:n], self.part[:n], self.normed[:n]
         q, attended, wide = self.q[:n], self.attended[:n], self.wide[:n]
         places, context = self.inputs.places(n), self.inputs.context(n, groups)
-        scale, window = self.config.head_dim**-0.5, self.config.sliding_window or 0
-        finish = self.all_reduce.finish
+        scale, finish = self.config.head_dim**-0.5, self.all_reduce.finish
         self.embed(n)
         update = None
         for layer, own in enumerate(w.layers):
             k, v = self.kv_cache.k[layer], self.kv_cache.v[layer]
             add_norm(residual, update, own.attention_norm, eps, normed)
             project(normed, own.qkv, own.heads, w.rotary, places, q, k, v, scratch)
+            window = self.config.window_of(layer)
             tree_attention(q, k, v, context, scale, window, attended, self.sums)
             update = finish(attended.view(n, -1), own.output, part, residual, scratch)
             add_norm(residual, update, own.ffn_norm, eps, normed)

@@ -4,7 +4,7 @@ Knows nothing of weights or files.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Family(enum.StrEnum):
@@ -57,8 +57,8 @@ class ModelConfig:
     """Qwen3: RMSNorm over each head of q and k, before the rotation."""
     tied: bool = True
     """The output head is the embedding."""
-    sliding_window: int | None = None
-    """Mistral: each position sees only this many of the latest positions."""
+    windows: tuple[int, ...] = ()
+    """Latest positions that each layer sees, 0 for all; empty: every layer sees all."""
     bos_id: int | None = None
     end_ids: tuple[int, ...] = ()
     """Tokens that end an answer."""
@@ -71,6 +71,14 @@ class ModelConfig:
     def outputs(self) -> int:
         """Columns of the logits."""
         return self.vocab if self.output_ids is None else len(self.output_ids)
+
+    def window_of(self, layer: int) -> int:
+        """Return the latest positions that a layer sees, 0 for all."""
+        return self.windows[layer] if self.windows else 0
+
+    def part(self, first: int, last: int) -> "ModelConfig":
+        """Return the config with layers first … last - 1 alone."""
+        return replace(self, layers=last - first, windows=self.windows[first:last])
 
     @property
     def kv_shape(self) -> tuple[int, int, int]:

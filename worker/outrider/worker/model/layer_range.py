@@ -4,7 +4,6 @@ Arithmetic on names and shapes; where the ranges are cut is decided in `pipeline
 loader's.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 from outrider.worker.model.config import ModelConfig
@@ -49,7 +48,7 @@ class LayerRange:
 
     def config(self, whole: ModelConfig) -> ModelConfig:
         """Return the whole model's config with these layers alone."""
-        return dataclasses.replace(whole, layers=self.count)
+        return whole.part(self.first, self.last)
 
     def holds(self, name: str, whole: ModelConfig) -> bool:
         """True for a tensor that the stage needs, or that no stage of this model knows."""

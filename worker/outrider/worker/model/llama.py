@@ -86,7 +86,7 @@ class Llama:
         self._buffers = make_buffers(config, kind, kv_cache, row_capacity, self._outputs)
         self._shape = ModelShape(
             heads=config.heads,
-            window=config.sliding_window or 0,
+            windows=np.array([config.window_of(i) for i in range(config.layers)], np.int32),
             hidden=config.hidden,
             epsilon=np.float32(config.norm_eps),
             first_token=options.first_token,
