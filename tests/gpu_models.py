@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat
-from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
@@ -49,6 +49,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
     ),
     "qwen3 head norms": ("qwen3", {}),
+    "phi3": ("phi3", {"sliding_window": 24}),
 }
 
 
@@ -63,8 +64,8 @@ class FirstWork(CudaGraphs):
 
 
 def write(directory: Path, family: str = "llama", **changes: Any) -> Path:
-    """A tiny checkpoint of one of `FAMILIES`; returns `directory`."""
-    kind, fields = FAMILIES[family]
+    """A tiny checkpoint of one of `FAMILIES`, or of a `model_type`; returns `directory`."""
+    kind, fields = FAMILIES.get(family, (family, {}))
     return write_tiny(directory, kind, **(SMALL | {"head_dim": 32} | fields | changes))
 
 
@@ -92,7 +93,7 @@ def on_device(
     matrices: WeightFormat = WeightFormat.PLAIN,
 ) -> GpuModel:
     """A checkpoint's model and its pool."""
-    config, tensors = read_config(folder), load_file(folder / "model.safetensors")
+    config, tensors = load(PreparedModel("tiny", folder, folder, folder, "0" * 64))
     weights = loaded(config, tensors, Precision(dtype, matrices), longest, device)
     kv_cache = DeviceKVCache(config, blocks, longest, dtype, device)
     limits = PassLimits(rows, BLOCKS, SPLITS)
@@ -104,7 +105,7 @@ def on_device(
 
 def on_cpu(folder: Path, rows: int = ROWS) -> Llama:
     """The same on the CPU's fp32 path."""
-    config, tensors = read_config(folder), load_file(folder / "model.safetensors")
+    config, tensors = load(PreparedModel("tiny", folder, folder, folder, "0" * 64))
     return Llama(
         config, tensors, NumericPath.FP32, HostKVCache(config.kv_shape, BLOCKS, LONGEST), rows
     )

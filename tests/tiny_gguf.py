@@ -4,6 +4,7 @@ Knows nothing of Outrider's reader.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,18 @@ _NAMES = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_GEMMA3_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_ARCHITECTURES = {"gemma3_text": "gemma3", "mistral": "llama"}
 _OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
@@ -43,14 +52,15 @@ def write_tiny_gguf(
     `extra` adds tensors, with `__` for a dot in their names.
     """
     config = json.loads((checkpoint / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, config["model_type"])
+    kind = config["model_type"]
+    writer = gguf.GGUFWriter(path, _ARCHITECTURES.get(kind, kind))
     _add_config(writer, config)
     if experts:
         writer.add_expert_count(experts)
     add_tokenizer = _add_sentencepiece if sentencepiece else _add_tokenizer
     add_tokenizer(writer, config["vocab_size"])
     for name, value in load_file(checkpoint / "model.safetensors").items():
-        _add_tensor(writer, _gguf_name(name), _permuted(name, value, config), quantise)
+        _add_tensor(writer, _gguf_name(name, kind), _converted(name, value, config), quantise)
     for name, value in extra.items():
         writer.add_tensor(name.replace("__", "."), value)
     writer.write_header_to_file()
@@ -70,10 +80,31 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
-    writer.add_rope_dimension_count(head_dim)
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    rope = config["rope_parameters"]
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    whole = rope.get("full_attention", rope)
+    writer.add_rope_freq_base(whole["rope_theta"])
+    if whole["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(whole["factor"])
+    if whole["rope_type"] == "longrope":
+        _add_long_rope(writer, config)
+    if config.get("sliding_window") and config["model_type"] != "llama":
+        writer.add_sliding_window(config["sliding_window"])
+    if "sliding_window_pattern" in config:
+        writer.add_sliding_window_pattern(config["sliding_window_pattern"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+
+
+def _add_long_rope(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    rope, first = config["rope_parameters"], config["original_max_position_embeddings"]
+    ratio = config["max_position_embeddings"] / first
+    writer.add_rope_scaling_orig_ctx_len(first)
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(ratio) / math.log(first)))
+    for kind in ("short", "long"):
+        factors = np.array(rope[f"{kind}_factor"], np.float32)
+        writer.add_tensor(f"rope_factors_{kind}.weight", factors)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
@@ -106,19 +137,23 @@ def _add_sentencepiece(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_eos_token_id(2)
 
 
-def _gguf_name(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
+def _gguf_name(name: str, kind: str) -> str:
+    stem, _, ending = name.rpartition(".")
     if stem in _OUTER:
-        return f"{_OUTER[stem]}.{kind}"
+        return f"{_OUTER[stem]}.{ending}"
+    names = _NAMES | (_GEMMA3_NAMES if kind == "gemma3_text" else {})
     layer, part = stem.removeprefix("model.layers.").split(".", 1)
-    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+    return f"blk.{layer}.{names[part]}.{ending}"
 
 
-def _permuted(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
-    """Interleaves the rotary halves of a Llama's q and k, as llama.cpp's converter does."""
+def _converted(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
+    """Interleaves the rotary halves of a Llama's q and k, and adds one to norms of Gemma 3, as
+    llama.cpp's converter does."""
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     part = name.split(".")[-2]
-    if config["model_type"] != "llama" or part not in heads:
+    if config["model_type"] == "gemma3_text" and part.endswith("norm"):
+        return value + np.float32(1)
+    if config["model_type"] not in ("llama", "mistral") or part not in heads:
         return value
     halves = value.reshape(config[heads[part]], 2, -1, value.shape[1])  # [heads, 2, d / 2, in]
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)

@@ -5,6 +5,7 @@ no torch, as transformers' configs and tokenizers do not; a test compares with i
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3")
 SPECIALS = ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 END_ID = 256
 TEMPLATE = (
@@ -31,7 +32,32 @@ _CONFIGS = {
     "mistral": transformers.MistralConfig,
     "qwen2": transformers.Qwen2Config,
     "qwen3": transformers.Qwen3Config,
+    "gemma3_text": transformers.Gemma3TextConfig,
+    "phi3": transformers.Phi3Config,
 }
+_FIELDS: dict[str, dict[str, Any]] = {
+    "gemma3_text": {
+        "sliding_window": 24,
+        "sliding_window_pattern": 2,
+        "query_pre_attn_scalar": 24,
+    },
+    "phi3": {
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+        },
+    },
+}
+"""What families have besides: small, and no default."""
+LONG_ROPE: dict[str, Any] = {
+    "original_max_position_embeddings": 64,
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+        "short_factor": [1.0, 1.1, 1.2, 1.5], "long_factor": [1.0, 2.5, 7.0, 16.0],
+    },
+}  # fmt: skip
+"""Phi-3 whose contexts beyond 64 tokens have other rotary factors."""
 Tensors = dict[str, NDArray[np.float32]]
 
 
@@ -69,9 +95,11 @@ def write_tiny(
     }
     kind = _CONFIGS[family]
     settings = kind(
-        architectures=[kind.__name__.replace("Config", "ForCausalLM")],
+        architectures=[
+            kind.__name__.replace("TextConfig", "Config").replace("Config", "ForCausalLM")
+        ],
         dtype="float32",
-        **(fields | config),
+        **(fields | _FIELDS.get(family, {}) | config),
     )
     settings.save_pretrained(directory)
     transformers.GenerationConfig.from_model_config(settings).save_pretrained(directory)
@@ -89,6 +117,7 @@ def _tensors(config: Any, seed: int) -> Tensors:
     width, head = config.hidden_size, config.head_dim
     queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
     tensors: Tensors = {}
+    gemma = config.model_type == "gemma3_text"
 
     def random(name: str, *shape: int, mean: float = 0.0, deviation: float) -> None:
         values = rng.standard_normal(shape, np.float32)
@@ -98,7 +127,9 @@ def _tensors(config: Any, seed: int) -> Tensors:
         random(f"{name}.weight", rows, columns, deviation=config.initializer_range)
 
     def norm(name: str, size: int) -> None:
-        random(f"{name}.weight", size, mean=1.0, deviation=0.1)
+        random(f"{name}.weight", size, mean=0.0 if gemma else 1.0, deviation=0.1)
+        if gemma:  # as bfloat16 has them, so that a GGUF file's 1 + weight is exact
+            tensors[f"{name}.weight"] = np.rint(tensors[f"{name}.weight"] * 256) / np.float32(256)
 
     matrix("model.embed_tokens", config.vocab_size, width)
     tensors["model.embed_tokens.weight"][config.pad_token_id] = 0  # as torch's embedding does
@@ -108,7 +139,7 @@ def _tensors(config: Any, seed: int) -> Tensors:
             matrix(f"{of}.self_attn.{part}_proj", size, width)
             if config.model_type == "qwen2":
                 random(f"{of}.self_attn.{part}_proj.bias", size, deviation=0.1)
-            elif config.model_type == "qwen3" and part != "v":
+            elif (config.model_type == "qwen3" or gemma) and part != "v":
                 norm(f"{of}.self_attn.{part}_norm", head)
         matrix(f"{of}.self_attn.o_proj", width, queries)
         matrix(f"{of}.mlp.gate_proj", config.intermediate_size, width)
@@ -116,10 +147,23 @@ def _tensors(config: Any, seed: int) -> Tensors:
         matrix(f"{of}.mlp.down_proj", width, config.intermediate_size)
         norm(f"{of}.input_layernorm", width)
         norm(f"{of}.post_attention_layernorm", width)
+        if gemma:
+            norm(f"{of}.pre_feedforward_layernorm", width)
+            norm(f"{of}.post_feedforward_layernorm", width)
     norm("model.norm", width)
     if not config.tie_word_embeddings:
         matrix("lm_head", config.vocab_size, width)
-    return tensors
+    return fused(tensors) if config.model_type == "phi3" else tensors
+
+
+def fused(tensors: Tensors) -> Tensors:
+    """Phi-3's form of a model's weights."""
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for name, value in tensors.items():
+        name = re.sub(r"\.[qkv]_proj\.", ".qkv_proj.", name)
+        name = re.sub(r"\.(gate|up)_proj\.", ".gate_up_proj.", name)
+        found.setdefault(name, []).append(value)
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def save(tensors: Tensors, directory: Path) -> None:

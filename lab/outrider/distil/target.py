@@ -14,7 +14,10 @@ from outrider.worker.checkpoints.fingerprint import Progress, weights_sha256
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
-from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.config import Family, ModelConfig
+
+TRAINED = (Family.LLAMA, Family.MISTRAL, Family.QWEN2, Family.QWEN3)
+"""Families whose layers a draft can be trained of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class Target:
         """Prepare and check it; raises `ModelError` and `BadRecipe`."""
         prepared = prepare(ModelSettings(uri=uri), cache, progress)
         config = prepared.config()
+        if config.family not in TRAINED:
+            raise BadRecipe(
+                f"the target is of the family {config.family}; allowed: {', '.join(TRAINED)}"
+            )
         window = min(filter(None, config.windows), default=LONGEST)
         if window < LONGEST:
             raise BadRecipe(

@@ -14,13 +14,13 @@ from outrider.distil.draft_folder import SERVICE, quantised, service, write_draf
 from outrider.distil.engine import Room, engine_of
 from outrider.distil.network import Draft
 from outrider.distil.start import head_of, start
-from outrider.distil.target import Target
+from outrider.distil.target import TRAINED, Target
 from outrider.distil.trees import tokens_per_pass
 from outrider.operator.spec import load as load_service
 from outrider.worker.checkpoints.load import load
 from outrider.worker.speculation.acceptance import ErrorScale
 from tests.distilling import find_target, prepared, written
-from tests.tiny_models import FAMILIES, write_tiny
+from tests.tiny_models import write_tiny
 
 IDS = [*range(30, 200), 256]
 BEGUN = {"initialised_from_target_layers": [0, 2]}
@@ -34,7 +34,7 @@ def own_logits(draft: Draft, tokens: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRAINED)
 def test_a_worker_computes_what_was_trained(tmp_path: Path, family: str, tied: bool) -> None:
     folder = write_tiny(tmp_path / "target", family, vocab=260, layers=3, tie_word_embeddings=tied)
     target = find_target(folder, tmp_path / "cache")

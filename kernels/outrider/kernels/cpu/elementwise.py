@@ -1,4 +1,4 @@
-"""Per-row work between linear layers: norms, rotation, SwiGLU, activation formats, KV writes.
+"""Per-row work between linear layers: norms, rotation, gates, activation formats, KV writes.
 
 Leaves the linear layers to `linear`, attention to `attention`, and which slots of the KV cache are
 written or moved to the worker. Widths are padded to a multiple of 16 with zeros, so there are no
@@ -55,6 +55,19 @@ class NormSize(NamedTuple):
     epsilon: np.float32
 
 
+class GateCurve(NamedTuple):
+    """Activation of a gate x: x * sigmoid(slope * x + cubic * x³)."""
+
+    slope: np.float32
+    cubic: np.float32
+
+
+SILU = GateCurve(ONE, ZERO)
+GELU_TANH = GateCurve(np.float32(1.5957691216), np.float32(0.0713548163))
+"""GELU with a hyperbolic tangent, (1 + tanh(y)) / 2 being sigmoid(2 y): slope is √(8 / π), cubic
+0.044715 of it."""
+
+
 class HeadSlice(NamedTuple):
     """One head of a row: columns start … start + size - 1."""
 
@@ -72,6 +85,7 @@ class QKVWeights(NamedTuple):
     epsilon: np.float32
     rotary: Floats  # [positions, 2, head_dim / 2] cosines, then sines
     heads: int
+    query_scale: np.float32
 
 
 def write_activation(source: Any, row: int, target: Any) -> np.float32:
@@ -158,17 +172,18 @@ def norms(source, span, weight, over, work, target):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def swiglu(gates, span, work, target):  # type: ignore[no-untyped-def]
-    """Write silu(gate) * up into `Activations`; gates [rows, 2 * width] holds gates, then ups."""
+def gated(gates, span, curve, work, target):  # type: ignore[no-untyped-def]
+    """Write activation(gate) * up into `Activations`; gates [rows, 2 * width] holds gates, then
+    ups; curve: `GateCurve`."""
     width, values, scales = work.shape[1], target.values, target.scales
     one = splat(ONE)
-    zero = splat(ZERO)
+    slope, cubic = splat(ZERO - curve.slope), splat(ZERO - curve.cubic)
     for row in range(span.first, span.last):
         start = row * 2 * width
         for i in range(0, width, 16):
             gate = load(gates, start + i)
-            gated = gate / (one + exp(zero - gate)) * load(gates, start + width + i)
-            store(work, row * width + i, gated)
+            curved = gate / (one + exp(gate * fma(cubic, gate * gate, slope)))
+            store(work, row * width + i, curved * load(gates, start + width + i))
         scales[row] = write_activation(work, row, values)
 
 
@@ -197,7 +212,7 @@ def rotate(x, head, table, position, scale):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def head_norm(x, head, weight, epsilon):  # type: ignore[no-untyped-def]
-    """Apply RMSNorm to one head of x in place (Qwen3)."""
+    """Apply RMSNorm to one head of x in place."""
     row, start = head.row, head.start
     square = ZERO
     for i in range(start, start + head.size):
@@ -211,12 +226,11 @@ def head_norm(x, head, weight, epsilon):  # type: ignore[no-untyped-def]
 def place_rows(qkv, weights, positions, slots, kv, span):  # type: ignore[no-untyped-def]
     """Apply bias, head norms and rotation in place on qkv; write keys and values to their slots.
 
-    qkv [rows, padded (heads + 2 kv_heads) * head_dim]; queries stay in its first columns, scaled by
-    1 / sqrt(head_dim). positions, slots int32 [rows]; `kv` is one layer's `KVArrays`.
+    qkv [rows, padded (heads + 2 kv_heads) * head_dim]; queries stay in its first columns, scaled.
+    positions, slots int32 [rows]; `kv` is one layer's `KVArrays`.
     """
     k_t, v, bias, rotary, heads = kv.k_t, kv.v, weights.bias, weights.rotary, weights.heads
     kv_heads, slots_of_all, size = v.shape
-    query_scale = ONE / np.sqrt(np.float32(size))
     normed = weights.q_norm.shape[0] > 0
     keys, values, width = address(k_t), address(v), size * FLOAT_BYTES
     for row in range(span.first, span.last):
@@ -228,7 +242,7 @@ def place_rows(qkv, weights, positions, slots, kv, span):  # type: ignore[no-unt
                 head_norm(qkv, head, weights.q_norm, weights.epsilon)
             elif normed:
                 head_norm(qkv, head, weights.k_norm, weights.epsilon)
-            scale = query_scale if number < heads else ONE
+            scale = weights.query_scale if number < heads else ONE
             rotate(qkv, head, rotary, positions[row], scale)
         own = address(qkv) + (row * qkv.shape[1] + heads * size) * FLOAT_BYTES
         for number in range(kv_heads):

@@ -16,15 +16,16 @@ from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays,
 from outrider.kernels.cpu.collectives import all_reduce, barrier_wait, share
 from outrider.kernels.cpu.elementwise import (
     Activations,
+    GateCurve,
     NormSize,
     QKVWeights,
     add,
+    gated,
     move_kv,
     norm,
     norms,
     place_rows,
     prefetch_kv,
-    swiglu,
     write_activation,
 )
 from outrider.kernels.cpu.linear import linear
@@ -53,11 +54,13 @@ class PassWeights(NamedTuple):
     head: Stack
     attention_norm: Floats  # [layers, padded hidden]
     ffn_norm: Floats  # [layers, padded hidden]
+    attention_update_norm: Floats  # [layers, padded hidden], or no columns
+    ffn_update_norm: Floats  # [layers, padded hidden], or no columns
     final_norm: Floats  # [1, padded hidden]
     qkv_bias: Floats  # [layers, (heads + 2 kv_heads) * head_dim], or no columns
     q_norm: Floats  # [layers, head_dim], or no columns
     k_norm: Floats  # [layers, head_dim], or no columns
-    rotary: Floats  # [positions, 2, head_dim / 2]
+    rotary: Floats  # [tables, positions, 2, head_dim / 2]; layers with a window take the last table
 
 
 class Buffers(NamedTuple):
@@ -88,6 +91,9 @@ class ModelShape(NamedTuple):
     hidden: int
     epsilon: np.float32
     """Of RMSNorm."""
+    embedding_scale: np.float32
+    query_scale: np.float32
+    gate: GateCurve
     first_token: int
     """Id of the embedding's first row."""
     embeds: bool
@@ -134,19 +140,21 @@ def _apply(x, count, stack, layer, out, thread):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def embed(w, out, tokens, shape, thread):  # type: ignore[no-untyped-def]
-    """out [rows, padded hidden] = the embeddings of `tokens`; zeros for those of other ranks."""
+    """out [rows, padded hidden] = the embeddings of `tokens`, scaled; zeros for those of other
+    ranks."""
     span = share(len(tokens), thread)
     for row in range(span.first, span.last):
         line = tokens[row] - shape.first_token
         if 0 <= line < len(w.embedding):
-            out[row, : shape.hidden] = w.embedding[line]
+            for i in range(shape.hidden):
+                out[row, i] = w.embedding[line, i] * shape.embedding_scale
         else:
             out[row, : shape.hidden] = 0
 
 
 @njit(cache=True, nogil=True)
 def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
-    """b.update = what attention adds to the residual, or this rank's part of it.
+    """b.update = what attention adds to the residual, or this rank's part of it, before its norm.
 
     Queued moves are done here, layer by layer: weights have driven their cache lines out of the
     caches since they were written, and while a linear layer runs they come back.
@@ -163,12 +171,19 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     _apply(hidden, count, w.qkv, layer, b.qkv, thread)
     move_kv(kv, rows.sources, rows.destinations, heads)
     barrier_wait(thread)
+    window = shape.windows[layer]
+    rotary = w.rotary[len(w.rotary) - 1 if window > 0 else 0]
     qkv = QKVWeights(
-        w.qkv_bias[layer], w.q_norm[layer], w.k_norm[layer], shape.epsilon, w.rotary, shape.heads
+        w.qkv_bias[layer],
+        w.q_norm[layer],
+        w.k_norm[layer],
+        shape.epsilon,
+        rotary,
+        shape.heads,
+        shape.query_scale,
     )
     place_rows(b.qkv, qkv, rows.positions, rows.slots, kv, span)
     barrier_wait(thread)
-    window = shape.windows[layer]
     contexts = Contexts(rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth, window)
     attend(AttentionBuffers(b.qkv, b.attention, b.context), kv, contexts, span)
     for row in range(span.first, span.last):
@@ -180,7 +195,8 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def feed_forward(w, b, count, layer, shape, thread):  # type: ignore[no-untyped-def]
-    """b.update = what the gated MLP adds to the residual, or this rank's part of it."""
+    """b.update = what the gated MLP adds to the residual, or this rank's part of it, before its
+    norm."""
     span = share(count, thread)
     hidden, over = Activations(b.act, b.scales), NormSize(shape.hidden, shape.epsilon)
     norms(b.residual, span, w.ffn_norm[layer], over, b.work, hidden)
@@ -188,7 +204,7 @@ def feed_forward(w, b, count, layer, shape, thread):  # type: ignore[no-untyped-
     _apply(hidden, count, w.gates, layer, b.gates, thread)
     barrier_wait(thread)
     wide = Activations(b.act_wide, b.scales)
-    swiglu(b.gates, span, b.wide, wide)
+    gated(b.gates, span, shape.gate, b.wide, wide)
     barrier_wait(thread)
     _apply(wide, count, w.down, layer, b.update, thread)
     barrier_wait(thread)
@@ -209,14 +225,30 @@ def head(w, b, wanted, shape, thread):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _add_update(b, count, shared, turn, thread):  # type: ignore[no-untyped-def]
-    """residual += b.update, or all ranks' sum of it; returns the next turn."""
-    span = share(count, thread)
+def add_normed(b, count, weight, shape, thread):  # type: ignore[no-untyped-def]
+    """residual += RMSNorm(b.work) * weight."""
+    span, over = share(count, thread), NormSize(shape.hidden, shape.epsilon)
+    for row in range(span.first, span.last):
+        norm(b.work, row, weight, over, b.work, row)
+    add(b.residual, b.work, span)
+
+
+@njit(cache=True, nogil=True)
+def _add_update(b, count, weight, shape, shared, turn, thread):  # type: ignore[no-untyped-def]
+    """residual += b.update, or all ranks' sum of it, after its norm where `weight` is not empty;
+    returns the next turn."""
+    span, normed = share(count, thread), len(weight) > 0
+    to = b.work if normed else b.residual
+    if normed:
+        b.work[span.first : span.last] = 0
     if shared.slots.shape[1] == 1:
-        add(b.residual, b.update, span)
-        return turn
-    all_reduce(b.residual, b.update, span, shared, turn, thread)
-    return turn + 1
+        add(to, b.update, span)
+    else:
+        all_reduce(to, b.update, span, shared, turn, thread)
+        turn += 1
+    if normed:
+        add_normed(b, count, weight, shape, thread)
+    return turn
 
 
 @njit(cache=True, nogil=True)
@@ -235,12 +267,15 @@ def run(model, rows, shared, thread):  # type: ignore[no-untyped-def]
         embed(w, b.update, rows.tokens, shape, thread)
         span = share(count, thread)
         b.residual[span.first : span.last] = 0
-        turn = _add_update(b, count, shared, turn, thread)
+        all_reduce(b.residual, b.update, span, shared, turn, thread)
+        turn += 1
     for layer in range(b.k_t.shape[0]):
         attention(w, b, rows, layer, shape, thread)
-        turn = _add_update(b, count, shared, turn, thread)
+        weight = w.attention_update_norm[layer]
+        turn = _add_update(b, count, weight, shape, shared, turn, thread)
         feed_forward(w, b, count, layer, shape, thread)
-        turn = _add_update(b, count, shared, turn, thread)
+        weight = w.ffn_update_norm[layer]
+        turn = _add_update(b, count, weight, shape, shared, turn, thread)
     barrier_wait(thread)
     if shape.has_head:
         head(w, b, rows.outputs, shape, thread)

@@ -3,6 +3,7 @@
 No tiles, packing or order of summation.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,21 @@ def rms_norm(x: Doubles, weight: NDArray[np.float32], epsilon: float) -> Doubles
     return result
 
 
-def gated(gates: NDArray[np.float32]) -> Doubles:
-    """Return silu(first half) * second half of each row."""
+def gated(gates: NDArray[np.float32], activation: Callable[[Doubles], Doubles]) -> Doubles:
+    """Return activation(first half) * second half of each row."""
     gate, up = np.split(gates.astype(np.float64), 2, axis=1)
-    result: Doubles = gate / (1 + np.exp(-gate)) * up
+    return activation(gate) * up
+
+
+def silu(x: Doubles) -> Doubles:
+    """Return SiLU."""
+    result: Doubles = x / (1 + np.exp(-x))
+    return result
+
+
+def gelu_tanh(x: Doubles) -> Doubles:
+    """Return GELU with a hyperbolic tangent."""
+    result: Doubles = x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
     return result
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
-from outrider.kernels.cpu.elementwise import Activations, NormSize, norms, swiglu
+from outrider.kernels.cpu.elementwise import SILU, Activations, NormSize, gated, norms
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.cpu.packing import BLOCK, pack
@@ -72,15 +72,15 @@ def neighbours() -> dict[str, np.ndarray]:
     values, work = activations(9), np.empty((9, INPUTS), np.float32)
     gates, half = values * 4, np.empty((9, INPUTS // 2), np.float32)
     normed = Activations(np.empty((9, INPUTS), np.uint8), np.empty(9, np.float32))
-    gated = Activations(np.empty((9, INPUTS // 2), np.uint8), np.empty(9, np.float32))
+    after = Activations(np.empty((9, INPUTS // 2), np.uint8), np.empty(9, np.float32))
     over = NormSize(INPUTS, np.float32(1e-5))
     norms(values, Span(0, 9), np.ones(INPUTS, np.float32), over, work, normed)
-    swiglu(gates, Span(0, 9), half, gated)
+    gated(gates, Span(0, 9), SILU, half, after)
     return {
         "norm": normed.values,
         "norm scales": normed.scales,
-        "gated": gated.values,
-        "gated scales": gated.scales,
+        "gated": after.values,
+        "gated scales": after.scales,
     }
 
 

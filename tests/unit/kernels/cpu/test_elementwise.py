@@ -6,7 +6,14 @@ import pytest
 from outrider.kernels.cpu import elementwise, reference
 from outrider.kernels.cpu.attention import KVArrays
 from outrider.kernels.cpu.collectives import Span
-from outrider.kernels.cpu.elementwise import Activations, NormSize, QKVWeights
+from outrider.kernels.cpu.elementwise import (
+    GELU_TANH,
+    SILU,
+    Activations,
+    GateCurve,
+    NormSize,
+    QKVWeights,
+)
 from outrider.kernels.cpu.numeric_kind import NumericKind
 from tests.kv_arrays import keys_by_slot
 
@@ -42,12 +49,17 @@ def test_norms_equal_numpy(kind: NumericKind, size: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_swiglu_equals_numpy_far_from_zero_too(kind: NumericKind) -> None:
+@pytest.mark.parametrize("curve", [SILU, GELU_TANH])
+def test_gates_equal_numpy_far_from_zero_too(kind: NumericKind, curve: GateCurve) -> None:
     gates = 4 * normal(5, 192)
     gates[0, :4] = [-200, 200, -87, 88]
     work, out = blank(5, 96, kind)
-    elementwise.swiglu(gates, Span(0, 5), work, out)
-    np.testing.assert_allclose(work, reference.gated(gates), rtol=2e-6, atol=1e-30)
+    elementwise.gated(gates, Span(0, 5), curve, work, out)
+    activation = reference.silu if curve is SILU else reference.gelu_tanh
+    expected = reference.gated(gates, activation)
+    np.testing.assert_allclose(
+        work, expected, rtol=2e-6, atol=1e-6 if curve is GELU_TANH else 1e-30
+    )
     wanted, _ = reference.activations(work, kind)
     assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.INT8_AVX512)
 
@@ -84,7 +96,7 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
     v = np.full((kv_heads, 128, size), np.nan, np.float32)
     positions, slots = np.array([4, 0, 8], np.int32), np.array([90, 2, 7], np.int32)
     given = qkv.copy()
-    weights = QKVWeights(bias, *norms, np.float32(1e-6), table, heads)
+    weights = QKVWeights(bias, *norms, np.float32(1e-6), table, heads, np.float32(0.3))
     elementwise.place_rows(qkv, weights, positions, slots, KVArrays(k_t, v), Span(0, 3))
     for row in range(3):
         x = given[row] + (bias if len(bias) else 0)
@@ -93,7 +105,7 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
             q, k = (reference.rms_norm(a, n, 1e-6) for a, n in zip((q, k), norms, strict=True))
         q, k = (reference.rotated(a, table, positions[row]) for a in (q, k))
         found = qkv[row, : heads * size].reshape(heads, size)
-        np.testing.assert_allclose(found, q / np.sqrt(size), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found, q * 0.3, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(keys_by_slot(k_t)[:, :, slots[row]], k, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(v[:, slots[row]], value)
     assert np.isnan(v).sum() == np.isnan(k_t).sum() == (128 - 3) * kv_heads * size

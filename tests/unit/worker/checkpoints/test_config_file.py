@@ -1,6 +1,7 @@
 """ModelConfig from config.json: what is read, what is refused by name."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,13 @@ import pytest
 
 from outrider.worker.checkpoints.config_file import parse_config, read_config
 from outrider.worker.errors import ModelError
-from outrider.worker.model.config import Family, ModelConfig, RopeScaling
+from outrider.worker.model.config import (
+    Family,
+    LinearScaling,
+    Llama3Scaling,
+    LongScaling,
+    ModelConfig,
+)
 from tests.tiny_models import FAMILIES, write_tiny
 
 PLAIN: dict[str, Any] = {
@@ -28,6 +35,10 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 WINDOW = {"use_sliding_window": True, "sliding_window": 16}
+LONG = {
+    "original_max_position_embeddings": 256,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 8},
+}
 KINDS = ["sliding_attention", "full_attention", "full_attention"]
 
 
@@ -39,16 +50,21 @@ def parsed(**fields: Any) -> ModelConfig:
 def test_what_transformers_writes_is_read(tmp_path: Path, family: str) -> None:
     window = {"sliding_window": 16} if family == "mistral" else {}
     write_tiny(tmp_path, family, tie_word_embeddings=False, head_dim=32, **window)
-    config = read_config(tmp_path)
+    config, gemma = read_config(tmp_path), family == "gemma3_text"
     assert config.family is Family(family)
     assert (config.heads, config.kv_heads, config.layers) == (4, 2, 2)
     assert (config.head_dim, config.vocab, config.context) == (32, 512, 1024)
-    assert config.rope_theta == 10000.0
+    assert config.rope_theta == (1e6 if gemma else 10000.0)
     assert config.tied is False
     assert config.end_ids == (256,)
     assert config.qkv_bias is (family == "qwen2")
-    assert config.qk_norm is (family == "qwen3")
-    assert config.windows == ((16, 16) if family == "mistral" else ())
+    assert config.qk_norm is (family == "qwen3" or gemma)
+    assert config.windows == {"mistral": (16, 16), "gemma3_text": (24, 0)}.get(family, ())
+    assert config.window_rope_theta == (10000.0 if gemma else None)
+    assert config.update_norms is gemma
+    assert config.query_size == (24 if gemma else None)
+    assert config.embedding_scale == (8.0 if gemma else 1.0)
+    assert config.rotary_dim == (16 if family == "phi3" else None)
 
 
 def test_fields_that_are_left_out_take_transformers_defaults() -> None:
@@ -64,11 +80,11 @@ def test_fields_that_are_left_out_take_transformers_defaults() -> None:
     [
         ({"rope_theta": 5e5}, 5e5, None),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 1e6, None),
-        ({"rope_theta": 5e5, "rope_scaling": LLAMA3 | {"type": "llama3"}}, 5e5, RopeScaling),
+        ({"rope_theta": 5e5, "rope_scaling": LLAMA3 | {"type": "llama3"}}, 5e5, Llama3Scaling),
         (
             {"rope_parameters": LLAMA3 | {"rope_type": "llama3", "rope_theta": 7.0}},
             7.0,
-            RopeScaling,
+            Llama3Scaling,
         ),
     ],
 )
@@ -77,7 +93,7 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
 ) -> None:
     config = parsed(**fields)
     assert config.rope_theta == theta
-    expected = scaling and RopeScaling(
+    expected = scaling and Llama3Scaling(
         factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
     )
     assert config.rope_scaling == expected
@@ -92,7 +108,8 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"model_type": None}, "model_type: is missing"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
-        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "'linear'"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor: 0"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "'dynamic'"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor: is missing"),
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu'"),
         ({"attention_bias": True}, "attention_bias: True"),
@@ -107,6 +124,12 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
             "allowed: sliding_attention throughout",
         ),
         ({"model_type": "qwen2", **WINDOW, "max_window_layers": -1}, "max_window_layers: -1"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.2}, "partial_rotary_factor: 0.2"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5"),
+        ({"model_type": "phi3", **LONG}, "short_factor: [1.0]"),
+        ({"model_type": "gemma3_text", "hidden_activation": "silu"}, "hidden_activation: 'silu'"),
+        ({"model_type": "gemma3_text", "final_logit_softcapping": 30.0}, "softcapping: 30.0"),
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "attention: True"),
         ({"hidden_size": None}, "hidden_size: is missing"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: 0"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers: '2'"),
@@ -127,6 +150,36 @@ def test_what_would_run_wrong_is_refused_by_name(fields: dict[str, Any], named: 
         parsed(**fields)
     assert named in str(caught.value)
     assert "allowed: " in str(caught.value)
+
+
+def test_gemma_3_is_read_as_older_transformers_wrote_it() -> None:
+    config = parsed(
+        model_type="gemma3_text",
+        num_hidden_layers=7,
+        rope_local_base_freq=500.0,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+        rope_theta=1e5,
+        sliding_window=512,
+    )
+    assert config.windows == (512,) * 5 + (0, 512)
+    assert (config.rope_theta, config.window_rope_theta) == (1e5, 500.0)
+    assert config.rope_scaling == LinearScaling(factor=8.0)
+    assert (config.head_dim, config.query_size, config.tied) == (256, 256, True)
+
+
+@pytest.mark.parametrize("name", ["longrope", "su"])
+def test_phi_3_is_read_as_older_transformers_wrote_it(name: str) -> None:
+    factors = {"short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
+    config = parsed(
+        model_type="phi3",
+        partial_rotary_factor=0.75,
+        original_max_position_embeddings=256,
+        rope_scaling={"type": name, **factors},
+    )
+    assert (config.rotary_dim, config.windows) == (12, ())
+    assert config.rope_scaling == LongScaling(
+        short=(1.0,) * 6, long=(2.0,) * 6, original_context=256, amplitude=math.sqrt(1.25)
+    )
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

@@ -1,5 +1,6 @@
 """Preparing models: GGUF files equal their checkpoints, and the cache survives everything."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -18,17 +19,22 @@ from outrider.contract.settings import (
     SettingsError,
     WorkerSettings,
 )
-from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors
+from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.gguf_file import GgufModel
+from outrider.worker.checkpoints.gguf_rope import LLAMA3, llama3_divisors
 from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepare import main, prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.model.config import LinearScaling, Llama3Scaling, LongScaling, ModelConfig
 from tests.tiny_gguf import write_tiny_gguf
-from tests.tiny_models import write_tiny
+from tests.tiny_models import FAMILIES, LONG_ROPE, write_tiny
 
 STAGES = ["hash", "dequantise", "tokenizer"]
+DIVIDED_BY_HEAD = {"query_pre_attn_scalar": 16}
+"""What most of Gemma 3 has, and a GGUF file does not say."""
 
 
 class Steps:
@@ -48,21 +54,62 @@ def prepared(path: Path, cache: Path, lender: Path | None = None) -> PreparedMod
     return prepare(ModelSettings(uri=f"file://{path}", embeddings_from=lender_uri), cache, Steps())
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def as_in_gguf(config: ModelConfig) -> ModelConfig:
+    return dataclasses.replace(config, norm_eps=float(np.float32(config.norm_eps)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_gguf_file_loads_as_the_checkpoint_it_was_made_of(
     tmp_path: Path, family: str, tied: bool
 ) -> None:
-    checkpoint = write_tiny(tmp_path / "hf", family, tie_word_embeddings=tied)
+    fields = DIVIDED_BY_HEAD if family == "gemma3_text" else {}
+    checkpoint = write_tiny(tmp_path / "hf", family, tie_word_embeddings=tied, **fields)
     path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf")
     model = prepared(path, tmp_path / "cache")
     config, tensors = load(model)
-    expected = load_file(checkpoint / "model.safetensors")
-    assert config.family == family
+    whole, expected = load(PreparedModel("hf", checkpoint, checkpoint, checkpoint, "0" * 64))
+    assert config == as_in_gguf(whole)
     assert (config.context, config.end_ids, config.tied) == (1024, (256,), tied)
     assert tensors.keys() == expected.keys()
     for name, value in tensors.items():
         assert np.array_equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
+def test_a_window_and_linear_scaling_come_along(tmp_path: Path, family: str) -> None:
+    linear = {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5}
+    rope = {"full_attention": linear} if family == "gemma3_text" else linear
+    fields = {"rope_parameters": rope, "sliding_window": 24, **DIVIDED_BY_HEAD}
+    checkpoint = write_tiny(tmp_path / "hf", family, **fields)
+    config = prepared(
+        write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf"), tmp_path / "cache"
+    ).config()
+    assert config == as_in_gguf(read_config(checkpoint))
+    assert config.rope_scaling == LinearScaling(factor=8.0)
+    assert config.windows == {"mistral": (24, 24), "gemma3_text": (24, 0)}.get(family, ())
+
+
+@pytest.mark.parametrize(("layers", "size"), [(2, 32), (62, 16)])
+def test_scores_of_the_largest_gemma_3_are_divided_by_a_share_of_its_width(
+    tmp_path: Path, layers: int, size: int
+) -> None:
+    checkpoint = write_tiny(tmp_path / "hf", "gemma3_text", layers=layers, head_dim=32)
+    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf")
+    assert prepared(path, tmp_path / "cache").config().query_size == size
+
+
+def test_long_rope_comes_along(tmp_path: Path) -> None:
+    checkpoint = write_tiny(tmp_path / "hf", "phi3", **LONG_ROPE)
+    model = prepared(write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf"), tmp_path / "cache")
+    scaling, expected = model.config().rope_scaling, read_config(checkpoint).rope_scaling
+    assert isinstance(scaling, LongScaling)
+    assert isinstance(expected, LongScaling)
+    assert scaling.original_context == expected.original_context == 64
+    for name in ("short", "long", "amplitude"):
+        assert np.array_equal(
+            np.float32(getattr(scaling, name)), np.float32(getattr(expected, name))
+        )
 
 
 def test_quantised_blocks_are_dequantised_row_by_row(tmp_path: Path) -> None:
@@ -103,7 +150,7 @@ def test_llama_3_scaling_is_recovered_from_its_frequencies(tmp_path: Path, facto
         checkpoint, tmp_path / "a.gguf", rope_freqs__weight=divisors.astype(np.float32)
     )
     found = prepared(path, tmp_path / "cache").config().rope_scaling
-    assert found is not None
+    assert isinstance(found, Llama3Scaling)
     assert found.factor == factor
     odd = write_tiny_gguf(
         checkpoint, tmp_path / "b.gguf", rope_freqs__weight=np.linspace(1, 9, 32, dtype=np.float32)
@@ -115,7 +162,9 @@ def test_llama_3_scaling_is_recovered_from_its_frequencies(tmp_path: Path, facto
 def test_experts_and_unknown_architectures_are_refused_by_name(tmp_path: Path) -> None:
     checkpoint = write_tiny(tmp_path / "hf")
     moe = write_tiny_gguf(checkpoint, tmp_path / "moe.gguf", experts=8)
-    with pytest.raises(ModelError, match=r"'llama' with 8 experts .* dense llama, qwen2, qwen3"):
+    with pytest.raises(
+        ModelError, match=r"'llama' with 8 experts .* dense llama, qwen2, qwen3, gemma3, phi3"
+    ):
         prepared(moe, tmp_path / "cache")
     writer = gguf.GGUFWriter(tmp_path / "mamba.gguf", "mamba")
     writer.add_block_count(1)

@@ -95,6 +95,11 @@ def test_an_engine_on_a_gpu_writes_the_text_of_the_cpu(tmp_path: Path, device: s
 @pytest.mark.parametrize(
     ("changes", "shape", "reason"),
     [
+        (
+            {},
+            {"family": "gemma3_text"},
+            "model_type: gemma3_text is not allowed on a GPU; allowed: llama, mistral",
+        ),
         ({}, {"head_dim": 16}, "head_dim: 16 is not allowed on a GPU; allowed: 32, 64, 128, 256"),
         (
             {"tensor_parallel": 2, "kv_bytes": 1000},

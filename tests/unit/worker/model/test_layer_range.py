@@ -27,6 +27,8 @@ MODELS = {
     "mistral window": ("mistral", True),
     "qwen2 bias and window": ("qwen2", False),
     "qwen3 head norms": ("qwen3", True),
+    "gemma3": ("gemma3_text", True),
+    "phi3": ("phi3", True),
 }
 Floats = NDArray[np.float32]
 

@@ -10,13 +10,15 @@ from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.kv_arrays import keys_by_slot
-from tests.tiny_models import write_tiny
+from tests.tiny_models import LONG_ROPE, write_tiny
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
@@ -34,6 +36,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
     ),
     "qwen3 head norms": ("qwen3", {}),
+    "gemma3": ("gemma3_text", {}),
+    "phi3 window": ("phi3", {"sliding_window": 24}),
+    "phi3 long rope": ("phi3", LONG_ROPE),
 }
 NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(0).integers(0, 256, 100).astype(np.int32)
@@ -44,11 +49,12 @@ def build(
     path: NumericPath = NumericPath.FP32,
     threads: int = 1,
     kind: NumericKind | None = None,
+    served: int | None = None,
 ) -> Llama:
     """A model over a pool of two sequences."""
-    config = read_config(folder)
+    prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, served=served)
+    config, weights = load(prepared)
     kv_cache = HostKVCache(config.kv_shape, 6, 192)
-    weights = load_file(folder / "model.safetensors")
     return Llama(config, weights, path, kv_cache, 64, PassOptions(threads, kind))
 
 

@@ -1,5 +1,6 @@
 """Models as transformers runs, writes and reads them: logits, text, tensors and files."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,23 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
-from outrider.worker.checkpoints.gguf_file import LLAMA3, GgufModel, llama3_divisors
+from outrider.worker.checkpoints.config_file import parse_config
+from outrider.worker.checkpoints.gguf_file import GgufModel
+from outrider.worker.checkpoints.gguf_rope import LLAMA3, llama3_divisors
 from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
+from outrider.worker.model.rotary import rotary_tables
 from outrider.worker.model.rows import prompt_rows
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import FAMILIES, write_shards, write_tiny
@@ -26,6 +34,7 @@ from tests.unit.worker.model.test_llama import (
     TOKENS,
     block_table_of,
     build,
+    run_chain,
     run_prompt,
     scattered,
 )
@@ -47,8 +56,9 @@ def test_tiny_models_are_as_transformers_would_write_them(
     model.save_pretrained(tmp_path / "theirs")
     for name in ("config.json", "generation_config.json"):
         assert (ours / name).read_text() == (tmp_path / "theirs" / name).read_text()
-    _, tensors = load(prepared(ours))
-    _, saved = load(prepared(tmp_path / "theirs"))
+    tensors, saved = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("ours", "theirs")
+    )
     assert tensors.keys() == saved.keys()
     state = model.state_dict()
     assert state.keys() - tensors.keys() == ({"lm_head.weight"} if tied else set())
@@ -83,6 +93,31 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, name: str) -> None:
         assert np.abs(run_prompt(model, TOKENS, block_table) - expected).max() <= 1e-4
 
 
+@pytest.mark.parametrize(("prompt", "served"), [(5, 64), (70, None)])
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_ids_of_verify_passes_are_those_of_transformers(
+    tmp_path: Path, name: str, prompt: int, served: int | None
+) -> None:
+    """Prompts shorter and longer than the windows, and than the context of short factors."""
+    family, fields = MODELS[name]
+    folder = write_tiny(tmp_path, family, **fields)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = TOKENS[:prompt]
+    with torch.inference_mode():
+        for _ in range(30):
+            logits = theirs(torch.from_numpy(ids)[None].long(), use_cache=False).logits
+            ids = np.append(ids, np.int32(logits[0, -1].argmax()))
+    model, found = build(folder, served=served), list[int]()
+    _, block_table = scattered(model)
+    run_prompt(model, ids[: prompt - 1], block_table)
+    for root in range(prompt - 1, len(ids) - 1, 10):
+        chain = ids[root : root + 10]
+        offsets = root + np.random.default_rng(root).permutation(40)[:10].astype(np.int32)
+        found += run_chain(model, chain, block_table, root, offsets).argmax(axis=1).tolist()
+        run_prompt(model, chain, block_table, root)
+    assert found == ids[prompt:].tolist()
+
+
 @pytest.mark.parametrize("sentencepiece", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_the_tokenizer_in_a_gguf_file_is_that_of_transformers(
@@ -108,6 +143,71 @@ def test_frequencies_of_llama_3_are_those_of_transformers(factor: float) -> None
     plain = 5e5 ** (-np.arange(0, 64, 2) / 64)
     scaled = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(theirs).inv_freq
     np.testing.assert_allclose(plain / llama3_divisors(rope, 64), scaled.numpy(), rtol=1e-5)
+
+
+def llama3(factor: float, head_dim: int) -> dict[str, Any]:
+    """Llama 3.1 (8) and 3.2 (32)."""
+    rope = LLAMA3 | {"rope_type": "llama3", "rope_theta": 5e5, "factor": factor}
+    return {"head_dim": head_dim, "rope_parameters": rope}
+
+
+PHI4 = {
+    "original_max_position_embeddings": 4096,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.75,
+        "short_factor": np.linspace(1, 1.5, 24).tolist(),
+        "long_factor": np.geomspace(1, 60, 24).tolist(),
+    },
+}
+GEMMA3 = {
+    "head_dim": 64,
+    "sliding_window_pattern": 2,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+LINEAR = {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "embedding", "fields", "layers"),
+    [
+        (transformers.LlamaConfig, LlamaRotaryEmbedding, llama3(8.0, 128), [None]),
+        (transformers.LlamaConfig, LlamaRotaryEmbedding, llama3(32.0, 64), [None]),
+        (transformers.LlamaConfig, LlamaRotaryEmbedding, LINEAR, [None]),
+        (transformers.Phi3Config, Phi3RotaryEmbedding, PHI4, [None]),
+        (
+            transformers.Gemma3TextConfig,
+            Gemma3RotaryEmbedding,
+            GEMMA3,
+            ["full_attention", "sliding_attention"],
+        ),
+    ],
+)
+@pytest.mark.parametrize(("served", "positions"), [(131_072, 9_000), (4_096, 4_000)])
+def test_rotary_tables_are_those_of_transformers_far_from_the_start_too(
+    kind: Any,
+    embedding: Any,
+    fields: dict[str, Any],
+    layers: list[str | None],
+    served: int,
+    positions: int,
+) -> None:
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2}
+    ends = {"vocab_size": 9, "eos_token_id": None, "pad_token_id": None, "bos_token_id": None}
+    theirs = kind(**sizes, **ends, max_position_embeddings=131_072, **fields)
+    turn = embedding(theirs)
+    config = parse_config(theirs.to_dict() | {"architectures": None}, "config.json")
+    config = dataclasses.replace(config, context=served)
+    turning = (config.rotary_dim or config.head_dim) // 2
+    for table, layer in zip(rotary_tables(config, positions), layers, strict=True):
+        of_layer = () if layer is None else (layer,)
+        found = turn(torch.zeros(1), torch.arange(positions)[None], *of_layer)
+        for ours, one in zip(table.swapaxes(0, 1), found, strict=True):
+            assert np.abs(ours[:, :turning] - one[0, :, :turning].numpy()).max() < 2e-7
 
 
 @pytest.fixture(scope="module")

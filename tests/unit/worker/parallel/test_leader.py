@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
-from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
@@ -25,12 +25,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("mistral", {"sliding_window": 24, "tie_word_embeddings": False}),
     "qwen2": ("qwen2", {"intermediate_size": 100}),
     "qwen3": ("qwen3", {"heads": 4, "kv_heads": 1}),
+    "gemma3": ("gemma3_text", {}),
+    "phi3": ("phi3", {"sliding_window": 24}),
 }
 
 
 def whole(folder: Path) -> Llama:
-    config = read_config(folder)
-    weights = load_file(folder / "model.safetensors")
+    config, weights = load(PreparedModel("tiny", folder, folder, folder, "0" * 64))
     return Llama(config, weights, NumericPath.FP32, HostKVCache(config.kv_shape, 6, 192), 64)
 
 
@@ -59,7 +60,16 @@ def answer(model: Llama | LeadingModel) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("family", "degree"),
-    [("llama", 2), ("llama", 3), ("mistral", 2), ("qwen2", 4), ("qwen3", 3), ("qwen3", 4)],
+    [
+        ("llama", 2),
+        ("llama", 3),
+        ("mistral", 2),
+        ("qwen2", 4),
+        ("qwen3", 3),
+        ("qwen3", 4),
+        ("gemma3", 2),
+        ("phi3", 3),
+    ],
 )
 def test_ranks_give_the_logits_of_one_process(tmp_path: Path, family: str, degree: int) -> None:
     name, fields = MODELS[family]
@@ -99,9 +109,10 @@ def region_of_half(model: LeadingModel) -> BlockTable:
     return block_table
 
 
-def test_equal_passes_give_equal_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_equal_passes_give_equal_bits(tmp_path: Path, family: str) -> None:
     """Twice, with two threads a rank, and whichever way parts travel."""
-    folder = write_tiny(tmp_path, hidden=96, heads=6, kv_heads=3)
+    folder = write_tiny(tmp_path, family, hidden=96, heads=6, kv_heads=3)
     with shared_model(folder, 3) as model:
         one = answer(model)
         again = answer(model)

@@ -38,6 +38,14 @@ class ConfigFields:
         self.check(holds, name, value, "a finite number above 0")
         return float(value)
 
+    def numbers(self, name: str, count: int) -> tuple[float, ...]:
+        """Read a list of so many numbers."""
+        value: Any = self.values.get(name)
+        holds = isinstance(value, list) and len(value) == count
+        holds = holds and all(type(x) in (int, float) and 0 < x < math.inf for x in value)
+        self.check(holds, name, value, f"{count} finite numbers above 0")
+        return tuple(map(float, value))
+
     def ids(self, name: str) -> tuple[int, ...]:
         """Read a token id, or a list of them, or nothing."""
         size, ids = self._integers(name)

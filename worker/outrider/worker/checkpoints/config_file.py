@@ -5,17 +5,20 @@ writes the same fields, and tensors to `load`.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from outrider.worker.checkpoints.config_fields import ConfigFields
-from outrider.worker.checkpoints.position_fields import rope_of, windows_of
+from outrider.worker.checkpoints.position_fields import layer_fields
 from outrider.worker.errors import ModelError
-from outrider.worker.model.config import Family, ModelConfig
+from outrider.worker.model.config import Activation, Family, ModelConfig
 
 GENERATION_CONFIG = "generation_config.json"
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
+_HEAD_DIMS = {Family.QWEN3: 128, Family.GEMMA3: 256}
+"""What transformers takes when the file says nothing, where that is no share of the width."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -49,43 +52,33 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
     _refuse_variants(reader, family)
     heads, hidden = reader.count("num_attention_heads"), reader.count("hidden_size")
     kv_heads = reader.count("num_key_value_heads", heads)
-    head_dim = reader.count("head_dim", 128 if family is Family.QWEN3 else hidden // heads)
-    layers = reader.count("num_hidden_layers")
-    theta, scaling = rope_of(reader)
-    reduced, bos_ids = fields.get("draft_vocab_ids"), reader.ids("bos_token_id")
-    output_ids = None if reduced is None else reader.ids("draft_vocab_ids")
+    head_dim = reader.count("head_dim", _HEAD_DIMS.get(family, hidden // heads))
+    of_heads = f"a divisor of {heads} heads"
+    reader.check(heads % kv_heads == 0, "num_key_value_heads", kv_heads, of_heads)
+    reader.check(head_dim % 2 == 0, "head_dim", head_dim, "an even number")
+    bos_ids, output_ids = reader.ids("bos_token_id"), _output_ids(reader)
     end_ids = (*reader.ends("eos_token_id"), *reader.ends("generation eos_token_id", more_ends))
-    config = ModelConfig(
+    tied = bool(fields.get("tie_word_embeddings", family is Family.GEMMA3))
+    share = reader.number("draft_vocab_share", 1.0)
+    reader.check(share <= 1, "draft_vocab_share", share, "a number above 0, at most 1")
+    return ModelConfig(
         family=family,
         hidden=hidden,
         ffn=reader.count("intermediate_size"),
-        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocab=reader.count("vocab_size"),
         context=reader.count("max_position_embeddings"),
         norm_eps=reader.number("rms_norm_eps", 1e-6),
-        rope_theta=theta,
-        rope_scaling=scaling,
-        qkv_bias=family is Family.QWEN2,
-        qk_norm=family is Family.QWEN3,
-        tied=output_ids is None and bool(fields.get("tie_word_embeddings", False)),
-        windows=windows_of(reader, family, layers),
+        tied=tied and output_ids is None,
         bos_id=bos_ids[0] if bos_ids else None,
         end_ids=tuple(dict.fromkeys(end_ids)),
         output_ids=output_ids,
-        output_share=reader.number("draft_vocab_share", 1.0),
+        output_share=share,
+        **layer_fields(reader, family, head_dim),
+        **_variant(reader, family),
     )
-    of_heads = f"a divisor of {heads} heads"
-    reader.check(heads % kv_heads == 0, "num_key_value_heads", kv_heads, of_heads)
-    reader.check(head_dim % 2 == 0, "head_dim", head_dim, "an even number")
-    share = config.output_share
-    reader.check(share <= 1, "draft_vocab_share", share, "a number above 0, at most 1")
-    if output_ids is not None:
-        sound, count = 0 < len(set(output_ids)) == len(output_ids), f"{len(output_ids)} ids"
-        reader.check(sound, "draft_vocab_ids", count, "at least one, none twice")
-    return config
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -111,15 +104,41 @@ def _family(reader: ConfigFields) -> Family:
     return family
 
 
+def _output_ids(reader: ConfigFields) -> tuple[int, ...] | None:
+    """Read a draft's reduced vocabulary; None where it has the whole one."""
+    name = "draft_vocab_ids"
+    if reader.values.get(name) is None:
+        return None
+    ids = reader.ids(name)
+    reader.check(0 < len(set(ids)) == len(ids), name, f"{len(ids)} ids", "at least one, none twice")
+    return ids
+
+
+def _variant(reader: ConfigFields, family: Family) -> dict[str, Any]:
+    """Return the fields of what the layers of a family have, and others have not."""
+    if family is not Family.GEMMA3:
+        return {"qkv_bias": family is Family.QWEN2, "qk_norm": family is Family.QWEN3}
+    return {
+        "qk_norm": True,
+        "update_norms": True,
+        "query_size": reader.number("query_pre_attn_scalar", 256),
+        "embedding_scale": math.sqrt(reader.count("hidden_size")),
+        "activation": Activation.GELU_TANH,
+    }
+
+
 def _refuse_variants(reader: ConfigFields, family: Family) -> None:
     """Raise for options of these families that the forward pass does not have."""
-    values = reader.values
+    values, gemma = reader.values, family is Family.GEMMA3
+    act, known = ("hidden_activation", "gelu_pytorch_tanh") if gemma else ("hidden_act", "silu")
     allowed: dict[str, tuple[object, ...]] = {
-        "hidden_act": (None, "silu"),
+        act: (None, known),
         "attention_bias": (None, False) if family is not Family.QWEN2 else (None, False, True),
         "mlp_bias": (None, False),
         "quantization_config": (None,),
-        "partial_rotary_factor": (None, 1, 1.0),
+        "attn_logit_softcapping": (None,),
+        "final_logit_softcapping": (None,),
+        "use_bidirectional_attention": (None, False),
     }
     for name, good in allowed.items():
         value = values.get(name)

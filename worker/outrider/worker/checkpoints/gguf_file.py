@@ -14,31 +14,34 @@ import numpy as np
 
 from outrider.worker.checkpoints.config_file import parse_config
 from outrider.worker.checkpoints.gguf_header import GgufHeader, GgufTensor
+from outrider.worker.checkpoints.gguf_rope import ROPE_TENSORS, rope_fields
 from outrider.worker.checkpoints.gguf_tokenizer import rule_of
+from outrider.worker.checkpoints.position_fields import PATTERN
 from outrider.worker.errors import ModelError
-from outrider.worker.model.config import Family, RopeScaling
-from outrider.worker.model.rotary import frequencies_of, stretched
-from outrider.worker.model.tensor_names import expected_shapes
+from outrider.worker.model.config import Family
+from outrider.worker.model.stored_tensors import is_norm, stored_names
 
-_FREQUENCIES = "rope_freqs.weight"
 _ENDINGS = (".weight", ".bias")
-_ALLOWED = (Family.LLAMA, Family.QWEN2, Family.QWEN3)
+FAMILIES = {
+    "llama": Family.LLAMA,
+    "qwen2": Family.QWEN2,
+    "qwen3": Family.QWEN3,
+    "gemma3": Family.GEMMA3,
+    "phi3": Family.PHI3,
+}
+"""Families by GGUF's name of their architecture; Mistral's is "llama", too."""
 SAMPLING = {
     **{name: name for name in ("top_k", "top_p", "min_p")},
     "temperature": "temp",
     "repetition_penalty": "penalty_repeat",
 }
 """Hugging Face's name of each sampling param, and GGUF's."""
-LLAMA3 = {
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-"""The three numbers that every Llama 3 release shares; GGUF keeps only their effect."""
+LARGEST_GEMMA3 = 62
+"""Layers of the one Gemma 3 whose scores are not divided by the root of a head's size."""
 
 
 class GgufModel:
-    """One open GGUF file of a dense Llama-family model."""
+    """One open GGUF file of a dense model."""
 
     def __init__(self, path: Path) -> None:
         """Open and check `path`; raises `ModelError`."""
@@ -50,20 +53,17 @@ class GgufModel:
 
     def __len__(self) -> int:
         """Return the number of tensors `tensors` yields."""
-        return len(self._tensors) - (_FREQUENCIES in self._tensors)
+        return len(self._tensors.keys() - ROPE_TENSORS)
 
     def config_fields(self) -> dict[str, Any]:
         """Return the fields that this model's `config.json` would hold; raises `ModelError`."""
         kind = self._family()
         heads = self._of("attention.head_count")
         width = self._of("embedding_length")
-        head_dim = self._of(
-            "attention.key_length", self._of("rope.dimension_count", width // heads)
-        )
+        head_dim = self._of("attention.key_length", width // heads)
         return {
             "architectures": [kind.architecture],
             "model_type": kind.value,
-            "hidden_act": "silu",
             "hidden_size": width,
             "intermediate_size": self._of("feed_forward_length"),
             "num_hidden_layers": self._of("block_count"),
@@ -72,8 +72,9 @@ class GgufModel:
             "head_dim": head_dim,
             "max_position_embeddings": self._of("context_length"),
             "rms_norm_eps": float(self._of("attention.layer_norm_rms_epsilon")),
-            "rope_parameters": self._rope(head_dim),
+            "rope_parameters": rope_fields(self, head_dim),
             "sliding_window": self._of("attention.sliding_window", 0) or None,
+            **(self._gemma3_fields(width // heads, head_dim) if kind is Family.GEMMA3 else {}),
             "vocab_size": len(self._tensor("token_embd.weight").data),
             "tie_word_embeddings": "output.weight" not in self._tensors,
             "bos_token_id": self.value("tokenizer.ggml.bos_token_id", None),
@@ -92,11 +93,14 @@ class GgufModel:
         """Yield Hugging Face name and float32 values of each tensor, dequantised one at a time."""
         names = self._names()
         for name, tensor in self._tensors.items():
-            if name == _FREQUENCIES:
+            if name in ROPE_TENSORS:
                 continue
             if name not in names:
                 raise ModelError(f"{self.path}: unexpected tensor {name}")
-            yield names[name], self._unpermuted(name, self._dequantised(tensor))
+            value = self._unpermuted(name, self._dequantised(tensor))
+            if self._family() is Family.GEMMA3 and is_norm(names[name]):
+                value = value - np.float32(1)
+            yield names[name], value
 
     def check(self) -> None:
         """Raise `ModelError` for what cannot be served, by the header alone."""
@@ -108,9 +112,9 @@ class GgufModel:
 
     def _check_architecture(self) -> None:
         experts = self._of("expert_count", 0)
-        if self.architecture not in _ALLOWED or experts:
+        if self.architecture not in FAMILIES or experts:
             what = f"{self.architecture!r}" + (f" with {experts} experts" if experts else "")
-            allowed = ", ".join(_ALLOWED)
+            allowed = ", ".join(FAMILIES)
             raise ModelError(
                 f"{self.path}: architecture {what} is not supported; allowed: dense {allowed}"
             )
@@ -119,7 +123,19 @@ class GgufModel:
         """Return the family; GGUF calls Mistral "llama", only its window tells them apart."""
         if self.architecture == Family.LLAMA and self._of("attention.sliding_window", 0):
             return Family.MISTRAL
-        return Family(self.architecture)
+        return FAMILIES[self.architecture]
+
+    def _gemma3_fields(self, share: int, head_dim: int) -> dict[str, Any]:
+        """Return what Gemma 3 has besides; `share`: the width that falls to each head."""
+        largest = self._of("block_count") == LARGEST_GEMMA3
+        pattern = self._of("attention.sliding_window_pattern", PATTERN)
+        return {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": share if largest else head_dim,
+            "sliding_window_pattern": pattern,
+            "attn_logit_softcapping": self._of("attn_logit_softcapping", None),
+            "final_logit_softcapping": self._of("final_logit_softcapping", None),
+        }
 
     def value(self, key: str, *default: Any) -> Any:
         """Return the value of a key; raises `ModelError` where it is missing without default."""
@@ -133,6 +149,10 @@ class GgufModel:
         """Return a value under the architecture's own prefix."""
         return self.value(f"{self.architecture}.{key}", *default)
 
+    def values_of(self, name: str) -> np.ndarray | None:
+        """Return the values of a tensor, None where the file has none of that name."""
+        return self._dequantised(self._tensors[name]) if name in self._tensors else None
+
     def _tensor(self, name: str) -> GgufTensor:
         if name not in self._tensors:
             raise ModelError(f"{self.path}: tensor {name} is missing")
@@ -142,29 +162,6 @@ class GgufModel:
         keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
         found = [self.value(key, None) for key in keys]
         return list(dict.fromkeys(i for i in found if i is not None))
-
-    def _rope(self, head_dim: int) -> dict[str, Any]:
-        kind = self._of("rope.scaling.type", "none")
-        if kind != "none":
-            raise ModelError(
-                f"{self.path}: rope scaling {kind!r} is not supported; allowed: none, llama3"
-            )
-        theta = float(self._of("rope.freq_base", 10000.0))
-        plain = {"rope_type": "default", "rope_theta": theta}
-        if _FREQUENCIES not in self._tensors:
-            return plain
-        stored = self._dequantised(self._tensors[_FREQUENCIES])  # [head_dim / 2]
-        scaled = {
-            "rope_type": "llama3",
-            "rope_theta": theta,
-            "factor": float(stored.max()),
-            **LLAMA3,
-        }
-        if not np.allclose(stored, llama3_divisors(scaled, head_dim), rtol=1e-3):
-            raise ModelError(
-                f"{self.path}: {_FREQUENCIES} is not the scaling of Llama 3 with {LLAMA3}"
-            )
-        return scaled
 
     def _dequantised(self, tensor: GgufTensor) -> np.ndarray:
         try:
@@ -176,7 +173,7 @@ class GgufModel:
         """Return the Hugging Face names of such a model's tensors, by GGUF's."""
         config = parse_config(self.config_fields(), str(self.path))
         known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[self.architecture.upper()], config.layers)
-        return {known.get_name(name, _ENDINGS): name for name in expected_shapes(config)}
+        return {known.get_name(name, _ENDINGS): name for name in stored_names(config)}
 
     def _unpermuted(self, name: str, value: np.ndarray) -> np.ndarray:
         """Undo the interleaving of rotary halves of q and k, which GGUF's "llama" has."""
@@ -187,15 +184,3 @@ class GgufModel:
         heads = self._of(counts[part], self._of("attention.head_count"))
         pairs = value.reshape(heads, -1, 2, *value.shape[1:])  # [heads, head_dim / 2, 2, in]
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(value.shape)
-
-
-def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
-    """Return the divisors of Llama 3's rotary frequencies, [head_dim / 2]; 1 changes nothing."""
-    scaling = RopeScaling(
-        factor=rope["factor"],
-        low_freq_factor=rope["low_freq_factor"],
-        high_freq_factor=rope["high_freq_factor"],
-        original_context=rope["original_max_position_embeddings"],
-    )
-    frequencies = frequencies_of(rope["rope_theta"], head_dim)
-    return np.asarray(frequencies / stretched(frequencies, scaling))

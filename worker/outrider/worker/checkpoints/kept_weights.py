@@ -30,7 +30,7 @@ from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.movable_weights import is_mapped
 from outrider.worker.model.packing import embedding_of, pack_model
-from outrider.worker.model.rotary import rotary_table
+from outrider.worker.model.rotary import rotary_tables
 from outrider.worker.model.sharding import Shard
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class KeptWeights:
             return fresh[0] if fresh else pack_model(config, tensors, kind, positions, layers)
         if EMBEDDING_FIELD not in kept:
             kept[EMBEDDING_FIELD] = embedding_of(config, tensors, layers)
-        return PassWeights(**kept, rotary=rotary_table(config, positions))
+        return PassWeights(**kept, rotary=rotary_tables(config, positions))
 
 
 def _read_or_make(folder: Path, build: Callable[[Path], None]) -> dict[str, NDArray[Any]]:

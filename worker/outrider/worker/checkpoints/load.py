@@ -23,6 +23,7 @@ from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.stored_tensors import computed
 from outrider.worker.model.tensor_names import EMBEDDING, HEAD, expected_shapes
 
 SCALE = ".scale"
@@ -59,7 +60,8 @@ def load_part(prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything)
     shapes: Shapes = {}
     embedding: Floats | None = None
     lent = _lent(prepared) if wanted(EMBEDDING) else iter(())
-    for name, value in itertools.chain(_floats(stored, prepared.directory), lent):
+    every = itertools.chain(_floats(stored, prepared.directory), lent)
+    for name, value in (part for given in every for part in computed(config, *given)):
         if not _ignored(name, config):
             tensors[name], shapes[name] = cut(name, value), value.shape
         if name == EMBEDDING:

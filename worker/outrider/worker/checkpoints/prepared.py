@@ -10,7 +10,7 @@ from typing import Any, Self
 from outrider.worker.checkpoints.checkpoint import has_own_head
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.host.disk_cache import remembered
-from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.config import LongScaling, ModelConfig
 
 ANSWER_ENDS = "answer_ends.json"
 CHECKPOINT = "checkpoint"
@@ -33,6 +33,8 @@ class PreparedModel:
     """SHA-256 of weights, config and Outrider's version, in hex."""
     embeddings: Path | None = None
     """config.json and safetensors of the model whose embedding is borrowed."""
+    served: int | None = None
+    """Most tokens of a sequence that is served; None: as many as the model was made for."""
 
     def config(self) -> ModelConfig:
         """Read the config, with the end tokens of the tokenizer beside its own; raises
@@ -41,12 +43,14 @@ class PreparedModel:
         if config.tied and self.embeddings is None and has_own_head(self.cache):
             config = replace(config, tied=False)
         found = remembered(self.cache / ANSWER_ENDS, lambda facts: list(map(int, facts["found"])))
+        if self.served is not None and isinstance(config.rope_scaling, LongScaling):
+            config = replace(config, context=min(self.served, config.context))
         more = (token for token in found or () if token < config.vocab)
         return replace(config, end_ids=tuple(dict.fromkeys((*config.end_ids, *more))))
 
-    def to_fields(self) -> dict[str, str | None]:
+    def to_fields(self) -> dict[str, str | int | None]:
         """Return plain JSON values, as `from_fields` takes them."""
-        return {k: None if v is None else str(v) for k, v in asdict(self).items()}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:

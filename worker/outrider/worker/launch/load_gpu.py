@@ -27,12 +27,13 @@ from outrider.worker.launch.loaded import (
     start_rank_group,
 )
 from outrider.worker.launch.prepare import context_of
-from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.placement import LEADER
 
 logger = logging.getLogger(__name__)
 
+FAMILIES = tuple(family for family in Family if family is not Family.GEMMA3)
 HEAD_DIMS = (32, 64, 128, 256)
 """Held by the tiles of both the projection and the attention."""
 KV_SHARE, KV_SHARE_BESIDE_A_DRAFT = 0.8, 0.4
@@ -91,7 +92,12 @@ def lead(
 
 
 def check(config: ModelConfig) -> None:
-    """Raise `ModelError` for heads that GPU kernels do not hold; `config` of one rank's share."""
+    """Raise `ModelError` for a family whose layers, or for heads that GPU kernels do not hold;
+    `config` of one rank's share."""
+    if config.family not in FAMILIES:
+        raise ModelError(
+            f"model_type: {config.family} is not allowed on a GPU; allowed: {', '.join(FAMILIES)}"
+        )
     if config.head_dim not in HEAD_DIMS:
         raise ModelError(
             f"head_dim: {config.head_dim} is not allowed on a GPU; allowed: "

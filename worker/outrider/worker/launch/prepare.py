@@ -4,7 +4,7 @@ Both processes of a worker read it: the server for vocabulary and limits, the en
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ def prepare_models(settings: WorkerSettings) -> Models:
     cache = cache_folder(settings)
     colocated = prepare(settings.colocated, cache, ignore_progress) if settings.colocated else None
     own = prepare(settings.model, cache, ignore_progress)
+    served = settings.max_context or DEFAULT_CONTEXT
+    own, colocated = replace(own, served=served), colocated and replace(colocated, served=served)
     settings.pipeline.check_layers(own.config().layers)
     size = min(len(vocabulary.read(own)), own.config().vocab)
     return Models(own, colocated, size)

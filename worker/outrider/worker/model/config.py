@@ -1,4 +1,4 @@
-"""Shape of a Llama-family model, as its Hugging Face `config.json` gives it.
+"""Shape of a model, as its Hugging Face `config.json` gives it.
 
 Knows nothing of weights or files.
 """
@@ -14,21 +14,53 @@ class Family(enum.StrEnum):
     MISTRAL = "mistral"
     QWEN2 = "qwen2"
     QWEN3 = "qwen3"
+    GEMMA3 = "gemma3_text"
+    PHI3 = "phi3"
 
     @property
     def architecture(self) -> str:
         """Name of the class in transformers."""
-        return f"{self.capitalize()}ForCausalLM"
+        return f"{self.removesuffix('_text').capitalize()}ForCausalLM"
+
+
+class Activation(enum.StrEnum):
+    """Functions of the gates; the value is their name in config.json."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_pytorch_tanh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RopeScaling:
+class Llama3Scaling:
     """Llama 3's frequency-dependent stretching of rotary wavelengths."""
 
     factor: float
     low_freq_factor: float
     high_freq_factor: float
     original_context: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearScaling:
+    """All rotary wavelengths stretched alike."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongScaling:
+    """Each rotary wavelength stretched by a factor of its own: LongRoPE (arXiv:2402.13753)."""
+
+    short: tuple[float, ...]
+    """Factors for contexts of at most `original_context` tokens."""
+    long: tuple[float, ...]
+    """Factors for longer contexts, at all of their positions."""
+    original_context: int
+    amplitude: float
+    """Factor of cosines and sines."""
+
+
+RopeScaling = Llama3Scaling | LinearScaling | LongScaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +79,26 @@ class ModelConfig:
     vocab: int
     """Rows of the embedding, padding included."""
     context: int
-    """Most positions that the model was made for."""
+    """Most positions that the model was made for, or is served with where its rotary positions
+    depend on that."""
     norm_eps: float
     rope_theta: float
     rope_scaling: RopeScaling | None = None
+    rotary_dim: int | None = None
+    """Phi-3: numbers of each head that turn; None: all."""
+    window_rope_theta: float | None = None
+    """Gemma 3: base of layers with a window, whose wavelengths are not stretched."""
     qkv_bias: bool = False
     """Qwen2: biases on q, k and v."""
     qk_norm: bool = False
-    """Qwen3: RMSNorm over each head of q and k, before the rotation."""
+    """Qwen3, Gemma 3: RMSNorm over each head of q and k, before the rotation."""
+    update_norms: bool = False
+    """Gemma 3: RMSNorm over what attention and the feed-forward layer add to the residual."""
+    query_size: float | None = None
+    """Gemma 3: number whose root divides the scores of attention; None: head_dim."""
+    embedding_scale: float = 1.0
+    """Gemma 3: factor of the embedding, which the head does not have."""
+    activation: Activation = Activation.SILU
     tied: bool = True
     """The output head is the embedding."""
     windows: tuple[int, ...] = ()

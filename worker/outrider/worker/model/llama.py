@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import ALONE, SharedSums, Thread, make_barrier
+from outrider.kernels.cpu.elementwise import GELU_TANH, SILU
 from outrider.kernels.cpu.forward import (
     Batch,
     ModelShape,
     PassModel,
+    add_normed,
     attention,
     embed,
     feed_forward,
@@ -28,7 +30,7 @@ from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.cpu.pass_threads import run_together
 from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.config import Activation, ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.movable_weights import MovableWeights
 from outrider.worker.model.packing import Pack, make_buffers, pack_model
@@ -36,6 +38,7 @@ from outrider.worker.model.pass_threads import PassThreads
 from outrider.worker.model.rows import Rows
 
 Floats = NDArray[np.float32]
+GATES = {Activation.SILU: SILU, Activation.GELU_TANH: GELU_TANH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ class Llama:
             windows=np.array([config.window_of(i) for i in range(config.layers)], np.int32),
             hidden=config.hidden,
             epsilon=np.float32(config.norm_eps),
+            embedding_scale=np.float32(config.embedding_scale),
+            query_scale=np.float32(1) / np.sqrt(np.float32(config.query_size or config.head_dim)),
+            gate=GATES[config.activation],
             first_token=options.first_token,
             embeds=layers.embeds,
             has_head=layers.has_head,
@@ -155,8 +161,8 @@ class Llama:
     ) -> Floats:
         """Run `forward_shared` for ranks that share no memory, which add up in `add`.
 
-        add(residual, part), both [rows, padded hidden], is called after the embedding and after
-        each half layer; it adds the parts of all ranks to the residual, to the same bits on each.
+        add(sums, part), both [rows, padded hidden], is called after the embedding and after each
+        half layer; it adds the parts of all ranks to the sums, to the same bits on each.
         """
         batch, call = self._begin(rows, hidden), self._pool.run
         w, b, shape = self._weights, self._buffers, self._shape
@@ -167,12 +173,23 @@ class Llama:
             add(residual, part)
         for layer in range(self.config.layers):
             call(attention, w, b, batch, layer, shape)
-            add(residual, part)
+            self._add_update(add, rows.count, w.attention_update_norm[layer])
             call(feed_forward, w, b, rows.count, layer, shape)
-            add(residual, part)
+            self._add_update(add, rows.count, w.ffn_update_norm[layer])
         if self.layers.has_head:
             call(head, w, b, batch.outputs, shape)
         return self._results(rows)
+
+    def _add_update(self, add: Callable[[Floats, Floats], None], count: int, norm: Floats) -> None:
+        """Add the parts of all ranks to the residual, after their norm if there is one."""
+        b = self._buffers
+        residual, work, part = b.residual[:count], b.work[:count], b.update[:count]
+        if not norm.size:
+            add(residual, part)
+            return
+        work[:] = 0
+        add(work, part)
+        self._pool.run(add_normed, b, count, norm, self._shape)
 
     def features(self, outputs: int) -> Floats:
         """Return the last pass's hidden states after the final norm, [outputs, config.hidden], of

@@ -16,8 +16,8 @@ from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
-from outrider.worker.model.rotary import rotary_table
-from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM
+from outrider.worker.model.rotary import rotary_tables
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM, UPDATE_NORMS, ffn_norm
 
 Floats = NDArray[np.float32]
 Pack = Callable[[ModelConfig, Mapping[str, Floats], NumericKind, int, LayerRange], PassWeights]
@@ -70,12 +70,14 @@ def pack_model(
         down=_stack(each("mlp.down_proj.weight"), kind),
         head=_stack([_head(get, config) if layers.has_head else none], kind.head),
         attention_norm=_rows(each("input_layernorm.weight")),
-        ffn_norm=_rows(each("post_attention_layernorm.weight")),
+        ffn_norm=_rows(each(ffn_norm(config))),
+        attention_update_norm=_rows(optional(config.update_norms, UPDATE_NORMS[0])),
+        ffn_update_norm=_rows(optional(config.update_norms, UPDATE_NORMS[1])),
         final_norm=_rows([norm]),
         qkv_bias=optional(config.qkv_bias, *(f"self_attn.{x}_proj.bias" for x in "qkv")),
         q_norm=optional(config.qk_norm, "self_attn.q_norm.weight"),
         k_norm=optional(config.qk_norm, "self_attn.k_norm.weight"),
-        rotary=rotary_table(config, positions),
+        rotary=rotary_tables(config, positions),
         embedding=embedding_of(config, weights, layers),  # last: a checkpoint is read once then
     )
 

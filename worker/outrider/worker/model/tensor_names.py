@@ -7,6 +7,14 @@ LAYERS = "model.layers."
 """Begin of the names of each layer's tensors, before its number."""
 NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
+UPDATE_NORMS = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
+"""Norms over what attention and the feed-forward layer add to the residual, in a layer that has
+them."""
+
+
+def ffn_norm(config: ModelConfig) -> str:
+    """Return the name, in a layer, of the norm before the feed-forward layer."""
+    return "pre_feedforward_layernorm.weight" if config.update_norms else UPDATE_NORMS[0]
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -31,11 +39,13 @@ def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         "self_attn.k_proj.weight": (keys, config.hidden),
         "self_attn.v_proj.weight": (keys, config.hidden),
         "self_attn.o_proj.weight": (config.hidden, queries),
-        "post_attention_layernorm.weight": (config.hidden,),
+        ffn_norm(config): (config.hidden,),
         "mlp.gate_proj.weight": (config.ffn, config.hidden),
         "mlp.up_proj.weight": (config.ffn, config.hidden),
         "mlp.down_proj.weight": (config.hidden, config.ffn),
     }
+    if config.update_norms:
+        shapes |= {name: (config.hidden,) for name in UPDATE_NORMS}
     if config.qkv_bias:
         shapes["self_attn.q_proj.bias"] = (queries,)
         shapes["self_attn.k_proj.bias"] = (keys,)
