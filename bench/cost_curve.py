@@ -154,7 +154,7 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
-    from outrider.worker.checkpoints.load import load
+    from outrider.worker.checkpoints.load import CheckpointTensors
     from outrider.worker.costs.step_timing import borrowed, chain_rows
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
@@ -165,7 +165,7 @@ def serve(options: argparse.Namespace) -> None:
     assert prepared.colocated is not None
     models = {}
     for role, model in (("target", prepared.own), ("draft", prepared.colocated)):
-        config, weights = load(model)
+        config, weights = model.config(), CheckpointTensors(model)
         kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
         path = vars(llama)["NumericPath"](options.dtype)  # older checkouts have it elsewhere
         pass_options = llama.PassOptions(options.threads)

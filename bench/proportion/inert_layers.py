@@ -4,7 +4,7 @@
 
 Layers are added whose weights are random and whose projections back into the residual stream are
 zero: a pass takes as long as one of a model so deep, and every logit stays as it is. Matrices of
-added layers are stored with one byte a weight, the model's own tensors as they are.
+added layers are stored with one byte a weight, the model's own tensors in float32.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from outrider.cli.service.file import read_service
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
 from outrider.operator.spec import SpeculativeService
-from outrider.worker.checkpoints.checkpoint import WEIGHTS, read_tensors, weight_files
+from outrider.worker.checkpoints.checkpoint import GGUF, WEIGHTS
 from outrider.worker.checkpoints.config_file import parse_config, read_json
-from outrider.worker.checkpoints.load import SCALE
+from outrider.worker.checkpoints.load import SCALE, load
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
@@ -74,9 +74,7 @@ def deepen(model: PreparedModel, depth: int, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     _copy_others((model.directory, model.tokenizer), folder)
     (folder / CONFIG).write_text(json.dumps(deeper, indent=2), encoding="utf-8")
-    tensors: Stored = {}
-    for file in weight_files(model.directory):
-        tensors |= read_tensors(file)
+    tensors: Stored = dict(load(model)[1])
     rng = np.random.default_rng(depth)
     for name, shape in expected_shapes(parse_config(deeper, str(folder / CONFIG))).items():
         if name not in tensors:
@@ -113,7 +111,8 @@ def freed_draft(source: Path, folder: Path) -> None:
 def _copy_others(sources: tuple[Path, ...], folder: Path) -> None:
     """Copy the tokenizer and all else that is neither weights nor config."""
     for file in (file for source in sources for file in source.iterdir() if file.is_file()):
-        if not file.name.endswith((".safetensors", ".index.json")) and file.name != CONFIG:
+        weights = file.name.endswith((".safetensors", ".index.json", GGUF))
+        if not weights and file.name != CONFIG:
             shutil.copyfile(file, folder / file.name)
 
 

@@ -17,7 +17,6 @@ from outrider.worker.engine.transport import ThreadTransport
 from outrider.worker.launch import compilation
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.run import build_engine
-from outrider.worker.launch.small_model import write_small_model
 
 
 def kernels() -> Iterator[str]:
@@ -32,9 +31,9 @@ def kernels() -> Iterator[str]:
 def main() -> None:
     """Compile, then build the engine."""
     settings = WorkerSettings.from_json(sys.stdin.read())
-    with TemporaryDirectory() as folder:
-        for share in shares_of([settings]):
-            compilation.compile_engine(share, write_small_model(Path(folder)))
+    for share in shares_of([settings]):
+        with TemporaryDirectory() as folder:
+            compilation.compile_engine(share, Path(folder))
     beforehand = set(kernels())
     build_engine(settings, prepare_models(settings), ThreadTransport(lambda _: None))
     print(len(beforehand), *sorted(set(kernels()) - beforehand), sep="\n")

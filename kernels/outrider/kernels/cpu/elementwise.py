@@ -32,6 +32,7 @@ from outrider.kernels.jit.simd import (
     store_at,
     store_bfloat,
     store_byte,
+    store_signed,
     total,
     write_at,
 )
@@ -91,17 +92,28 @@ class QKVWeights(NamedTuple):
 def write_activation(source: Any, row: int, target: Any) -> np.float32:
     """Write source[row] float32 as target[row] in target's own format; returns the row's scale.
 
-    uint8: round(x / scale) + 128 with scale = largest magnitude / 127. uint16: bfloat16 bits,
-    scale 1. float32: a copy, scale 1. Compiled code only.
+    uint8: round(x / scale) + 128 with scale = largest magnitude / 127; int8: without the 128.
+    uint16: bfloat16 bits, scale 1. float32: a copy, scale 1. Compiled code only.
     """
     raise NotImplementedError("runs inside compiled kernels")
 
 
 @overload(write_activation, inline="never")
 def _write_activation(source, row, target):  # type: ignore[no-untyped-def]
-    if target.dtype == types.uint8:
+    if target.dtype in (types.uint8, types.int8):
         return _write_bytes
     return _write_bfloats if target.dtype == types.uint16 else _write_floats
+
+
+def _store_byte(target: Any, at: int, values: Any) -> None:
+    """Write bytes with a zero of 128, or signed ones; compiled code only."""
+    raise NotImplementedError("runs inside compiled kernels")
+
+
+@overload(_store_byte)
+def _store_byte_of_type(target, at, values):  # type: ignore[no-untyped-def]
+    write = store_byte if target.dtype == types.uint8 else store_signed
+    return lambda target, at, values: write(target, at, values)
 
 
 def _write_bytes(source, row, target):  # type: ignore[no-untyped-def]
@@ -113,7 +125,7 @@ def _write_bytes(source, row, target):  # type: ignore[no-untyped-def]
     peak = largest(peaks)
     inverse = splat(np.float32(127) / peak if peak > ZERO else ZERO)
     for i in range(0, width, 16):
-        store_byte(target, start + i, load(source, start + i) * inverse)
+        _store_byte(target, start + i, load(source, start + i) * inverse)
     return peak / np.float32(127)
 
 

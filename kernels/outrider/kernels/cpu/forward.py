@@ -9,7 +9,8 @@ only arithmetic.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays, attend
@@ -28,15 +29,17 @@ from outrider.kernels.cpu.elementwise import (
     prefetch_kv,
     write_activation,
 )
+from outrider.kernels.cpu.grouped_packing import GroupedStack, GroupedWeights
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.packing import BLOCK, Packed
+from outrider.kernels.cpu.quantised_rows import QuantisedRows, write_row
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
 
 class Stack(NamedTuple):
-    """`linear.Packed` of one kind of layer, over all layers."""
+    """`Packed` weights of one kind of layer, over all layers."""
 
     weights: NDArray[Any]  # [layers, elements of one]
     scales: Floats  # [layers, padded outputs]
@@ -46,12 +49,12 @@ class Stack(NamedTuple):
 class PassWeights(NamedTuple):
     """Weights of a whole model, or of one rank; widths are padded with zeros."""
 
-    embedding: Floats  # [vocab, hidden]; of a rank, its ids
-    qkv: Stack
-    output: Stack
-    gates: Stack
-    down: Stack
-    head: Stack
+    embedding: Floats | QuantisedRows  # [vocab, hidden]; of a rank, its ids
+    qkv: Stack | GroupedStack
+    output: Stack | GroupedStack
+    gates: Stack | GroupedStack
+    down: Stack | GroupedStack
+    head: Stack | GroupedStack
     attention_norm: Floats  # [layers, padded hidden]
     ffn_norm: Floats  # [layers, padded hidden]
     attention_update_norm: Floats  # [layers, padded hidden], or no columns
@@ -131,11 +134,52 @@ def sums(layers: int) -> int:
     return 1 + 2 * layers
 
 
+def _layer_of(stack: Any, layer: int) -> Any:
+    """Return the weights of one layer; compiled code only."""
+    raise NotImplementedError("runs inside compiled kernels")
+
+
+@overload(_layer_of)
+def _layer_of_type(stack, layer):  # type: ignore[no-untyped-def]
+    if stack.instance_class is GroupedStack:
+        return lambda stack, layer: GroupedWeights(
+            stack.weights, stack.scales[layer], stack.segments[layer], stack.marks
+        )
+    return lambda stack, layer: Packed(
+        stack.weights[layer], stack.scales[layer], stack.offsets[layer]
+    )
+
+
 @njit(cache=True, nogil=True)
 def _apply(x, count, stack, layer, out, thread):  # type: ignore[no-untyped-def]
     """Compute this thread's share of one linear layer's outputs."""
-    w = Packed(stack.weights[layer], stack.scales[layer], stack.offsets[layer])
-    linear(x, count, w, out, share(out.shape[1] // BLOCK, thread))
+    linear(x, count, _layer_of(stack, layer), out, share(out.shape[1] // BLOCK, thread))
+
+
+def _write_embedding(embedding: Any, token: int, out: Any) -> None:
+    """Write the embedding of a token, zeros where it has none; compiled code only."""
+    raise NotImplementedError("runs inside compiled kernels")
+
+
+@overload(_write_embedding, inline="never")
+def _write_embedding_of_type(embedding, token, out):  # type: ignore[no-untyped-def]
+    if isinstance(embedding, types.Array):
+
+        def write(embedding, token, out):  # type: ignore[no-untyped-def]
+            if 0 <= token < len(embedding):
+                out[:] = embedding[token]
+            else:
+                out[:] = 0
+
+        return write
+
+    def read(embedding, token, out):  # type: ignore[no-untyped-def]
+        if 0 <= token < len(embedding.blocks):
+            write_row(embedding, token, out)
+        else:
+            out[:] = 0
+
+    return read
 
 
 @njit(cache=True, nogil=True)
@@ -144,12 +188,10 @@ def embed(w, out, tokens, shape, thread):  # type: ignore[no-untyped-def]
     ranks."""
     span = share(len(tokens), thread)
     for row in range(span.first, span.last):
-        line = tokens[row] - shape.first_token
-        if 0 <= line < len(w.embedding):
-            for i in range(shape.hidden):
-                out[row, i] = w.embedding[line, i] * shape.embedding_scale
-        else:
-            out[row, : shape.hidden] = 0
+        token = tokens[row] - shape.first_token
+        _write_embedding(w.embedding, token, out[row, : shape.hidden])
+        for i in range(shape.hidden):
+            out[row, i] *= shape.embedding_scale
 
 
 @njit(cache=True, nogil=True)

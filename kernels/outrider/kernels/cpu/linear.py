@@ -13,9 +13,10 @@ from typing import Any
 from numba import njit, types
 from numba.extending import overload
 
+from outrider.kernels.cpu.grouped_packing import GroupedWeights
 from outrider.kernels.cpu.linear_avx2 import linear_avx2
 from outrider.kernels.cpu.linear_dot import linear_dot
-from outrider.kernels.cpu.linear_int4 import linear_int4
+from outrider.kernels.cpu.linear_grouped import linear_grouped
 
 
 def _multiply(*arguments: Any) -> None:
@@ -25,10 +26,9 @@ def _multiply(*arguments: Any) -> None:
 
 @overload(_multiply, inline="never")
 def _multiply_by_format(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
-    weights, _, offsets = w.types
-    layer = linear_dot
-    if weights.dtype == types.uint8:
-        layer = linear_avx2 if offsets.dtype == types.int32 else linear_int4
+    layer = linear_avx2 if w.types[0].dtype == types.uint8 else linear_dot
+    if w.instance_class is GroupedWeights:
+        layer = linear_grouped
 
     def multiply(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
         layer(x, count, w, out, blocks)
@@ -40,6 +40,7 @@ def _multiply_by_format(x, count, w, out, blocks):  # type: ignore[no-untyped-de
 def linear(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
     """Compute a span of blocks of out[r] = (x[r] @ w.T) * w.scales * x.scales[r], for `count` rows.
 
-    x: `Activations` [rows, padded inputs]; w: `Packed`; out [rows, padded outputs] float32.
+    x: `Activations` [rows, padded inputs]; w: `Packed` or `GroupedWeights`; out [rows, padded
+    outputs] float32.
     """
     _multiply(x, count, w, out, blocks)

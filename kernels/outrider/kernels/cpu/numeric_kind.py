@@ -18,14 +18,15 @@ class NumericPath(enum.StrEnum):
     BF16 = "bf16"
     INT8 = "int8"
     INT4 = "int4"
-    """Of layers; the head's are int8 then."""
+    """Quants in groups as the model's file has them; floats are rounded to four bits, the head's to
+    eight, as four cost it as much text as all layers."""
 
 
 class NumericKind(enum.Enum):
     """Inner loop of a path on one instruction set.
 
-    uint8 activations have a zero of 128 and a scale per row: all kinds of a path that take them
-    give the same bits.
+    Activations of a byte have a scale per row, and unsigned ones a zero of 128: all kinds of a path
+    that take them give the same bits.
     """
 
     FP32 = (NumericPath.FP32, 1, np.float32, np.float32)
@@ -41,12 +42,12 @@ class NumericKind(enum.Enum):
     """Activations are signed as they are loaded."""
     INT8_I8MM = (NumericPath.INT8, 4, np.int8, np.uint8, Isa.I8MM)
     INT4 = (NumericPath.INT4, 1, np.uint8, np.float32)
-    """Weights as in `int4_packing`."""
-    INT4_AVX2 = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX2)
-    INT4_AVXVNNI = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVXVNNI)
-    INT4_AVX512 = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX512)
-    INT4_DOTPROD = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.DOTPROD)
-    INT4_I8MM = (NumericPath.INT4, 4, np.uint8, np.uint8, Isa.I8MM)
+    """Weights as in `grouped_packing`."""
+    INT4_AVX2 = (NumericPath.INT4, 4, np.uint8, np.int8, Isa.AVX2)
+    INT4_AVXVNNI = (NumericPath.INT4, 4, np.uint8, np.int8, Isa.AVXVNNI)
+    INT4_AVX512 = (NumericPath.INT4, 4, np.uint8, np.int8, Isa.AVX512)
+    INT4_DOTPROD = (NumericPath.INT4, 4, np.uint8, np.int8, Isa.DOTPROD)
+    INT4_I8MM = (NumericPath.INT4, 4, np.uint8, np.int8, Isa.I8MM)
 
     def __init__(
         self,
@@ -66,13 +67,6 @@ class NumericKind(enum.Enum):
         """Element type of activations."""
         self.isa = needed
         """Instruction set that it takes; None: any."""
-
-    @property
-    def head(self) -> "NumericKind":
-        """Kind of the head: rounded to 4 bits it costs as much text as all layers."""
-        if self.path is not NumericPath.INT4:
-            return self
-        return _kind(NumericPath.INT8, self.isa)
 
 
 def kind_of(

@@ -1,7 +1,7 @@
 """Weights of one linear layer in the order in which a pass reads them.
 
 [blocks of 32 outputs][groups of inputs][32 outputs][inputs of a group]: one sequential stream.
-Leaves four bits to `int4_packing`, products to `linear`.
+Leaves quants in groups to `grouped_packing`, products to `linear`.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu import int4_packing
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 
 Floats = NDArray[np.float32]
@@ -21,8 +20,8 @@ BLOCK = 32
 class Packed(NamedTuple):
     """Weights of one layer, ready to stream; inputs and outputs are padded to multiples of 32."""
 
-    weights: NDArray[Any]  # [padded outputs * padded inputs], or `int4_packing`; 64-byte aligned
-    scales: Floats  # [padded outputs]; 1 unless int8 or int4
+    weights: NDArray[Any]  # [padded outputs * padded inputs]; 64-byte aligned
+    scales: Floats  # [padded outputs]; 1 unless int8
     offsets: NDArray[Any]  # [padded outputs] where sums start, in their type
 
 
@@ -40,12 +39,11 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
 
 
 def pack(weight: Floats, kind: NumericKind) -> Packed:
-    """Pack a weight matrix [outputs, inputs]; int8 takes one scale per output."""
+    """Pack a weight matrix [outputs, inputs] of any path but int4; int8 takes one scale per
+    output."""
     rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], BLOCK)
     full = np.zeros((rows, columns), np.float32)
     full[: weight.shape[0], : weight.shape[1]] = weight
-    if kind.path is NumericPath.INT4:
-        return _pack_int4(full, kind)
     if kind.path is NumericPath.INT8:
         return _pack_int8(full, kind)
     coded = to_bfloat(full) if kind.path is NumericPath.BF16 else full
@@ -63,15 +61,6 @@ def _pack_int8(full: Floats, kind: NumericKind) -> Packed:
     elif kind.activation is np.uint8 and kind is not NumericKind.INT8_DOTPROD:
         offsets = (-128 * coded.sum(axis=1, dtype=np.int32)).astype(np.int32)
     return Packed(_stream(coded, kind), scales, offsets)
-
-
-def _pack_int4(full: Floats, kind: NumericKind) -> Packed:
-    """Pack four-bit groups; what activations' zero of 128 adds is subtracted by `offsets`."""
-    coded = int4_packing.encode(full)
-    weights = aligned((coded.stream_size,), np.uint8)
-    coded.write(weights, BLOCK)
-    shift = np.float32(-128 if kind.activation is np.uint8 else 0)
-    return Packed(weights, coded.row_scales, shift * coded.sums())
 
 
 def _stream(coded: NDArray[Any], kind: NumericKind) -> NDArray[Any]:

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.int4_packing import GROUP, STEPS
+from outrider.kernels.cpu.grouped_packing import (
+    GROUP,
+    GroupedWeights,
+    encode,
+    layer_of,
+    stack_grouped,
+)
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
-from outrider.kernels.cpu.packing import pack, to_bfloat
+from outrider.kernels.cpu.packing import Packed, pack, padded, to_bfloat
 
 Doubles = NDArray[np.float64]
 BLOCK = 64
@@ -21,6 +27,15 @@ BLOCK = 64
 def from_bfloat(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Return the values of bfloat16 bits."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def packed_layer(weight: NDArray[np.float32], kind: NumericKind) -> Packed | GroupedWeights:
+    """Pack a float matrix [outputs, inputs] for a kind, as a pass has it."""
+    if kind.path is not NumericPath.INT4:
+        return pack(weight, kind)
+    full = np.zeros((len(weight), padded(weight.shape[1], GROUP)), np.float32)
+    full[:, : weight.shape[1]] = weight
+    return layer_of(stack_grouped([[encode(full)]], 1), 0)
 
 
 def activations(
@@ -34,7 +49,8 @@ def activations(
         return values, ones
     scales = np.abs(values).max(axis=1) / np.float32(127)
     safe = np.where(scales > 0, scales, 1)[:, None]
-    return (np.rint(values / safe) + 128).astype(np.uint8), scales.astype(np.float32)
+    zero = 128 if kind.activation is np.uint8 else 0
+    return (np.rint(values / safe) + zero).astype(kind.activation), scales.astype(np.float32)
 
 
 def products(
@@ -65,7 +81,7 @@ def _on_grid(weight: NDArray[np.float32]) -> Doubles:
     out[:, : weight.shape[1]] = weight
     groups = out.reshape(len(weight), -1, GROUP)
     least = groups.min(axis=2, keepdims=True)
-    steps = (groups.max(axis=2, keepdims=True) - least) / STEPS
+    steps = (groups.max(axis=2, keepdims=True) - least) / 15
     least, steps = (_as_half(x) for x in (least, steps))
     groups[:] = least + steps * np.rint((groups - least) / np.where(steps > 0, steps, 1))
     return out[:, : weight.shape[1]]

@@ -36,6 +36,17 @@ def widen_pairs(builder: Any, pairs: Any) -> Any:
     return invoke(builder, "llvm.x86.avx2.pmadd.wd", vector(INT, LANES), pairs, ones)
 
 
+def magnitudes(builder: Any, signed: Any) -> Any:
+    """Return 32 bytes without their signs; that of -128 is 128."""
+    kind, false = vector(BYTE, 4 * LANES), ir.Constant(ir.IntType(1), 0)
+    return invoke(builder, "llvm.abs.v32i8", kind, signed, false)
+
+
+def with_signs(builder: Any, values: Any, signed: Any) -> Any:
+    """Return 32 bytes, those negated where `signed` is negative, and 0 where it is 0."""
+    return invoke(builder, "llvm.x86.avx2.psign.b", vector(BYTE, 4 * LANES), values, signed)
+
+
 @intrinsic
 def sign(typing: Any, source: Any, at: Any, width: Any, target: Any, to: Any, marks: Any) -> Any:
     """target[to:] = source[at:] - 128, `width` bytes; returns their sum.

@@ -305,15 +305,19 @@ def _to_bfloat(builder: Any, x: Any) -> Any:
     return builder.trunc(rounded, vector(HALF))
 
 
-def _to_byte(builder: Any, x: Any) -> Any:
-    whole = builder.fptosi(invoke(builder, f"llvm.rint.{_V}", vector(), x), vector(INT))
-    shifted = builder.add(whole, ir.Constant(vector(INT), [128] * LANES))
-    return builder.trunc(shifted, vector(BYTE))
+def _to_byte(zero: int) -> Callable[..., Any]:
+    def convert(builder: Any, x: Any) -> Any:
+        whole = builder.fptosi(invoke(builder, f"llvm.rint.{_V}", vector(), x), vector(INT))
+        shifted = builder.add(whole, ir.Constant(vector(INT), [zero] * LANES))
+        return builder.trunc(shifted, vector(BYTE))
+
+    return convert
 
 
 store = _storing(lambda builder, x: x)
 """Writes 16 floats at a flat element of a float32 array."""
 store_bfloat = _storing(_to_bfloat)
 """Writes 16 bfloat16 (nearest, ties to even) at a flat element of a uint16 array."""
-store_byte = _storing(_to_byte)
-"""Writes round(x) + 128, x within [-128, 127], at a flat element of a uint8 array."""
+store_byte, store_signed = _storing(_to_byte(128)), _storing(_to_byte(0))
+"""Write round(x) + 128 at a flat element of a uint8 array, or round(x) of an int8 one; x within
+[-128, 127]."""

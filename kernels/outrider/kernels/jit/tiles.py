@@ -48,11 +48,11 @@ DOTS = {
     NumericKind.INT8_I8MM: "llvm.aarch64.neon.usdot.v4i32.v16i8",
     NumericKind.INT4_AVX512: "llvm.x86.avx512.vpdpbusd.512",
     NumericKind.INT4_AVXVNNI: "llvm.x86.avx512.vpdpbusd.256",
-    NumericKind.INT4_DOTPROD: "llvm.aarch64.neon.udot.v4i32.v16i8",
-    NumericKind.INT4_I8MM: "llvm.aarch64.neon.udot.v4i32.v16i8",
+    NumericKind.INT4_DOTPROD: "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    NumericKind.INT4_I8MM: "llvm.aarch64.neon.usdot.v4i32.v16i8",
 }
-"""LLVM's intrinsics that add four products of bytes to each int32: total, activations, weights.
-`sdot` takes signed activations."""
+"""LLVM's intrinsics that add four products of bytes to each int32: total, then what is unsigned,
+int8's activations and int4's weights, then what is signed. `sdot` takes both signed."""
 
 
 class TileAt(NamedTuple):
@@ -67,10 +67,11 @@ class TileAt(NamedTuple):
     """Tiles of the block."""
 
 
-def parts(rows: int, vectors: int = BLOCK // LANES) -> list[range]:
-    """Return which of so many vectors, those of a block's outputs, are summed together by row."""
+def parts(rows: int, vectors: int = BLOCK // LANES, sums: int = SUMS) -> list[range]:
+    """Return which of so many vectors, those of a block's outputs, are summed together by row, in
+    `sums` registers at most."""
     width = vectors
-    while rows * width > SUMS and width % 2 == 0:
+    while rows * width > sums and width % 2 == 0:
         width //= 2
     return [range(first, first + width) for first in range(0, vectors, width)]
 
@@ -115,9 +116,9 @@ def _ask(builder: Any, first: Any, size: int) -> None:
         invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(3), INT(1))
 
 
-def dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
-    """Return total + products of activations x and weights w, four bytes each in a lane."""
-    return invoke(builder, DOTS[kind], total.type, total, x, w)
+def dot(builder: Any, kind: NumericKind, total: Any, unsigned: Any, signed: Any) -> Any:
+    """Return total + products of four bytes each in a lane."""
+    return invoke(builder, DOTS[kind], total.type, total, unsigned, signed)
 
 
 def finish(builder: Any, cells: list[Any], scale: Any, of_output: Any, out: Any) -> None:

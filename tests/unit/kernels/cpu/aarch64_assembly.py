@@ -16,9 +16,10 @@ from outrider.kernels.jit.isa import Isa
 own = Isa(sys.argv[1])
 isa.current = lambda: own  # as on such a machine: `tiles` asks when it is imported
 
+from outrider.kernels.cpu.grouped_packing import Q8_0  # noqa: E402
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of  # noqa: E402
-from outrider.kernels.jit import dot_tiles, int4_tiles  # noqa: E402
-from outrider.kernels.jit.simd import BYTE, FLOAT, LONG  # noqa: E402
+from outrider.kernels.jit import dot_tiles, grouped_tiles  # noqa: E402
+from outrider.kernels.jit.simd import BYTE, FLOAT, INT, LONG  # noqa: E402
 from outrider.kernels.jit.tiles import finish, parts  # noqa: E402
 
 ROWS = 4
@@ -44,15 +45,19 @@ def step_of_int8(module: ir.Module) -> None:
 
 
 def step_of_int4(module: ir.Module) -> None:
-    """Sum all groups of four rows and store them."""
+    """Sum all groups of four rows, of 8-bit quants with a zero of 128, and store them."""
     builder, (x, w, out, scales, row_scales, sums, groups) = function(module, "int4")
     kind, part = kind_of(NumericPath.INT4), parts(ROWS)[0]
-    cells = int4_tiles._start(builder, ROWS, part, builder.bitcast(scales, FLOAT.as_pointer()))
+    products = grouped_tiles.GroupProducts(kind, Q8_0)
+    cells = grouped_tiles._zeros(builder, ROWS, part)
     rows = rows_of(builder, kind, x)
     of_group = [builder.bitcast(sums, FLOAT.as_pointer())] * ROWS
     with cgutils.for_range(builder, groups, intp=LONG) as loop:
-        group = builder.gep(w, [builder.mul(loop.index, LONG(int4_tiles.BYTES))])
-        int4_tiles._step(builder, kind, cells, rows, of_group, group, part)
+        group = builder.gep(w, [builder.mul(loop.index, LONG(Q8_0.span_bytes(1)))])
+        quants = builder.gep(group, [LONG(Q8_0.header(1))])
+        starts = [builder.bitcast(sums, INT.as_pointer())] * ROWS
+        at = grouped_tiles.GroupPlace(group, LONG(0), LONG(1), quants, rows, of_group, starts)
+        products.add(builder, cells, at, part)
     write(builder, cells, out, scales, row_scales)
 
 

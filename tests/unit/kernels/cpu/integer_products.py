@@ -10,9 +10,15 @@ import numpy as np
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import SILU, Activations, NormSize, gated, norms
+from outrider.kernels.cpu.grouped_packing import (
+    GroupedWeights,
+    encode_bytes,
+    layer_of,
+    stack_grouped,
+)
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
-from outrider.kernels.cpu.packing import BLOCK, pack
+from outrider.kernels.cpu.packing import BLOCK, Packed
 
 ROWS = (1, 2, 3, 4, 5, 7, 8, 19, 64)
 OUTPUTS, INPUTS = 96, 192
@@ -26,7 +32,9 @@ def main(file: str) -> None:
         found[f"{path} kind"] = np.array(kind.name)
         for rows in ROWS:
             found[f"{path} {rows}"] = products(kind, rows)
-        found[f"{path} extremes"] = extremes(kind)
+        found[f"{path} extremes"] = extremes(kind, reference.packed_layer(weights(), kind))
+    matrix = layer_of(stack_grouped([[encode_bytes(weights())]], 1), 0)
+    found["quants of a byte"] = extremes(kind_of(NumericPath.INT4), matrix)
     found |= neighbours()
     np.savez(file, **found)
 
@@ -49,21 +57,21 @@ def products(kind: NumericKind, rows: int) -> np.ndarray:
     """Outputs of one layer."""
     out = np.full((rows, OUTPUTS), np.nan, np.float32)
     x = Activations(*reference.activations(activations(rows), kind))
-    linear(x, rows, pack(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
+    linear(x, rows, reference.packed_layer(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
     return out
 
 
-def extremes(kind: NumericKind) -> np.ndarray:
-    """Outputs of rows whose activations are the least and the largest that a byte holds."""
-    values = np.random.default_rng(2).choice([0, 255], (4, INPUTS))
-    values[0], values[1] = 0, 255
+def extremes(kind: NumericKind, matrix: Packed | GroupedWeights) -> np.ndarray:
+    """Outputs of rows whose activations are the least and the largest that a pass writes."""
+    least = 0 if kind.activation is np.uint8 else 1
+    values = np.random.default_rng(2).choice([least, 255], (4, INPUTS))
+    values[0], values[1] = least, 255
     scales = np.ones(4, np.float32)
-    if kind.activation is np.uint8:
-        x = Activations(values.astype(np.uint8), scales)
-    else:
-        x = Activations((values - 128).astype(np.float32), scales)
+    if kind.activation is not np.uint8:
+        values = values - 128
+    x = Activations(values.astype(kind.activation), scales)
     out = np.full((4, OUTPUTS), np.nan, np.float32)
-    linear(x, 4, pack(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
+    linear(x, 4, matrix, out, Span(0, OUTPUTS // BLOCK))
     return out
 
 

@@ -24,8 +24,8 @@ def products(isa: str, features: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("isa", "features", "int8", "int4"),
     [
-        ("dotprod", "+dotprod", "sdot", "udot"),
-        ("i8mm", "+dotprod,+i8mm", "usdot", "udot"),
+        ("dotprod", "+dotprod", "sdot", "sdot"),
+        ("i8mm", "+dotprod,+i8mm", "usdot", "usdot"),
         ("neon", "", "fmla", "fmla"),
     ],
 )

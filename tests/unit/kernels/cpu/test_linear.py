@@ -6,9 +6,10 @@ import pytest
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
+from outrider.kernels.cpu.grouped_packing import GroupedWeights
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
-from outrider.kernels.cpu.packing import BLOCK, Packed, pack, padded
+from outrider.kernels.cpu.packing import BLOCK, Packed, padded
 from outrider.kernels.jit.isa import Isa
 
 HOST = [kind_of(path) for path in NumericPath]
@@ -18,7 +19,9 @@ KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
 ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 33, 34, 64]
 
 
-def run(values: np.ndarray, packed: Packed, kind: NumericKind, outputs: int) -> np.ndarray:
+def run(
+    values: np.ndarray, packed: Packed | GroupedWeights, kind: NumericKind, outputs: int
+) -> np.ndarray:
     """The compiled layer on whole rows, with buffers that start as NaN."""
     x = np.zeros((len(values), padded(values.shape[1], BLOCK)), np.float32)
     x[:, : values.shape[1]] = values
@@ -38,7 +41,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (33, 100), (96, 576), (150, 64)])
 def test_products_equal_numpy_on_odd_shapes(kind: NumericKind, outputs: int, inputs: int) -> None:
     weight = normal(outputs, inputs, seed=1)
-    packed = pack(weight, kind)
+    packed = reference.packed_layer(weight, kind)
     for rows in ROWS:
         values = normal(rows, inputs, seed=rows)
         found = run(values, packed, kind, outputs)
@@ -48,7 +51,7 @@ def test_products_equal_numpy_on_odd_shapes(kind: NumericKind, outputs: int, inp
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_bit_equal_beside_any_others(kind: NumericKind) -> None:
-    packed = pack(normal(96, 160, seed=1), kind)
+    packed = reference.packed_layer(normal(96, 160, seed=1), kind)
     row = normal(1, 160, seed=2)
     alone = run(row, packed, kind, 96)
     for rows in ROWS:
@@ -61,7 +64,7 @@ def test_a_row_is_bit_equal_beside_any_others(kind: NumericKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_may_be_shared_between_callers(kind: NumericKind) -> None:
-    packed = pack(normal(96, 64, seed=1), kind)
+    packed = reference.packed_layer(normal(96, 64, seed=1), kind)
     inputs = Activations(*reference.activations(normal(3, 64), kind))
     whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
     linear(inputs, 3, packed, whole, Span(0, 3))
@@ -72,7 +75,7 @@ def test_blocks_may_be_shared_between_callers(kind: NumericKind) -> None:
 
 
 def test_an_output_without_weights_is_zero() -> None:
-    packed = pack(np.zeros((2, 32), np.float32), NumericKind.INT8)
+    packed = reference.packed_layer(np.zeros((2, 32), np.float32), NumericKind.INT8)
     assert np.array_equal(run(normal(2, 32), packed, NumericKind.INT8, 2), np.zeros((2, 2)))
 
 
@@ -91,7 +94,7 @@ def test_the_largest_bytes_are_summed_exactly(kind: NumericKind, signs: str) -> 
         values[:, ::2], values[:, 1::2] = 255, 0
     out = np.full((rows, outputs), np.nan, np.float32)
     inputs_of = Activations(values, np.ones(rows, np.float32))
-    linear(inputs_of, rows, pack(weight, kind), out, Span(0, outputs // BLOCK))
+    linear(inputs_of, rows, reference.packed_layer(weight, kind), out, Span(0, outputs // BLOCK))
     zero = 128 if kind.activation is np.uint8 else 0
     exact = (values.astype(np.int64) - zero) @ weight.T.astype(np.int64)
     assert np.array_equal(out, exact.astype(np.float32))
@@ -108,4 +111,4 @@ def test_an_instruction_set_has_kinds_of_its_own() -> None:
     assert kind_of(NumericPath.BF16, Isa.AVX512, new) is NumericKind.BF16_AVX512
     assert kind_of(NumericPath.BF16, Isa.AVX512, {}) is NumericKind.BF16
     assert kind_of(NumericPath.INT8, Isa.AVX2, new) is NumericKind.INT8_AVX2
-    assert kind_of(NumericPath.INT4, Isa.AVXVNNI, new).head is NumericKind.INT8_AVXVNNI
+    assert kind_of(NumericPath.INT4, Isa.AVXVNNI, new) is NumericKind.INT4_AVXVNNI

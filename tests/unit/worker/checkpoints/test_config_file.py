@@ -114,7 +114,7 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu'"),
         ({"attention_bias": True}, "attention_bias: True"),
         ({"mlp_bias": True}, "mlp_bias: True"),
-        ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "hqq"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "x"]}, "layer_types"),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "layer_types"),
         ({"model_type": "qwen2", "layer_types": ["full_attention"] * 3}, "layer_types"),

@@ -56,7 +56,9 @@ def test_a_killed_download_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     assert partial.startswith("refused: ")
     assert "not whole" in partial
     assert (Path(found) / WEIGHTS).read_bytes() == (hub.folder / WEIGHTS).read_bytes()
-    assert begins(hub) in ([0, CHUNK], [0, 2 * CHUNK])
+    first, then = begins(hub)
+    assert first == 0
+    assert CHUNK <= then <= 2 * CHUNK
     assert told[0][1] >= CHUNK, "it is told what was there"
     assert not [name for name in left_in(cache) if "incomplete" in name]
 

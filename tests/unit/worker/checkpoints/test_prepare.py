@@ -32,7 +32,7 @@ from outrider.worker.model.config import LinearScaling, Llama3Scaling, LongScali
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import FAMILIES, LONG_ROPE, write_tiny
 
-STAGES = ["hash", "dequantise", "tokenizer"]
+STAGES = ["hash", "tokenizer"]
 DIVIDED_BY_HEAD = {"query_pre_attn_scalar": 16}
 """What most of Gemma 3 has, and a GGUF file does not say."""
 
@@ -188,15 +188,15 @@ def test_nothing_is_done_twice(tmp_path: Path) -> None:
     settings = ModelSettings(uri=f"file://{path}")
     first, second = Steps(), Steps()
     model = prepare(settings, tmp_path / "cache", first)
-    written = (model.directory / "model.safetensors").stat()
+    written = (model.directory / "config.json").stat()
     assert prepare(settings, tmp_path / "cache", second) == model
     assert first.stages == STAGES
     assert second.stages == ["hash"]
-    found = (model.directory / "model.safetensors").stat()
+    found = (model.directory / "config.json").stat()
     assert (found.st_ino, found.st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "manifest.json"])
 def test_a_damaged_cache_is_made_again(tmp_path: Path, name: str) -> None:
     path = write_tiny_gguf(write_tiny(tmp_path / "hf"), tmp_path / "tiny.gguf")
     model = prepared(path, tmp_path / "cache")
@@ -214,11 +214,24 @@ def test_what_a_killed_preparer_left_is_not_used(tmp_path: Path) -> None:
     model = prepared(path, tmp_path / "cache")
     half = model.directory.with_name(f".{model.directory.name}-fresh")
     model.directory.rename(half)
-    (half / "model.safetensors").write_bytes(b"half")
+    (half / "config.json").write_bytes(b"half")
     assert prepared(path, tmp_path / "cache") == model
     load(model)
     assert not half.exists()
     assert {one.name for one in model.cache.iterdir() if one.is_dir()} == {"checkpoint"}
+
+
+def test_beside_a_gguf_file_only_config_and_tokenizer_are_kept(tmp_path: Path) -> None:
+    path = write_tiny_gguf(write_tiny(tmp_path / "hf", hidden=256), tmp_path / "tiny.gguf")
+    model = prepared(path, tmp_path / "cache")
+    files = [file for file in model.cache.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert sum(file.stat().st_size for file in files) < path.stat().st_size / 4
+    moved = path.rename(tmp_path / "moved.gguf")
+    with pytest.raises(ModelError, match=f"{path} is there no more"):
+        load(model)
+    again = prepared(moved, tmp_path / "cache")
+    assert again.revision == model.revision
+    load(again)
 
 
 def test_two_processes_prepare_one_model_once(tmp_path: Path) -> None:
@@ -237,7 +250,7 @@ def test_two_processes_prepare_one_model_once(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [0, 0]
     last = [json.loads(lines[-1]) for lines in outputs]
     assert last[0] == last[1]
-    makers = [lines for lines in outputs if any('"dequantise"' in line for line in lines)]
+    makers = [lines for lines in outputs if any('"tokenizer", "done": 1' in line for line in lines)]
     assert len(makers) == 1
     load(PreparedModel.from_fields(last[0]["prepared"]))
 

@@ -1,5 +1,6 @@
 """Tensors as families store them, made those that a pass computes with."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors.numpy import load_file
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.stored_tensors import computed, stored_names
+from outrider.worker.model.stored_tensors import parts_of, stored_names
 from outrider.worker.model.tensor_names import expected_shapes
 from tests.tiny_models import FAMILIES, write_tiny
 
@@ -19,6 +20,14 @@ LAYER = "model.layers.0."
 def checkpoint(folder: Path, family: str) -> tuple[ModelConfig, dict[str, np.ndarray]]:
     write_tiny(folder, family)
     return read_config(folder), load_file(folder / "model.safetensors")
+
+
+def computed(
+    config: ModelConfig, name: str, stored: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    for part in parts_of(config, name, len(stored)):
+        value = stored if part.rows is None else stored[part.rows]
+        yield part.name, value + np.float32(part.more)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -220,7 +220,14 @@ def smollm2() -> PreparedModel:
 @pytest.fixture(scope="module")
 def theirs(smollm2: PreparedModel) -> Any:
     """The same as transformers runs it."""
-    return transformers.AutoModelForCausalLM.from_pretrained(smollm2.directory, dtype=torch.float32)
+    config = transformers.AutoConfig.from_pretrained(smollm2.directory)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    _, tensors = load(smollm2)
+    missing, unexpected = model.load_state_dict(
+        {name: torch.from_numpy(value.copy()) for name, value in tensors.items()}, strict=False
+    )
+    assert (missing, unexpected) == (["lm_head.weight"], [])
+    return model.eval()
 
 
 @pytest.mark.slow

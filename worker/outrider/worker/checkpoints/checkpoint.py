@@ -7,7 +7,7 @@ else until its weights are there. Leaves scales and missing tensors to `load`, a
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,13 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+GGUF = "model.gguf"
+"""Link in a prepared folder to the file that holds its tensors."""
 BFLOAT16 = "BF16"
 STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
 """numpy's names of the dtypes that a checkpoint may have."""
+QUANTISED = STORED | {"I32": "<i4", "F8_E4M3": "u1"}
+"""Those that a folder with a `quantization_config` may have besides."""
 OWN_HEAD = "own_head.json"
 BOTH_ENDS = (EMBEDDING, HEAD)
 
@@ -67,7 +71,9 @@ def _shards(index: Path) -> dict[str, str]:
     return shards
 
 
-def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[np.generic]]:
+def read_tensors(
+    file: Path, wanted: Wanted = everything, dtypes: Mapping[str, str] = STORED
+) -> dict[str, NDArray[np.generic]]:
     """Return the wanted tensors by name; writing to them changes no file. bfloat16, which numpy
     lacks, comes as uint16, for `widened`.
 
@@ -84,9 +90,9 @@ def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[n
     header.pop("__metadata__", None)
     for name in filter(wanted, header):
         dtype, (begin, end) = header[name]["dtype"], header[name]["data_offsets"]
-        if dtype not in STORED:
-            raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(STORED)}")
-        stored = contents[8 + length + begin : 8 + length + end].view(STORED[dtype])
+        if dtype not in dtypes:
+            raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(dtypes)}")
+        stored = contents[8 + length + begin : 8 + length + end].view(dtypes[dtype])
         tensors[name] = stored.reshape(header[name]["shape"])
     return tensors
 

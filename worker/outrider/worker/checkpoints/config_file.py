@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.worker.checkpoints.config_fields import ConfigFields
 from outrider.worker.checkpoints.position_fields import layer_fields
+from outrider.worker.checkpoints.quantised_folder import Quantisation
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Activation, Family, ModelConfig
 
@@ -135,7 +136,6 @@ def _refuse_variants(reader: ConfigFields, family: Family) -> None:
         act: (None, known),
         "attention_bias": (None, False) if family is not Family.QWEN2 else (None, False, True),
         "mlp_bias": (None, False),
-        "quantization_config": (None,),
         "attn_logit_softcapping": (None,),
         "final_logit_softcapping": (None,),
         "use_bidirectional_attention": (None, False),
@@ -143,3 +143,4 @@ def _refuse_variants(reader: ConfigFields, family: Family) -> None:
     for name, good in allowed.items():
         value = values.get(name)
         reader.check(value in good, name, value, " or ".join(repr(v) for v in good))
+    Quantisation.of(values, reader.where)

@@ -10,7 +10,7 @@ from pathlib import Path
 from outrider.worker.host.disk_cache import remember, remembered
 
 Progress = Callable[[str, int, int], None]
-"""Told (stage, done, total); stages are "download", "hash", "dequantise" and "tokenizer"."""
+"""Told (stage, done, total); stages are "download", "hash" and "tokenizer"."""
 HASHES = "hashes"
 """Folder of the cache."""
 _CHUNK = 1 << 22

@@ -1,10 +1,10 @@
-"""A GGUF file read as Hugging Face would have written it: config and float32 tensors.
+"""A GGUF file read as Hugging Face would have written it: config and tensors.
 
-Leaves dequantising a block to the `gguf` package, checking names and shapes to `load`, and the
-tokenizer to `gguf_tokenizer`.
+Leaves quants to `gguf_blocks`, checking names and shapes to `load`, and the tokenizer to
+`gguf_tokenizer`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import gguf
 import numpy as np
 
 from outrider.worker.checkpoints.config_file import parse_config
+from outrider.worker.checkpoints.gguf_blocks import READERS
 from outrider.worker.checkpoints.gguf_header import GgufHeader, GgufTensor
 from outrider.worker.checkpoints.gguf_rope import ROPE_TENSORS, rope_fields
 from outrider.worker.checkpoints.gguf_tokenizer import rule_of
 from outrider.worker.checkpoints.position_fields import PATTERN
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family
+from outrider.worker.model.matrix import Matrix, Quantised, outputs_of
 from outrider.worker.model.stored_tensors import is_norm, stored_names
 
 _ENDINGS = (".weight", ".bias")
@@ -51,9 +53,10 @@ class GgufModel:
         self.architecture = str(self.value("general.architecture"))
         self._check_architecture()
 
-    def __len__(self) -> int:
-        """Return the number of tensors `tensors` yields."""
-        return len(self._tensors.keys() - ROPE_TENSORS)
+    @property
+    def tied(self) -> bool:
+        """True if the head is the embedding."""
+        return "output.weight" not in self._tensors
 
     def config_fields(self) -> dict[str, Any]:
         """Return the fields that this model's `config.json` would hold; raises `ModelError`."""
@@ -76,7 +79,7 @@ class GgufModel:
             "sliding_window": self._of("attention.sliding_window", 0) or None,
             **(self._gemma3_fields(width // heads, head_dim) if kind is Family.GEMMA3 else {}),
             "vocab_size": len(self._tensor("token_embd.weight").data),
-            "tie_word_embeddings": "output.weight" not in self._tensors,
+            "tie_word_embeddings": self.tied,
             "bos_token_id": self.value("tokenizer.ggml.bos_token_id", None),
             "eos_token_id": self._end_ids(),
             "dtype": "float32",
@@ -89,18 +92,33 @@ class GgufModel:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield Hugging Face name and float32 values of each tensor, dequantised one at a time."""
+    def tensors(self) -> dict[str, GgufTensor]:
+        """Return each tensor by its Hugging Face name, unread; raises `ModelError`."""
         names = self._names()
-        for name, tensor in self._tensors.items():
-            if name in ROPE_TENSORS:
-                continue
-            if name not in names:
-                raise ModelError(f"{self.path}: unexpected tensor {name}")
-            value = self._unpermuted(name, self._dequantised(tensor))
-            if self._family() is Family.GEMMA3 and is_norm(names[name]):
-                value = value - np.float32(1)
-            yield names[name], value
+        for name in self._tensors.keys() - names.keys() - ROPE_TENSORS:
+            raise ModelError(f"{self.path}: unexpected tensor {name}")
+        return {own: self._tensors[name] for name, own in names.items() if name in self._tensors}
+
+    def grouped(self, tensor: GgufTensor) -> bool:
+        """True for a matrix of quants that are kept in groups."""
+        return tensor.kind in READERS and len(self.shape(tensor)) > 1
+
+    def shape(self, tensor: GgufTensor) -> tuple[int, ...]:
+        """Return the shape of its values."""
+        return tuple(gguf.quant_shape_from_byte_shape(tensor.data.shape, tensor.kind))
+
+    def matrix(self, tensor: GgufTensor) -> Matrix:
+        """Return a tensor: quants where they lie, else float32."""
+        if not self.grouped(tensor):
+            value = self._unpermuted(tensor.name, self._dequantised(tensor))
+            less = self._family() is Family.GEMMA3 and is_norm(tensor.name)
+            return value - np.float32(1) if less else value
+        outputs, inputs = self.shape(tensor)
+        _, size = gguf.GGML_QUANT_SIZES[tensor.kind]
+        blocks = tensor.data.reshape(outputs, -1, size)
+        matrix = Quantised(blocks, int(tensor.kind), (outputs, inputs), READERS[tensor.kind])
+        order = self._unpermuted(tensor.name, np.arange(outputs))
+        return outputs_of(matrix, order)
 
     def check(self) -> None:
         """Raise `ModelError` for what cannot be served, by the header alone."""
@@ -172,8 +190,8 @@ class GgufModel:
     def _names(self) -> dict[str, str]:
         """Return the Hugging Face names of such a model's tensors, by GGUF's."""
         config = parse_config(self.config_fields(), str(self.path))
-        known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[self.architecture.upper()], config.layers)
-        return {known.get_name(name, _ENDINGS): name for name in stored_names(config)}
+        own = gguf_names(stored_names(config), self.architecture, config.layers)
+        return {name: its_own for its_own, name in own.items()}
 
     def _unpermuted(self, name: str, value: np.ndarray) -> np.ndarray:
         """Undo the interleaving of rotary halves of q and k, which GGUF's "llama" has."""
@@ -181,6 +199,12 @@ class GgufModel:
         part = name.split(".")[2] if name.startswith("blk.") else ""
         if self.architecture != Family.LLAMA or part not in counts:
             return value
-        heads = self._of(counts[part], self._of("attention.head_count"))
+        heads = int(self._of(counts[part], self._of("attention.head_count")))
         pairs = value.reshape(heads, -1, 2, *value.shape[1:])  # [heads, head_dim / 2, 2, in]
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(value.shape)
+
+
+def gguf_names(names: Iterable[str], architecture: str, layers: int) -> dict[str, str]:
+    """Return GGUF's name of each tensor by its Hugging Face name."""
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], layers)
+    return {name: str(known.get_name(name, _ENDINGS)) for name in names}

@@ -4,7 +4,6 @@
 is to be refused at once. Layout: ggml's docs/gguf.md. Leaves what the values mean to `gguf_file`.
 """
 
-import mmap
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -54,9 +53,7 @@ class GgufHeader:
         """Read the header of a file, and check that its tensors lie inside; raises `ModelError`."""
         size = path.stat().st_size
         try:
-            with path.open("rb") as file:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return _Bytes(content).header()
+            return _Bytes(np.memmap(path, np.uint8, "r")).header()
         except DAMAGE as error:
             what = f"its {size} bytes end too early, or are damaged"
             raise ModelError(f"{path}: not a readable GGUF file: {what} ({error})") from error
@@ -65,7 +62,7 @@ class GgufHeader:
 class _Bytes:
     """Reads a header from its first byte on; raises `DAMAGE`."""
 
-    def __init__(self, content: mmap.mmap) -> None:
+    def __init__(self, content: NDArray[np.uint8]) -> None:
         self._content, self._at = content, 0
 
     def header(self) -> GgufHeader:
@@ -96,8 +93,8 @@ class _Bytes:
         offset: int,
     ) -> GgufTensor:
         stored = gguf.quant_shape_to_byte_shape(shape, kind)
-        data = np.frombuffer(self._content, np.uint8, prod(stored), begin + offset)
-        return GgufTensor(name, kind, data.reshape(stored))
+        data = self._content[begin + offset : begin + offset + prod(stored)]
+        return GgufTensor(name, kind, np.asarray(data).reshape(stored))
 
     def _value(self, kind: int) -> Any:
         if kind == STRING:
@@ -113,7 +110,7 @@ class _Bytes:
         return str(self._take(self._numbers("Q")[0]), "utf-8", "replace")
 
     def _numbers(self, letters: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(f"<{letters}", self._content, self._at)
+        found = struct.unpack_from(f"<{letters}", self._content.data, self._at)
         self._at += struct.calcsize(f"<{letters}")
         return found
 
@@ -121,4 +118,4 @@ class _Bytes:
         begin, self._at = self._at, self._at + size
         if self._at > len(self._content):
             raise ValueError(f"{size} bytes are wanted at {begin}")
-        return self._content[begin : self._at]
+        return self._content[begin : self._at].tobytes()

@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu import packing as kernel_packing
 from outrider.kernels.cpu.forward import PassWeights, Stack
+from outrider.kernels.cpu.grouped_packing import GroupedStack, marks
 from outrider.kernels.cpu.numeric_kind import NumericKind
 from outrider.worker.checkpoints.array_file import INDEX, Damaged, read_arrays, write_arrays
 from outrider.worker.checkpoints.prepared import PreparedModel
-from outrider.worker.host.disk_cache import made_once, sources_sha256
+from outrider.worker.host.disk_cache import ELSEWHERE, made_once, sources_sha256
 from outrider.worker.model import packing
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.matrix import Matrix
 from outrider.worker.model.movable_weights import is_mapped
 from outrider.worker.model.packing import embedding_of, pack_model
 from outrider.worker.model.rotary import rotary_tables
@@ -44,7 +46,8 @@ ROTARY_FIELD = "rotary"
 """Never kept: it depends on the longest sequence, and takes no time."""
 EMBEDDING_FIELD = "embedding"
 """Not kept where the checkpoint has it as it is: then that is mapped."""
-Floats = NDArray[np.float32]
+SEGMENTS_FIELD, MARKS_FIELD = "segments", "marks"
+"""Of quants in groups; marks follow from segments."""
 SOURCES = (
     Path(kernel_packing.__file__).parent,
     Path(packing.__file__).parent,
@@ -63,14 +66,14 @@ class KeptWeights:
     def folder(self, kind: NumericKind, layers: LayerRange) -> Path:
         """Return the folder of the weights that are packed for a kind."""
         model = (self.prepared.revision, asdict(self.share), asdict(layers))
-        identity = repr((model, kind.name, kind.head.name, sources_sha256(*SOURCES)))
+        identity = repr((model, kind.name, sources_sha256(*SOURCES)))
         name = hashlib.sha256(identity.encode()).hexdigest()[:16]
         return self.prepared.cache / f"{PREFIX}{name}"
 
     def packed(
         self,
         config: ModelConfig,
-        tensors: Mapping[str, Floats],
+        tensors: Mapping[str, Matrix],
         kind: NumericKind,
         positions: int,
         layers: LayerRange,
@@ -114,16 +117,18 @@ def _kept(weights: PassWeights) -> dict[str, NDArray[Any]]:
     """Return the arrays that are kept, under names of files."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, field in weights._asdict().items():
-        if isinstance(field, Stack):
-            arrays |= {f"{name}.{part}": array for part, array in field._asdict().items()}
-        elif name != ROTARY_FIELD and not (name == EMBEDDING_FIELD and is_mapped(field)):
-            arrays[name] = field
+        if isinstance(field, np.ndarray):
+            if name != ROTARY_FIELD and not (name == EMBEDDING_FIELD and is_mapped(field)):
+                arrays[name] = field
+        elif name != EMBEDDING_FIELD:
+            parts = field._asdict().items()
+            arrays |= {f"{name}.{part}": array for part, array in parts if part != MARKS_FIELD}
     return arrays
 
 
 def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the fields of `PassWeights` of which `_kept` made arrays; raises `KeyError`."""
-    parts: dict[str, dict[str, NDArray[Any]]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     fields: dict[str, Any] = {}
     for name, array in arrays.items():
         field, _, part = name.partition(".")
@@ -131,7 +136,12 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
             parts.setdefault(field, {})[part] = array
         else:
             fields[field] = array
-    return fields | {field: Stack(**stack) for field, stack in parts.items()}
+    for field, own in parts.items():
+        if SEGMENTS_FIELD in own:
+            fields[field] = GroupedStack(**own, marks=marks(own[SEGMENTS_FIELD]))
+        else:
+            fields[field] = Stack(**own)
+    return fields
 
 
 def _make_room(models: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -142,7 +152,8 @@ def _make_room(models: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     total = sum(size for _, size, _ in kept)
     most = (shutil.disk_usage(models).free + total) // SHARE
     if wanted > most:
-        raise OSError(f"{wanted} bytes, and {most} are the most that this disk has for them")
+        room = f"{wanted / 1e6:,.1f} MB, and this disk has {most / 1e6:,.1f} MB for them at most"
+        raise OSError(f"{room}; {ELSEWHERE}")
     for used, size, folder in kept:
         abandoned = time.time() - used > ABANDONED_SECONDS
         if abandoned if folder.name.startswith(".") else total + wanted > most:

@@ -1,41 +1,56 @@
-"""Tensors of a prepared model, loaded in float32 under their Hugging Face names.
+"""Tensors of a prepared model under their Hugging Face names: float32, or quants in groups.
 
 Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
 """
 
 import functools
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.checkpoint import (
+    GGUF,
+    QUANTISED,
+    STORED,
     Wanted,
     everything,
     read_tensors,
     weight_files,
     widened,
 )
-from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.quantised_folder import Quantisation, matrix_of
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.stored_tensors import computed
-from outrider.worker.model.tensor_names import EMBEDDING, HEAD, expected_shapes
+from outrider.worker.model.matrix import Floats, Matrix, floats_of, outputs_of
+from outrider.worker.model.stored_tensors import Part, parts_of
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, LAYERS, expected_shapes
 
 SCALE = ".scale"
 _LISTED = 4
 """Names that an error quotes before it only counts."""
 
-Floats = NDArray[np.float32]
-Stored = dict[str, NDArray[np.generic]]
 Shapes = dict[str, tuple[int, ...]]
 T = TypeVar("T")
-Cut = Callable[[str, Floats], T]
+Cut = Callable[[str, Matrix], Matrix]
 """What is kept of the tensor of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor that is there, unread."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Matrix]
+    path: NumericPath | None = None
+    """Numeric path that keeps its values; None: of floats, which any path may round."""
 
 
 def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
@@ -48,100 +63,172 @@ def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
     return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
 
 
-def load_part(prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything) -> dict[str, T]:
+def load_part(
+    prepared: PreparedModel, cut: Callable[[str, Floats], T], wanted: Wanted = everything
+) -> dict[str, T]:
     """Return what `cut` keeps of each wanted tensor; one at a time is made float32 as a whole.
 
     Of tensors that are not wanted nothing is read but their names. Raises `ModelError` as `load`
     does.
     """
-    config = prepared.config()
-    stored = _stored(prepared.directory, _with_scales(wanted), config.tied)
-    tensors: dict[str, T] = {}
-    shapes: Shapes = {}
-    embedding: Floats | None = None
-    lent = _lent(prepared) if wanted(EMBEDDING) else iter(())
-    every = itertools.chain(_floats(stored, prepared.directory), lent)
-    for name, value in (part for given in every for part in computed(config, *given)):
-        if not _ignored(name, config):
-            tensors[name], shapes[name] = cut(name, value), value.shape
-        if name == EMBEDDING:
-            embedding = value
-    expected = expected_shapes(config)
-    if config.output_ids is not None and HEAD not in shapes:
-        del expected[HEAD]  # made from the embedding
-    _check({name: shape for name, shape in expected.items() if wanted(name)}, shapes, prepared)
-    if config.output_ids is not None and HEAD not in tensors and wanted(HEAD):
-        assert embedding is not None  # or the check would have failed
-        rows = embedding[list(config.output_ids)]  # [outputs, hidden]
-        tensors[HEAD] = cut(HEAD, rows)
-    return tensors
+    stored = stored_tensors(prepared, wanted)
+    return {name: cut(name, floats_of(tensor.read())) for name, tensor in stored.items()}
 
 
-class CheckpointTensors(Mapping[str, T]):
-    """What `load_part` returns, read when a tensor is asked for: the embedding alone, or all.
+class CheckpointTensors(Mapping[str, Matrix]):
+    """What `cut` keeps of the wanted tensors, each read when it is asked for, and not kept.
 
     Raises `ModelError` then.
     """
 
-    def __init__(self, prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything) -> None:
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        cut: Cut = lambda name, tensor: tensor,
+        wanted: Wanted = everything,
+    ) -> None:
         self._prepared, self._cut, self._wanted = prepared, cut, wanted
 
     @functools.cached_property
-    def _all(self) -> dict[str, T]:
-        return load_part(self._prepared, self._cut, self._wanted)
+    def _stored(self) -> dict[str, Stored]:
+        return stored_tensors(self._prepared, self._wanted)
 
-    @functools.cached_property
-    def _embedding(self) -> T:
-        return load_part(self._prepared, self._cut, EMBEDDING.__eq__)[EMBEDDING]
+    @property
+    def path(self) -> NumericPath | None:
+        """Numeric path that keeps the values of the layers' matrices, or of most; None: of floats,
+        which any may round."""
+        layers = (tensor for name, tensor in self._stored.items() if name.startswith(LAYERS))
+        paths = Counter(tensor.path for tensor in layers if len(tensor.shape) > 1)
+        return paths.most_common(1)[0][0] if paths else None
 
-    def __getitem__(self, name: str) -> T:
-        alone = name == EMBEDDING and self._wanted(name) and "_all" not in self.__dict__
-        return self._embedding if alone else self._all[name]
+    def __getitem__(self, name: str) -> Matrix:
+        return self._cut(name, self._stored[name].read())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._stored)
 
 
-def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
-    """Yield the borrowed embedding, if there is one."""
-    if prepared.embeddings is not None:
+def stored_tensors(prepared: PreparedModel, wanted: Wanted = everything) -> dict[str, Stored]:
+    """Return the wanted tensors of a model, with a borrowed embedding and the head that is made of
+    it, after checking names and shapes; raises `ModelError`."""
+    config = prepared.config()
+    tensors = _of_folder(prepared.directory, wanted, config.tied)
+    if prepared.embeddings is not None and wanted(EMBEDDING):
         tied = read_config(prepared.embeddings).tied
-        stored = _stored(prepared.embeddings, EMBEDDING.__eq__, tied)
-        yield from _floats(stored, prepared.embeddings)
+        tensors |= _of_folder(prepared.embeddings, EMBEDDING.__eq__, tied)
+    expected = {name: x for name, x in expected_shapes(config).items() if wanted(name)}
+    embedding = tensors.get(EMBEDDING)
+    if config.output_ids is not None and HEAD in expected and HEAD not in tensors and embedding:
+        ids = np.array(config.output_ids, np.int64)
+        shape = (len(ids), *embedding.shape[1:])
+        tensors[HEAD] = replace(
+            embedding, shape=shape, read=lambda: outputs_of(embedding.read(), ids)
+        )
+    kept = {
+        part.name: _part_of(tensor, part)
+        for name, tensor in tensors.items()
+        if not _ignored(name, config)
+        for part in parts_of(config, name, tensor.shape[0])
+    }
+    _check(expected, {name: tensor.shape for name, tensor in kept.items()}, prepared)
+    return kept
 
 
-def _stored(directory: Path, wanted: Wanted, tied: bool) -> Stored:
+def _part_of(tensor: Stored, part: Part) -> Stored:
+    rows, more = part.rows, np.float32(part.more)
+    if more:
+        return replace(tensor, read=lambda: floats_of(tensor.read()) + more)
+    if rows is None:
+        return tensor
+    shape = (len(rows), *tensor.shape[1:])
+    return replace(tensor, shape=shape, read=lambda: outputs_of(tensor.read(), rows))
+
+
+def _of_folder(directory: Path, wanted: Wanted, tied: bool) -> dict[str, Stored]:
     """Return the wanted tensors; with a `tied` head, one that is stored alone is the embedding."""
 
     def asked(name: str) -> bool:
         return wanted(name) or (tied and name == HEAD and wanted(EMBEDDING))
 
-    stored: Stored = {}
-    for file in weight_files(directory, asked):
-        stored |= read_tensors(file, asked)
+    file = directory / GGUF
+    there = file.is_symlink() or file.is_file()
+    stored = _of_gguf(file, asked) if there else _of_safetensors(directory, asked)
     if tied and wanted(EMBEDDING) and EMBEDDING not in stored and HEAD in stored:
         stored[EMBEDDING] = stored.pop(HEAD)
     return stored
 
 
-def _with_scales(wanted: Wanted) -> Wanted:
-    """Want the row scales of a wanted int8 matrix, too."""
-    return lambda name: wanted(name.removesuffix(SCALE))
+def _of_gguf(file: Path, wanted: Wanted) -> dict[str, Stored]:
+    from outrider.worker.checkpoints.gguf_file import GgufModel
+
+    if not file.is_file():
+        raise ModelError(f"{file.readlink()} is there no more")
+    model = GgufModel(file)
+    return {
+        name: Stored(
+            model.shape(tensor),
+            functools.partial(model.matrix, tensor),
+            NumericPath.INT4 if model.grouped(tensor) else None,
+        )
+        for name, tensor in model.tensors().items()
+        if wanted(name)
+    }
 
 
-def _floats(stored: Stored, where: Path) -> Iterator[tuple[str, Floats]]:
-    """Yield everything in float32; an int8 matrix is multiplied by its row scales."""
-    scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == np.int8}
-    for name, value in stored.items():
-        if value.dtype == np.int8:
-            yield name, _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
-        elif value.dtype == np.uint16:
-            yield name, widened(value)
-        elif name not in scales:
-            yield name, value.astype(np.float32, copy=False)
+def _of_safetensors(directory: Path, wanted: Wanted) -> dict[str, Stored]:
+    """Return float tensors, an int8 matrix multiplied by its row scales, or quants."""
+    config = directory / "config.json"
+    quantisation = Quantisation.of(read_json(config), str(config))
+    if quantisation is not None:
+        return _of_quants(directory, quantisation, wanted)
+
+    def asked(name: str) -> bool:
+        return wanted(name.removesuffix(SCALE))
+
+    found = _tensors(directory, asked, STORED)
+    scales = {f"{name}{SCALE}" for name, value in found.items() if value.dtype == np.int8}
+    return {
+        name: Stored(value.shape, functools.partial(_floats, name, value, found, directory))
+        for name, value in found.items()
+        if name not in scales
+    }
+
+
+def _of_quants(directory: Path, quantisation: Quantisation, wanted: Wanted) -> dict[str, Stored]:
+    found = _tensors(directory, lambda name: wanted(matrix_of(name)), QUANTISED)
+    stored: dict[str, Stored] = {}
+    others = {name: value for name, value in found.items() if matrix_of(name) == name}
+    for name, value in others.items():
+        if value.dtype == np.uint8:
+            floats = functools.partial(quantisation.floats, name, found, str(directory))
+            stored[name] = Stored(value.shape, floats, NumericPath.BF16)
+        else:
+            read = functools.partial(_floats, name, value, found, directory)
+            stored[name] = Stored(value.shape, read)
+    for name, shape in quantisation.matrices(found).items():
+        matrix = functools.partial(quantisation.read, name, found, str(directory))
+        stored[name] = Stored(shape, matrix, NumericPath.INT4)
+    return stored
+
+
+def _tensors(
+    directory: Path, wanted: Wanted, dtypes: Mapping[str, str]
+) -> dict[str, NDArray[np.generic]]:
+    found: dict[str, NDArray[np.generic]] = {}
+    for file in weight_files(directory, wanted):
+        found |= read_tensors(file, wanted, dtypes)
+    return found
+
+
+def _floats(
+    name: str, value: NDArray[np.generic], stored: Mapping[str, NDArray[np.generic]], where: Path
+) -> Floats:
+    if value.dtype == np.int8:
+        return _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
+    return widened(value) if value.dtype == np.uint16 else value.astype(np.float32, copy=False)
 
 
 def _scaled(

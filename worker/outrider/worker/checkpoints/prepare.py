@@ -1,13 +1,14 @@
 """Preparation of models: a model URI becomes folders of plain files that load in a second.
 
-A GGUF file is dequantised once, into the cache; folders of safetensors are used where they lie.
-Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `load`.
+Weights stay where they lie: in a folder of safetensors, or in a GGUF file, whose config and
+tokenizer are written into the cache. Leaves finding files to `source`, reading GGUF to `gguf_file`,
+and loading to `load`.
 """
 
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.version import version
 from outrider.worker.checkpoints import answer_ends, vocabulary
-from outrider.worker.checkpoints.checkpoint import WEIGHTS, compare_head, weight_files
+from outrider.worker.checkpoints.checkpoint import GGUF, compare_head, weight_files
 from outrider.worker.checkpoints.config_file import GENERATION_CONFIG, read_config, read_json
 from outrider.worker.checkpoints.fingerprint import Progress, combined, file_hashes, memo_of
 from outrider.worker.checkpoints.kept_models import (
@@ -28,13 +29,12 @@ from outrider.worker.checkpoints.prepared import CHECKPOINT, PreparedModel
 from outrider.worker.checkpoints.source import ModelSource
 from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.host import torch_extra
-from outrider.worker.host.disk_cache import check_room, made_once
-from outrider.worker.model.tensor_names import expected_shapes
+from outrider.worker.host.disk_cache import made_once
 
 if TYPE_CHECKING:
     from outrider.worker.checkpoints.gguf_file import GgufModel
 
-FORMAT = "2"
+FORMAT = "3"
 """Raised when what is written into the cache changes, so that older folders are left alone."""
 LENDER = "embeddingsFrom of a service, --embeddings-from of `outrider models pull`"
 _TOKENIZER_SOURCES = ("tokenizer.model", "vocab.json", "spiece.model")
@@ -55,8 +55,8 @@ class _Checkpoint:
 def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
     """Make everything that `load` and `Text` need; does nothing twice, in no number of processes.
 
-    `progress` is told (stage, done, total): "download" and "hash" in bytes, "dequantise" in
-    tensors, "tokenizer" in steps. Raises `ModelError`.
+    `progress` is told (stage, done, total): "download" and "hash" in bytes, "tokenizer" in steps.
+    Raises `ModelError`.
     """
     try:
         return _prepare(model, cache, progress)
@@ -164,7 +164,8 @@ def _checkpoint(
         if lender is None and read_config(path).tied:
             compare_head(path, folder)
         return _Checkpoint(path, _tokenizer(path, folder, progress), folder, identity, None)
-    made = made_once(folder / CHECKPOINT, lambda fresh: _dequantise(path, fresh, progress))
+    made = made_once(folder / CHECKPOINT, lambda fresh: _describe(path, fresh, progress))
+    _link(made / GGUF, path)
     return _Checkpoint(made, made, folder, identity, hashes[0])
 
 
@@ -177,27 +178,25 @@ def _checked(path: Path) -> "GgufModel":
     return model
 
 
-def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
-    """Write a Hugging Face folder in float32 from a GGUF file."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
+def _describe(path: Path, fresh: Path, progress: Progress) -> None:
+    """Write config and tokenizer of a GGUF file as Hugging Face would have written them."""
     from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 
     model = _checked(path)
     (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
     (fresh / GENERATION_CONFIG).write_text(json.dumps(model.generation_fields(), indent=2))
-    config = read_config(fresh)
-    check_room(fresh, sum(4 * prod(shape) for shape in expected_shapes(config).values()))
-    tensors = {}
-    for count, (name, value) in enumerate(model.tensors(), start=1):
-        tensors[name] = value
-        progress("dequantise", count, len(model))
-    try:
-        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
-    except SafetensorError as error:  # its own word for a full disk
-        raise ModelError(f"{fresh / WEIGHTS}: {error}") from error
     _write_tokenizer(fresh, progress, path, lambda: tokenizer_of(model))
+
+
+def _link(link: Path, file: Path) -> None:
+    """Make a link to a file, or make it lead there."""
+    target = file.resolve()
+    if link.is_symlink() and link.readlink() == target:
+        return
+    with tempfile.TemporaryDirectory(dir=link.parent) as folder:
+        fresh = Path(folder, link.name)
+        fresh.symlink_to(target)
+        fresh.replace(link)
 
 
 def _tokenizer(directory: Path, folder: Path, progress: Progress) -> Path | None:

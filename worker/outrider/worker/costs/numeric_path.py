@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 Curves = Mapping[NumericPath, Curve]
 
 CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
-"""AUTO chooses from these, the most exact first. Not int4: it changes the text, so it has to be
-asked for."""
+"""AUTO chooses from these for a model of floats, the most exact first. Not int4, which would round
+them most; it is what AUTO takes for quants in groups, which no other path keeps."""
 NARROW = 256
 """Hidden width below which arithmetic does not tell which path is fastest: what surrounds the
 linear layers takes as long as they do (Zen 3 without AVX-512, one thread beside other work, mean

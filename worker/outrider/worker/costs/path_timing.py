@@ -22,12 +22,13 @@ from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama, PassOptions
+from outrider.worker.model.matrix import Matrix
 from outrider.worker.model.rows import Rows
 
 Floats = NDArray[np.float32]
 Curve = Mapping[int, float]
 """Seconds of a pass through the whole model, by its rows."""
-Weights = Mapping[str, Floats]
+Weights = Mapping[str, Matrix]
 logger = logging.getLogger(__name__)
 
 SHARES: Mapping[Role, Mapping[int, float]] = MappingProxyType(

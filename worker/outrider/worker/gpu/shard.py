@@ -24,6 +24,7 @@ from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import Loading, Precision
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.matrix import floats_of
 from outrider.worker.model.sharding import Shard
 
 INTERPRETER = "cpu"
@@ -82,7 +83,7 @@ def model_of(
     """
     precision, device = PRECISIONS[terms.dtype], group.device
     loading = Loading(shard.config, precision, blocks_for(terms.longest) * BLOCK, device)
-    load_part(prepared, lambda name, tensor: loading.take(name, shard.cut(name, tensor)))
+    load_part(prepared, lambda name, tensor: loading.take(name, floats_of(shard.cut(name, tensor))))
     weights = loading.finished()
     all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
     held = blocks(free_on(device))

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"
+ELSEWHERE = f"{OWN_VARIABLE} or {CACHES_VARIABLE} puts the cache elsewhere"
 
 
 def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
@@ -103,10 +104,7 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
         logger.info("%s is not remembered: %s", file, error)
 
 
-ELSEWHERE = f"{OWN_VARIABLE} or {CACHES_VARIABLE} puts the cache elsewhere"
-
-
-def check_room(folder: Path, needed: int, elsewhere: str = ELSEWHERE) -> None:
+def check_room(folder: Path, needed: int, elsewhere: str) -> None:
     """Raise `OSError` if a folder's disk has not so many bytes free; it says what puts the folder
     `elsewhere`."""
     free = shutil.disk_usage(folder).free

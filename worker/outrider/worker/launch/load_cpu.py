@@ -88,6 +88,8 @@ def llama_of(
     Weights of a draft inside its target can leave their memory. Raises `ModelError`.
     """
     weights = CheckpointTensors(prepared, share.cut)
+    if dtype is Dtype.AUTO and weights.path is not None:
+        dtype = Dtype(weights.path)  # others would round the weights further
     choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
     inside = role is Role.DRAFT and settings.colocated is not None
     pack = KeptWeights(prepared, share).packed

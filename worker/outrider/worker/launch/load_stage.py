@@ -144,11 +144,11 @@ def load_layers(
     config = layers.config(whole)
     longest = BLOCK * (blocks_for(context_of(settings, whole.context)) + MAX_TREE_BLOCKS)
     blocks = blocks_of(settings, config, longest)
-    path = path_of(settings.model.dtype)
     steps.begin(f"reads {layers}")
     group = start_rank_group(settings, models.own, layers=layers) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
     weights = CheckpointTensors(models.own, share.cut, lambda name: layers.holds(name, whole))
+    path = path_of(settings.model.dtype, weights)
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=False)
     pack = KeptWeights(models.own, share).packed
     options = PassOptions(settings.threads, layers=layers, pack=pack)
@@ -185,11 +185,14 @@ def check_ranks(settings: WorkerSettings, placement: RankPlacement) -> None:
         )
 
 
-def path_of(dtype: Dtype) -> NumericPath:
-    """Return a stage's numeric path; AUTO is fp32, for stages must not choose each on its own.
+def path_of(dtype: Dtype, weights: CheckpointTensors) -> NumericPath:
+    """Return a stage's numeric path. Stages must not measure each on its own: AUTO is the one that
+    keeps a quantised model's weights, fp32 for others.
 
     Raises `ModelError` for a dtype of GPUs.
     """
     if dtype is Dtype.FP8:
         raise ModelError(f"settings.model.dtype: {dtype} is not allowed on a CPU")
-    return NumericPath.FP32 if dtype is Dtype.AUTO else NumericPath(dtype)
+    if dtype is Dtype.AUTO:
+        return weights.path or NumericPath.FP32
+    return NumericPath(dtype)

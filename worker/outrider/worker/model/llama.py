@@ -32,6 +32,7 @@ from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import Activation, ModelConfig
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.matrix import Matrix
 from outrider.worker.model.movable_weights import MovableWeights
 from outrider.worker.model.packing import Pack, make_buffers, pack_model
 from outrider.worker.model.pass_threads import PassThreads
@@ -67,7 +68,7 @@ class Llama:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Mapping[str, Floats],
+        weights: Mapping[str, Matrix],
         path: NumericPath,
         kv_cache: HostKVCache,
         row_capacity: int,

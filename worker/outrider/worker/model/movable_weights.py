@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.forward import PassWeights, Stack
+from outrider.kernels.cpu.forward import PassWeights
 from outrider.worker.host.memory_region import MemoryRegion, bytes_of
 
 
@@ -138,9 +138,11 @@ def _arrays(weights: PassWeights) -> list[NDArray[Any]]:
     return found
 
 
-def _changed(weights: PassWeights, change: Callable[[NDArray[Any]], NDArray[Any]]) -> PassWeights:
-    """Return weights with every array changed."""
-    return PassWeights._make(
-        Stack._make(map(change, field)) if isinstance(field, Stack) else change(field)
-        for field in weights
-    )
+def _changed(weights: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """Return weights with every array changed that has elements, in tuples of them."""
+    if isinstance(weights, np.ndarray):
+        return change(weights) if weights.size else weights
+    if not isinstance(weights, tuple):
+        return weights
+    parts = (_changed(part, change) for part in weights)
+    return type(weights)._make(parts) if hasattr(weights, "_make") else tuple(parts)

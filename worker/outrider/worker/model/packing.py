@@ -4,37 +4,59 @@ Reads Hugging Face names; QKV and gate/up become one layer each. Leaves files to
 arithmetic to `outrider.kernels`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.forward import Buffers, PassWeights, Stack
-from outrider.kernels.cpu.numeric_kind import NumericKind
+from outrider.kernels.cpu.grouped_packing import (
+    Grouped,
+    GroupedStack,
+    encode,
+    encode_bytes,
+    stack_grouped,
+)
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.kernels.cpu.packing import BLOCK, aligned, pack, padded
+from outrider.kernels.cpu.quantised_rows import QuantisedRows
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.matrix import Floats, Matrix, Quantised, floats_of, outputs_of
 from outrider.worker.model.rotary import rotary_tables
-from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM, UPDATE_NORMS, ffn_norm
+from outrider.worker.model.tensor_names import (
+    EMBEDDING,
+    HEAD,
+    LAYERS,
+    NORM,
+    UPDATE_NORMS,
+    ffn_norm,
+)
 
-Floats = NDArray[np.float32]
-Pack = Callable[[ModelConfig, Mapping[str, Floats], NumericKind, int, LayerRange], PassWeights]
+AnyStack = Stack | GroupedStack
+Embedding = Floats | QuantisedRows
+Pack = Callable[[ModelConfig, Mapping[str, Matrix], NumericKind, int, LayerRange], PassWeights]
 """`pack_model`, or what keeps its results."""
 
 
 class Tensors:
-    """Float32 arrays of a checkpoint by name."""
+    """Tensors of a checkpoint by name."""
 
-    def __init__(self, weights: Mapping[str, Floats]) -> None:
+    def __init__(self, weights: Mapping[str, Matrix]) -> None:
         self._weights = weights
 
-    def __call__(self, name: str) -> Floats:
+    def matrix(self, name: str) -> Matrix:
         """Return the tensor called `name`; raises `ModelError` when it is missing."""
-        if name not in self._weights:
-            raise ModelError(f"the checkpoint lacks {name}")
-        return np.require(self._weights[name], np.float32, ["C", "A", "W"])
+        try:
+            return self._weights[name]
+        except KeyError as error:
+            raise ModelError(f"the checkpoint lacks {name}") from error
+
+    def __call__(self, name: str) -> Floats:
+        """Return the tensor called `name` in float32; raises `ModelError` when it is missing."""
+        return np.require(floats_of(self.matrix(name)), np.float32, ["C", "A", "W"])
 
     def layer(self, index: int, *names: str) -> Floats:
         """Pack the tensors of one layer, stacked along their outputs."""
@@ -43,7 +65,7 @@ class Tensors:
 
 def pack_model(
     config: ModelConfig,
-    weights: Mapping[str, Floats],
+    weights: Mapping[str, Matrix],
     kind: NumericKind,
     positions: int,
     layers: LayerRange,
@@ -51,10 +73,9 @@ def pack_model(
     """Pack the `layers` of a checkpoint, which `config` counts; the first ones with the embedding,
     the last ones with final norm and head.
 
-    Raises `ModelError` for a missing tensor.
+    One tensor at a time is in memory besides. Raises `ModelError` for a missing tensor.
     """
     get, numbers = Tensors(weights), layers.numbers
-    none = np.zeros((0, config.hidden), np.float32)
     norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
 
     def each(*names: str) -> Iterator[Floats]:
@@ -63,12 +84,19 @@ def pack_model(
     def optional(present: bool, *names: str) -> Floats:
         return np.stack([*each(*names)]) if present else np.zeros((config.layers, 0), np.float32)
 
+    def stack(*names: str, outputs: int = 1) -> AnyStack:
+        """Stack matrices below each other in each layer, each padded to multiples of `outputs`."""
+        parts = ([f"{LAYERS}{number}.{name}" for name in names] for number in numbers)
+        matrices = ([_padded(get.matrix(name), outputs) for name in own] for own in parts)
+        return _stack(matrices, layers.count, kind)
+
+    head = _head(get, config) if layers.has_head else np.zeros((0, config.hidden), np.float32)
     return PassWeights(
-        qkv=_stack(each(*(f"self_attn.{x}_proj.weight" for x in "qkv")), kind),
-        output=_stack(each("self_attn.o_proj.weight"), kind),
-        gates=_stack((_gates(get, number, config) for number in numbers), kind),
-        down=_stack(each("mlp.down_proj.weight"), kind),
-        head=_stack([_head(get, config) if layers.has_head else none], kind.head),
+        qkv=stack(*(f"self_attn.{x}_proj.weight" for x in "qkv")),
+        output=stack("self_attn.o_proj.weight"),
+        gates=stack("mlp.gate_proj.weight", "mlp.up_proj.weight", outputs=BLOCK),
+        down=stack("mlp.down_proj.weight"),
+        head=_stack([[head]], 1, kind, encode_bytes),
         attention_norm=_rows(each("input_layernorm.weight")),
         ffn_norm=_rows(each(ffn_norm(config))),
         attention_update_norm=_rows(optional(config.update_norms, UPDATE_NORMS[0])),
@@ -78,43 +106,84 @@ def pack_model(
         q_norm=optional(config.qk_norm, "self_attn.q_norm.weight"),
         k_norm=optional(config.qk_norm, "self_attn.k_norm.weight"),
         rotary=rotary_tables(config, positions),
-        embedding=embedding_of(config, weights, layers),  # last: a checkpoint is read once then
+        embedding=embedding_of(config, weights, layers),
     )
 
 
-def embedding_of(config: ModelConfig, weights: Mapping[str, Floats], layers: LayerRange) -> Floats:
-    """Return the embedding [vocab, hidden], without rows for layers that do not embed; raises
-    `ModelError` when it is missing."""
-    if layers.embeds:
-        return Tensors(weights)(EMBEDDING)
-    return np.zeros((0, config.hidden), np.float32)
+def embedding_of(
+    config: ModelConfig, weights: Mapping[str, Matrix], layers: LayerRange
+) -> Embedding:
+    """Return the embedding [vocab, hidden], without rows for layers that do not embed: floats, or
+    quants where they lie.
+
+    Raises `ModelError` when it is missing.
+    """
+    if not layers.embeds:
+        return np.zeros((0, config.hidden), np.float32)
+    embedding = Tensors(weights).matrix(EMBEDDING)
+    if isinstance(embedding, Quantised):
+        return QuantisedRows(embedding.blocks, embedding.kind)
+    return Tensors(weights)(EMBEDDING)
 
 
-def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
-    """Stack gates, then ups, each padded so that a row of both is two whole halves."""
-    width = padded(config.ffn, BLOCK)
-    both = np.zeros((2 * width, config.hidden), np.float32)
-    both[: config.ffn] = get.layer(i, "mlp.gate_proj.weight")
-    both[width : width + config.ffn] = get.layer(i, "mlp.up_proj.weight")
-    return both
+def _padded(matrix: Matrix, outputs: int) -> Matrix:
+    """Return a matrix with outputs of 0 up to a multiple of `outputs`."""
+    index = np.arange(padded(len(matrix), outputs))
+    if len(index) == len(matrix):
+        return matrix
+    return outputs_of(matrix, np.where(index < len(matrix), index, -1))
 
 
-def _head(get: Tensors, config: ModelConfig) -> Floats:
-    head = get(EMBEDDING if config.tied else HEAD)
+def _head(get: Tensors, config: ModelConfig) -> Matrix:
+    head = get.matrix(EMBEDDING if config.tied else HEAD)
     if len(head) != config.outputs:
         raise ModelError(f"{HEAD} has {len(head)} rows, expected {config.outputs}")
     return head
 
 
-def _stack(matrices: Iterable[Floats], kind: NumericKind) -> Stack:
-    """Pack one matrix per layer, all of one shape."""
-    layers = [pack(matrix, kind) for matrix in matrices]
-    weights = aligned((len(layers), layers[0].weights.size), kind.weight)
-    for i, layer in enumerate(layers):
+def _stack(
+    layers: Iterable[Sequence[Matrix]],
+    count: int,
+    kind: NumericKind,
+    encoded: Callable[[Floats], Grouped] = encode,
+) -> AnyStack:
+    """Pack a matrix for each of `count` layers, all of one shape, from parts below each other."""
+    if kind.path is NumericPath.INT4:
+        return stack_grouped((_grouped(parts, encoded) for parts in layers), count)
+    packed = [pack(np.concatenate([floats_of(part) for part in parts]), kind) for parts in layers]
+    weights = aligned((len(packed), packed[0].weights.size), kind.weight)
+    for i, layer in enumerate(packed):
         weights[i] = layer.weights
     return Stack(
-        weights, np.stack([x.scales for x in layers]), np.stack([x.offsets for x in layers])
+        weights, np.stack([x.scales for x in packed]), np.stack([x.offsets for x in packed])
     )
+
+
+def _grouped(parts: Sequence[Matrix], encoded: Callable[[Floats], Grouped]) -> list[Grouped]:
+    """Return matrices of which all but the last are whole blocks; floats are rounded."""
+    found: list[Grouped] = []
+    for part in parts:
+        if isinstance(part, Quantised):
+            part = part.grouped()
+        own = part if isinstance(part, Grouped) else encoded(_whole_groups(part))
+        if found and found[-1].joins(own):
+            found[-1] = found[-1].joined(own)
+        else:
+            found.append(own)
+    if any(len(part) % BLOCK for part in found[:-1]):
+        sizes = ", ".join(str(len(part)) for part in found)
+        raise ModelError(
+            f"quants of different kinds in one layer, of {sizes} outputs: these are to be "
+            f"multiples of {BLOCK} with dtype int4"
+        )
+    return found
+
+
+def _whole_groups(matrix: Floats) -> Floats:
+    """Return a matrix with inputs of 0 up to whole groups."""
+    full = np.zeros((len(matrix), padded(matrix.shape[1], BLOCK)), np.float32)
+    full[:, : matrix.shape[1]] = matrix
+    return full
 
 
 def _rows(vectors: Iterable[Floats]) -> Floats:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.packing import BLOCK, padded
+from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.matrix import Matrix, inputs_of, outputs_of
 
-Floats = NDArray[np.float32]
+Index = NDArray[np.int64]
 
 NO_HEAD = -1
 """In a list of heads: a padded one."""
@@ -73,26 +75,41 @@ class Shard:
         """The id of the embedding's first row."""
         return self.rank * _ids(self.whole.vocab, self.degree)
 
-    def cut(self, name: str, tensor: Floats) -> Floats:
-        """Return this rank's part of the tensor of a name; the tensor itself where all have it."""
+    def cut(self, name: str, tensor: Matrix) -> Matrix:
+        """Return this rank's part of the tensor of a name; the tensor itself where all have it.
+
+        Raises `ModelError` for quants whose groups it would cut.
+        """
         if self.degree == 1:
             return tensor
-        size = self.whole.head_dim
+        ffn = self._slice(self.whole.ffn, _width(self.whole.ffn, self.degree))
         match name.split(".")[-2]:
             case "q_proj":
-                return _picked(tensor, 0, self._queries(), size)
+                return outputs_of(tensor, self._elements(self._queries()))
             case "k_proj" | "v_proj":
-                return _picked(tensor, 0, self._keys(), size)
+                return outputs_of(tensor, self._elements(self._keys()))
             case "o_proj":
-                return _picked(tensor, 1, self._queries(), size)
+                return self._narrowed(name, tensor, self._elements(self._queries()))
             case "gate_proj" | "up_proj":
-                return self._slice(tensor, 0, _width(self.whole.ffn, self.degree))
+                return outputs_of(tensor, ffn)
             case "down_proj":
-                return self._slice(tensor, 1, _width(self.whole.ffn, self.degree))
+                return self._narrowed(name, tensor, ffn)
             case "embed_tokens" | "lm_head":
-                return self._slice(tensor, 0, _ids(tensor.shape[0], self.degree))
+                return outputs_of(tensor, self._slice(len(tensor), _ids(len(tensor), self.degree)))
             case _:
                 return tensor
+
+    def _narrowed(self, name: str, tensor: Matrix, index: Index) -> Matrix:
+        try:
+            return inputs_of(tensor, index)
+        except ValueError as error:
+            cut = f"of {self.degree} ranks: {error}"
+            raise ModelError(f"{name} cannot be cut for rank {self.rank} {cut}") from error
+
+    def _elements(self, heads: Sequence[int]) -> Index:
+        """Return the index of heads' elements, in the order of `heads`; -1 for `NO_HEAD`."""
+        size, first = self.whole.head_dim, np.array(heads)[:, None]
+        return np.where(first == NO_HEAD, -1, first * size + np.arange(size)).reshape(-1)
 
     def _keys(self) -> list[int]:
         """Return the whole model's key head of each of this rank's; `NO_HEAD` for a padded one."""
@@ -114,13 +131,10 @@ class Shard:
             groups.append((key, queries))
         return groups
 
-    def _slice(self, tensor: Floats, dim: int, per: int) -> Floats:
-        """Return the `per` of this rank along `dim`, zeros where there are fewer."""
-        numbers = range(self.rank * per, (self.rank + 1) * per)
-        begin, end = (min(n, tensor.shape[dim]) for n in (numbers.start, numbers.stop))
-        out = _zeros(tensor, dim, per)
-        out[_along(dim, 0, end - begin)] = tensor[_along(dim, begin, end - begin)]
-        return out
+    def _slice(self, size: int, per: int) -> Index:
+        """Return the index of this rank's `per` elements of `size`; -1 where there are fewer."""
+        index = self.rank * per + np.arange(per)
+        return np.where(index < size, index, -1)
 
 
 def _share(size: int, degree: int) -> int:
@@ -136,21 +150,3 @@ def _width(size: int, degree: int) -> int:
 def _ids(count: int, degree: int) -> int:
     """Return token ids of each rank: whole blocks of the head's outputs, and of noise."""
     return padded(_share(count, degree), BLOCK)
-
-
-def _zeros(tensor: Floats, dim: int, size: int) -> Floats:
-    return np.zeros((*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]), np.float32)
-
-
-def _along(dim: int, begin: int, size: int) -> tuple[slice, ...]:
-    """Return the index of `size` places from `begin` along `dim`."""
-    return (*[slice(None)] * dim, slice(begin, begin + size))
-
-
-def _picked(tensor: Floats, dim: int, heads: Sequence[int], size: int) -> Floats:
-    """Pick heads of `size` along `dim`, in the order of `heads`; zeros for `NO_HEAD`."""
-    out = _zeros(tensor, dim, len(heads) * size)
-    for i, head in enumerate(heads):
-        if head != NO_HEAD:
-            out[_along(dim, i * size, size)] = tensor[_along(dim, head * size, size)]
-    return out

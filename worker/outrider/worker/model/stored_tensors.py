@@ -6,6 +6,7 @@ each half: a pass turns the halves. Leaves reading files to `checkpoints`.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.tensor_names import expected_shapes
 
-Floats = NDArray[np.float32]
+Index = NDArray[np.int64]
 FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
@@ -31,14 +32,24 @@ def stored_names(config: ModelConfig) -> list[str]:
     return list(dict.fromkeys(_renamed(name, _WHOLE.get(_part(name))) for name in names))
 
 
-def computed(config: ModelConfig, name: str, stored: Floats) -> Iterator[tuple[str, Floats]]:
-    """Yield name and values of what a stored tensor holds; raises `ModelError` for a matrix that
-    does not consist of its parts."""
-    if config.family is Family.GEMMA3 and is_norm(name):
-        stored = stored + np.float32(1)
-    for own, value in _parts(config, name, stored):
-        turns = _part(own) in FUSED["self_attn.qkv_proj"][:2]
-        yield own, _halved(config, value) if turns and config.rotary_dim else value
+class Part(NamedTuple):
+    """What a pass computes with of a stored tensor."""
+
+    name: str
+    rows: Index | None
+    """Rows of the stored tensor; None: all."""
+    more: float = 0.0
+    """Number that is added to every element."""
+
+
+def parts_of(config: ModelConfig, name: str, rows: int) -> Iterator[Part]:
+    """Yield what a stored tensor of so many rows holds; raises `ModelError` for a matrix that does
+    not consist of its parts."""
+    more = float(config.family is Family.GEMMA3 and is_norm(name))
+    for own, index in _cut(config, name, rows):
+        turns = _part(own) in FUSED["self_attn.qkv_proj"][:2] and config.rotary_dim
+        order = np.arange(rows) if index is None else index
+        yield Part(own, _halved(config, order) if turns else index, more)
 
 
 def is_norm(name: str) -> bool:
@@ -46,20 +57,20 @@ def is_norm(name: str) -> bool:
     return name.endswith("norm.weight")
 
 
-def _parts(config: ModelConfig, name: str, stored: Floats) -> Iterator[tuple[str, Floats]]:
+def _cut(config: ModelConfig, name: str, rows: int) -> Iterator[tuple[str, Index | None]]:
     parts = FUSED.get(_part(name)) if config.family is Family.PHI3 else None
     if parts is None:
-        yield name, stored
+        yield name, None
         return
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    rows = [queries, keys, keys] if len(parts) == 3 else [config.ffn] * 2
-    if len(stored) != sum(rows):
-        raise ModelError(f"tensor {name} has {len(stored)} rows instead of {sum(rows)}")
-    for part, value in zip(parts, np.split(stored, np.cumsum(rows[:-1])), strict=True):
-        yield _renamed(name, part), value
+    wanted = [queries, keys, keys] if len(parts) == 3 else [config.ffn] * 2
+    if rows != sum(wanted):
+        raise ModelError(f"tensor {name} has {rows} rows instead of {sum(wanted)}")
+    cuts = np.split(np.arange(rows), np.cumsum(wanted[:-1]))
+    yield from ((_renamed(name, part), cut) for part, cut in zip(parts, cuts, strict=True))
 
 
-def _halved(config: ModelConfig, rows: Floats) -> Floats:
+def _halved(config: ModelConfig, rows: Index) -> Index:
     """Return the rows of q or k with the numbers of each head that turn as the first of its
     halves."""
     assert config.rotary_dim is not None
@@ -67,8 +78,7 @@ def _halved(config: ModelConfig, rows: Floats) -> Floats:
     still = np.arange(config.rotary_dim, config.head_dim)
     low, high = np.arange(turning), np.arange(turning, 2 * turning)
     order = np.concatenate((low, still[: size - turning], high, still[size - turning :]))
-    heads = rows.reshape(-1, config.head_dim, *rows.shape[1:])
-    return np.ascontiguousarray(heads[:, order]).reshape(rows.shape)
+    return rows.reshape(-1, config.head_dim)[:, order].reshape(-1)
 
 
 def _part(name: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from outrider.contract.settings import WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.worker.checkpoints.load import load_part
+from outrider.worker.checkpoints.load import CheckpointTensors
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.costs.measurement_cache import facts_file
 from outrider.worker.costs.path_timing import LAYERS, Weights, evictor_array, pass_seconds, sample
@@ -27,6 +27,7 @@ from outrider.worker.launch.load_stage import path_of
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.matrix import Matrix, outputs_of
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.tensor_names import EMBEDDING
 from outrider.worker.model.tensor_names import LAYERS as PREFIX
@@ -48,7 +49,7 @@ def main(settings: WorkerSettings) -> int:
     """
     prepared = prepare_models(settings).own
     shard = Shard(prepared.config(), LEADER, settings.tensor_parallel)
-    path = path_of(settings.model.dtype)
+    path = path_of(settings.model.dtype, CheckpointTensors(prepared))
     costs = part_costs(
         shard.config, lambda: few_layers(prepared, shard), path, settings.threads, prepared.cache
     )
@@ -67,7 +68,7 @@ def few_layers(prepared: PreparedModel, shard: Shard) -> Weights:
     def wanted(name: str) -> bool:
         return first.holds(name, whole) or (last.holds(name, whole) and not name.startswith(PREFIX))
 
-    return load_part(prepared, shard.cut, wanted)
+    return CheckpointTensors(prepared, shard.cut, wanted)
 
 
 def in_words(counts: list[int], costs: PartCosts) -> str:
@@ -137,12 +138,12 @@ def sampling_seconds(outputs: int) -> float:
     return time.perf_counter() - began
 
 
-def lookup_seconds(embedding: NDArray[np.float32], evictor: NDArray[np.int64]) -> float:
+def lookup_seconds(embedding: Matrix, evictor: NDArray[np.int64]) -> float:
     """Return the seconds of looking `ROWS` tokens up."""
     tokens = np.linspace(0, len(embedding) - 1, ROWS).astype(np.int64)
     evictor.sum()
     began = time.perf_counter()
-    embedding[tokens]
+    outputs_of(embedding, tokens)
     return time.perf_counter() - began
 
 
