@@ -9,6 +9,7 @@ from bench.swiftspec.answer import LOCK_STEP, PARALLEL
 from bench.swiftspec.draft_sides import MirroredDraft, RecomputingDraft
 from bench.swiftspec.lock_step_draft import SUBTREE, LockStepDraft, Replies, subtree
 from bench.swiftspec.target_sides import LockStepTarget, MirroredTarget, TargetSides, Use
+from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp
@@ -147,6 +148,8 @@ def test_only_lock_step_waits_for_the_link_in_every_pass() -> None:
     for kind in (SwiftPair, LockStepPair):
         for lag in (0, 4):
             pair = kind(lag=lag, noise=0.3)
+            never_off = PolicySettings(version=1, off_below_percent=0)
+            pair.target.row_selector.set_policy(never_off, pair.now)
             pair.submit(PROMPT, COUNT)
             steps[kind, lag] = pair.run(most=5000).usage.passes, pair.step
     (near_passes, near), (passes, far) = steps[LockStepPair, 0], steps[LockStepPair, 4]
