@@ -20,6 +20,7 @@ from outrider.worker.checkpoints.kept_models import (
 )
 from outrider.worker.checkpoints.prepare import prepare
 from tests.fake_hub import hub_of
+from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import write_tiny
 
 
@@ -80,6 +81,13 @@ def test_a_prepared_model_is_listed_with_its_uri(tmp_path: Path) -> None:
     assert kept.prepared_bytes == sum(
         file.stat().st_size for file in made.cache.rglob("*") if file.is_file()
     )
+
+
+def test_a_gguf_file_itself_is_no_part_of_what_is_kept_of_it(tmp_path: Path) -> None:
+    path = write_tiny_gguf(write_tiny(tmp_path / "tiny", hidden=256), tmp_path / "tiny.gguf")
+    prepare(ModelSettings(uri=f"file://{path}"), tmp_path / "cache", ignore_progress)
+    (kept,) = kept_models(tmp_path / "cache")
+    assert kept.prepared_bytes < path.stat().st_size / 4
 
 
 def test_a_note_that_is_there_is_not_written_again(tmp_path: Path) -> None:

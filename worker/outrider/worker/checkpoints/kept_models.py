@@ -190,11 +190,14 @@ def _kept(folder: Path, revisions: "Mapping[tuple[str, str], CachedRevisionInfo]
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the state of each file in a folder; those that vanish meanwhile are left out."""
+    """Yield the state of each file in a folder; links, which lead to a model's own file, and those
+    that vanish meanwhile are left out."""
     for place, _, names in os.walk(folder):
         for name in names:
+            file = os.path.join(place, name)
             with contextlib.suppress(FileNotFoundError):
-                yield os.stat(os.path.join(place, name))
+                if not os.path.islink(file):
+                    yield os.stat(file)
 
 
 def _source(uri: str) -> ModelSource:
