@@ -12,7 +12,7 @@ from typing import Any
 
 from outrider.worker.checkpoints.config_fields import ConfigFields
 from outrider.worker.checkpoints.position_fields import layer_fields
-from outrider.worker.checkpoints.quantised_folder import Quantisation
+from outrider.worker.checkpoints.quantisation import Quantisation
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Activation, Family, ModelConfig
 

@@ -26,7 +26,8 @@ from outrider.worker.checkpoints.checkpoint import (
 )
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.prepared import PreparedModel
-from outrider.worker.checkpoints.quantised_folder import Quantisation, matrix_of
+from outrider.worker.checkpoints.quantisation import Quantisation
+from outrider.worker.checkpoints.quantised_folder import QuantisedFolder, matrix_of
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.matrix import Floats, Matrix, floats_of, outputs_of
@@ -183,7 +184,7 @@ def _of_safetensors(directory: Path, wanted: Wanted) -> dict[str, Stored]:
     config = directory / "config.json"
     quantisation = Quantisation.of(read_json(config), str(config))
     if quantisation is not None:
-        return _of_quants(directory, quantisation, wanted)
+        return _of_quants(directory, QuantisedFolder(quantisation), wanted)
 
     def asked(name: str) -> bool:
         return wanted(name.removesuffix(SCALE))
@@ -197,19 +198,19 @@ def _of_safetensors(directory: Path, wanted: Wanted) -> dict[str, Stored]:
     }
 
 
-def _of_quants(directory: Path, quantisation: Quantisation, wanted: Wanted) -> dict[str, Stored]:
+def _of_quants(directory: Path, folder: QuantisedFolder, wanted: Wanted) -> dict[str, Stored]:
     found = _tensors(directory, lambda name: wanted(matrix_of(name)), QUANTISED)
     stored: dict[str, Stored] = {}
     others = {name: value for name, value in found.items() if matrix_of(name) == name}
     for name, value in others.items():
         if value.dtype == np.uint8:
-            floats = functools.partial(quantisation.floats, name, found, str(directory))
+            floats = functools.partial(folder.floats, name, found, str(directory))
             stored[name] = Stored(value.shape, floats, NumericPath.BF16)
         else:
             read = functools.partial(_floats, name, value, found, directory)
             stored[name] = Stored(value.shape, read)
-    for name, shape in quantisation.matrices(found).items():
-        matrix = functools.partial(quantisation.read, name, found, str(directory))
+    for name, shape in folder.matrices(found).items():
+        matrix = functools.partial(folder.read, name, found, str(directory))
         stored[name] = Stored(shape, matrix, NumericPath.INT4)
     return stored
 

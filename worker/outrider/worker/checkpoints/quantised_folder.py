@@ -5,8 +5,7 @@ Sources of the layouts: AutoAWQ's `packing_utils` (version "gemm"), AutoGPTQ's a
 `load`.
 """
 
-import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.grouped_packing import GROUP, Q4_NESTED, Grouped
+from outrider.worker.checkpoints.quantisation import Method, Quantisation, refused
 from outrider.worker.errors import ModelError
 from outrider.worker.model.matrix import Floats
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-FIELD = "quantization_config"
 WEIGHT, QUANTS = ".weight", ".qweight"
 GROUPED = (".qzeros", ".scales", ".g_idx")
 """Endings of what belongs to quants in groups."""
@@ -32,55 +31,12 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Place of each of eight outputs among the nibbles of AWQ's integers."""
 
 
-class Method(enum.StrEnum):
-    """Values of `quant_method` whose folders load."""
-
-    AWQ = "awq"
-    GPTQ = "gptq"
-    FP8 = "fp8"
-    COMPRESSED = "compressed-tensors"
-
-
-ALLOWED: Mapping[Method, Mapping[str, tuple[Any, ...]]] = {
-    Method.AWQ: {"bits": (4,), "version": ("gemm", None), "zero_point": (True, None)},
-    Method.GPTQ: {
-        "bits": (4,),
-        "desc_act": (False, None),
-        "checkpoint_format": ("gptq", "gptq_v2", None),
-    },
-    Method.FP8: {"fmt": ("e4m3", None)},
-    Method.COMPRESSED: {"format": ("float-quantized",)},
-}
-"""Fields that decide on the layout, and the values whose layout is known."""
-
-
 @dataclass(frozen=True, slots=True)
-class Quantisation:
-    """What a folder's config says of its quants."""
+class QuantisedFolder:
+    """Reader of such a folder's matrices."""
 
-    method: Method
-    least_zero: int
-    """What is added to the zeros of groups: one is subtracted where GPTQ writes them."""
-    block: tuple[int, int]
-    """Outputs and inputs that share one of several scales of FP8."""
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any], where: str) -> "Quantisation | None":
-        """Read the fields of a config.json; raises `ModelError` for what cannot be read."""
-        found = fields.get(FIELD)
-        if found is None:
-            return None
-        values = found if isinstance(found, dict) else {}
-        name = values.get("quant_method")
-        if name not in list(Method):
-            raise _refused(where, "quant_method", name, Method)
-        method = Method(name)
-        for field, allowed in ALLOWED[method].items():
-            if values.get(field) not in allowed:
-                raise _refused(where, field, values.get(field), allowed)
-        plain = method is Method.GPTQ and values.get("checkpoint_format") != "gptq_v2"
-        rows, columns = values.get("weight_block_size") or (1, 1)
-        return cls(method, int(plain), (int(rows), int(columns)))
+    said: Quantisation
+    """What its config says."""
 
     def matrices(self, stored: Arrays) -> dict[str, tuple[int, int]]:
         """Return the name and shape of each matrix in groups, which `read` reads."""
@@ -96,13 +52,13 @@ class Quantisation:
         inputs = self._shape(quants)[1]
         group = inputs // len(scales) if len(scales) else 0
         if group % GROUP or group * len(scales) != inputs:
-            raise _refused(where, f"{name}: group_size", group, [f"multiples of {GROUP}"])
+            raise refused(where, f"{name}: group_size", group, [f"multiples of {GROUP}"])
         index = stored.get(f"{stem}.g_idx")
         if index is not None and not np.array_equal(index, np.arange(inputs) // group):
-            raise _refused(where, f"{stem}.g_idx", "another order of inputs", ["desc_act: false"])
+            raise refused(where, f"{stem}.g_idx", "another order of inputs", ["desc_act: false"])
         halves = scales.astype(np.float16)
         if not np.array_equal(halves, _floats(scales)):
-            raise _refused(where, f"{stem}.scales", scales.dtype, ["numbers of half precision"])
+            raise refused(where, f"{stem}.scales", scales.dtype, ["numbers of half precision"])
         least = np.repeat(self._zeros(zeros).T, group // GROUP, axis=1).astype(np.int8)
         steps = np.ascontiguousarray(halves.T)  # [outputs, groups]
         read = self._quants(quants)
@@ -115,28 +71,28 @@ class Quantisation:
         if scale is None:
             raise ModelError(f"{where}: FP8 tensor {name} needs {' or '.join(SCALES)}")
         values, factors = E4M3[stored[name]], _floats(scale)
-        if self.block == (1, 1):
+        if self.said.block == (1, 1):
             return values * factors.reshape(-1, 1)
-        for axis, size in enumerate(self.block):
+        for axis, size in enumerate(self.said.block):
             factors = factors.repeat(size, axis=axis).take(range(values.shape[axis]), axis=axis)
         return values * factors
 
     def _shape(self, quants: Array) -> tuple[int, int]:
         first, second = quants.shape
-        return (second, 8 * first) if self.method is Method.GPTQ else (8 * second, first)
+        return (second, 8 * first) if self.said.method is Method.GPTQ else (8 * second, first)
 
     def _quants(self, packed: Array) -> NDArray[np.uint8]:
         """Return quants [outputs, inputs]."""
-        if self.method is Method.GPTQ:  # [inputs / 8, outputs]
+        if self.said.method is Method.GPTQ:  # [inputs / 8, outputs]
             return _nibbles(np.ascontiguousarray(packed.T))
         return np.ascontiguousarray(_in_order(_nibbles(packed)).T)  # [inputs, outputs / 8]
 
     def _zeros(self, packed: Array) -> NDArray[np.uint8]:
         """Return zeros [groups, outputs], which both pack along outputs."""
         zeros = _nibbles(np.ascontiguousarray(packed))
-        if self.method is Method.AWQ:
+        if self.said.method is Method.AWQ:
             zeros = _in_order(zeros)
-        return zeros + np.uint8(self.least_zero)
+        return zeros + np.uint8(self.said.least_zero)
 
 
 def matrix_of(name: str) -> str:
@@ -182,8 +138,3 @@ def _tensor(stored: Arrays, name: str, where: str) -> Array:
     if name not in stored:
         raise ModelError(f"{where}: tensor {name} is missing")
     return stored[name]
-
-
-def _refused(where: str, field: str, value: object, allowed: Iterable[object]) -> ModelError:
-    good = " or ".join(repr(one) if isinstance(one, str | None) else str(one) for one in allowed)
-    return ModelError(f"{where}: {FIELD}: {field}: {value!r} is not supported; allowed: {good}")
