@@ -374,16 +374,9 @@ class RowSelector(DraftSwitch):
         if delays_prompts:
             until = min(until, since + PROMPT_WAIT_SHARE * costs.root)
         if now >= until:
-            self._give_up(growing, now)
             return False
         self.wait = Wait(since, until)
         return True
-
-    def _give_up(self, growing: list[Sequence], now: float) -> None:
-        """Learn from a wait for first growth that ended without any: it takes as long at least."""
-        comes_by_itself = self.account.growth_costs is None
-        if self.wait is not None and comes_by_itself and not any(one.growths for one in growing):
-            self.account.saw_latency(now - max(one.committed_at for one in growing), now)
 
     def _patience(
         self, growing: list[Sequence], plan: RowPlan, costs: PassCosts, now: float
