@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.grouped_packing import GROUP, Q4_NESTED, Grouped
+from outrider.worker.checkpoints.checkpoint import widened
 from outrider.worker.checkpoints.quantisation import Method, Quantisation, refused
 from outrider.worker.errors import ModelError
 from outrider.worker.model.matrix import Floats
@@ -129,9 +130,7 @@ def _in_order(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _floats(scale: Array) -> Floats:
     """Return scales in float32; those of bfloat16 come as their bits."""
-    if scale.dtype == np.uint16:
-        return (scale.astype(np.uint32) << 16).view(np.float32)
-    return scale.astype(np.float32)
+    return widened(scale) if scale.dtype == np.uint16 else scale.astype(np.float32)
 
 
 def _tensor(stored: Arrays, name: str, where: str) -> Array:

@@ -56,7 +56,7 @@ class Tensors:
 
     def __call__(self, name: str) -> Floats:
         """Return the tensor called `name` in float32; raises `ModelError` when it is missing."""
-        return np.require(floats_of(self.matrix(name)), np.float32, ["C", "A", "W"])
+        return _usable(self.matrix(name))
 
     def layer(self, index: int, *names: str) -> Floats:
         """Pack the tensors of one layer, stacked along their outputs."""
@@ -123,7 +123,12 @@ def embedding_of(
     embedding = Tensors(weights).matrix(EMBEDDING)
     if isinstance(embedding, Quantised):
         return QuantisedRows(embedding.blocks, embedding.kind)
-    return Tensors(weights)(EMBEDDING)
+    return _usable(embedding)
+
+
+def _usable(matrix: Matrix) -> Floats:
+    """Return the values in float32, of the one array type that compiled code takes."""
+    return np.require(floats_of(matrix), np.float32, ["C", "A", "W"])
 
 
 def _padded(matrix: Matrix, outputs: int) -> Matrix:
