@@ -11,7 +11,7 @@ import hashlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,10 +108,15 @@ def fetch(say: Say) -> tuple[Path, Path]:
 
 def main() -> int:
     """Fetch both files and print where they are."""
+    return print_fetched("code_pair", fetch)
+
+
+def print_fetched(name: str, fetched: Callable[[Say], Iterable[Path]]) -> int:
+    """Print where the files are that `fetched` fetches; the exit status of the command `name`."""
     try:
-        print(*fetch(lambda line: print(line, file=sys.stderr)), sep="\n")
+        print(*fetched(lambda line: print(line, file=sys.stderr)), sep="\n")
     except FetchError as error:
-        print(f"code_pair: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     return 0
 

