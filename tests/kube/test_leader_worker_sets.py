@@ -185,6 +185,21 @@ def uids(space: Space) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in pods(space).items()}
 
 
+@contextlib.contextmanager
+def kept(space: Space, pod: str) -> Iterator[None]:
+    """Keeps a pod that is deleted meanwhile, as a kubelet does until its containers have ended.
+
+    kwok removes it at once, so that the controller of LeaderWorkerSets may never see that it ends,
+    and then makes no new group.
+    """
+    strategic = "application/strategic-merge-patch+json"
+    ours = "outrider.dev/kept-by-a-test"
+    space.patch(POD, pod, {"metadata": {"finalizers": [ours]}}, strategic)
+    yield
+    gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [ours]}}
+    space.patch(POD, pod, gone, strategic)
+
+
 def image(pod: Object) -> str:
     return str(pod_files.container_of(pod, "main")["image"])
 
@@ -481,7 +496,9 @@ def test_groups_are_added_and_taken_away(space: Space) -> None:
 def test_a_group_that_loses_a_pod_is_made_anew_whole(lost: str, space: Space) -> None:
     described(space, replicas=2)
     before = uids(space)
-    space.delete(POD, lost)
+    with kept(space, lost):
+        space.delete(POD, lost)
+        space.until(lambda: "chat-target-0" not in pods(space), "the leader ends")
     gone = {before["chat-target-0"], before["chat-target-0-1"]}
     space.until(
         lambda: len(uids(space)) == 4 and not gone & {*uids(space).values()}, "both are new"
