@@ -37,9 +37,9 @@ ifeq ($(DEMO),code)
 	@$(BIN)/python -m bench.sides.code_demo $(if $(YES),--yes)
 else
 	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
-		--prompt "What is photosynthesis? Answer in two sentences." \
-		--prompt "What is gravity? Answer in two sentences." \
-		--prompt "Say in two sentences what the internet is."; fi; \
+		--prompt "What is gravity?" \
+		--prompt "What is the internet?" \
+		--prompt "List five tips for a good night's sleep."; fi; \
 	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
 endif
 

@@ -112,6 +112,26 @@ def test_few_measured_passes_say_what_every_pass_takes(model: Llama) -> None:
             assert costs.measured[batch, c] == pytest.approx(exact)
 
 
+class ColdPasses(EvenPasses):
+    """Those, where a pass takes two seconds more after one of more than twice as many rows."""
+
+    before = 64
+
+    def once(self, rows: int, context: int, sequences: int = 1) -> float:
+        cold, self.before = self.before > 2 * rows, rows
+        return super().once(rows, context, sequences) + 2.0 * cold
+
+
+def test_no_pass_is_measured_after_one_of_many_more_rows(model: Llama) -> None:
+    table = model.kv_cache.admit(NO_TOKENS, 40)
+    assert table is not None
+    passes = ColdPasses(model, [table])
+    costs = measure(model, passes)
+    exact = [EvenPasses.once(passes, rows, costs.contexts[0]) for rows in costs.rows]
+    assert len(exact) > 2
+    assert costs.measured[0, 0] == pytest.approx(exact)
+
+
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:
     kv_cache = BlockPool(3, 128)
     kv_cache.admit(np.empty(0, np.int32), 64)
