@@ -149,7 +149,6 @@ class TargetLoop(TimedLoop):
                 sources=(SourceKind.DRAFT,),
             ),
             NODES_AHEAD,
-            time.monotonic(),
         )
         model = StandIn(VOCABULARY, target_logits, run_pass)
         scheduler = TargetScheduler(

@@ -4,7 +4,7 @@ Nightjar (arXiv 2512.22420) after Ada-BinGreedy. Steps of one context, a pair of
 blocks of 1, 2, 4, ... steps, and a block bins of floor(sqrt(block)) steps.
 Bin b explores with probability 1 / b, else it exploits; its arm, 0 draft tokens included, is locked
 until it ends. Exploiting minimises the seconds per token of an arm, plus C / arm where drafting
-rests: C is the cost of taking it up again at the present lag, as measured on this pair.
+rests: C is the cost of taking it up again at the present lag, by the draft's step costs.
 
 What the published code does otherwise, and this does not (docs/concepts/planner.md): it draws anew
 in every step of an exploring bin; explores with 1 / sqrt(b); never explores 0 below 50 sequences;
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from bench.nightjar.planners import FixedPlanner
 from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.speculation.planner import NodeCandidates, RowPlan
-from outrider.worker.speculation.switch_costs import SwitchCosts
 
 CHANGE_BINS = 4
 """Bins of an arm before a bin that lies far from their mean counts as a change."""
@@ -91,7 +90,7 @@ class Context:
         self.bin_left = min(math.isqrt(self.block), self.block_left)
         self.tokens = self.seconds = 0.0
 
-    def add(self, tokens: int, seconds: float) -> None:
+    def add(self, tokens: float, seconds: float) -> None:
         """Count a step of the present bin; at its end, forget all if the pair has changed."""
         self.tokens += tokens
         self.seconds += seconds
@@ -110,12 +109,9 @@ class Context:
 class Bandit(FixedPlanner):
     """Chooses one number of draft tokens for all sequences of a batch, 0 to `most`."""
 
-    def __init__(
-        self, plain_rate: float, most: int, switch_costs: SwitchCosts, seed: int = 0
-    ) -> None:
-        super().__init__(plain_rate, awaited=most)
+    def __init__(self, most: int, seed: int = 0) -> None:
+        super().__init__(awaited=most)
         self._most = most
-        self._switch_costs = switch_costs
         self._random = random.Random(seed)
         self._contexts: dict[int, Context] = {}
         self._context = Context([Arm() for _ in range(most + 1)])
@@ -133,15 +129,14 @@ class Bandit(FixedPlanner):
             if context.explores:
                 context.arm = self._random.randrange(self._most + 1)
             else:
-                context.arm = self._best(context, sequences)
+                context.arm = self._best(context)
                 context.explores = context.arms[context.arm].tokens == 0.0  # never tried
         self.awaited = min(context.arm, max_rows)
         self.explores = context.explores
         return self.best_of_each(candidates, costs)
 
-    def learn(self, tokens: int, seconds: float) -> None:
+    def learn(self, tokens: float, seconds: float) -> None:
         """Learn one step: tokens committed over all sequences, and how long the step took."""
-        super().learn(tokens, seconds)
         if self._context.bin_left:
             self._context.add(tokens, seconds)
 
@@ -153,11 +148,9 @@ class Bandit(FixedPlanner):
             found = self._contexts[pair] = Context([Arm() for _ in range(self._most + 1)])
         return found
 
-    def _best(self, context: Context, sequences: int) -> int:
+    def _best(self, context: Context) -> int:
         """Return the arm with the least seconds per token, the cost of a return included."""
-        restart = 0.0
-        if not self.wants_drafts:
-            restart = self._switch_costs.seconds(self.lag, sequences)
+        restart = 0.0 if self.wants_drafts else self.return_seconds
         losses = [
             arm.seconds_per_token + (restart / number if number else 0.0)
             for number, arm in enumerate(context.arms)

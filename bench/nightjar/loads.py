@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.nightjar.bandit import Bandit
-from bench.nightjar.planners import Entry, FixedPlanner, MakePlanner, Table
+from bench.nightjar.planners import Entry, MakePlanner, Table
 from outrider.simulator.description import Simulation, read_simulation
 from outrider.simulator.traffic import STRESS
-from outrider.worker.speculation.switch_costs import SwitchCosts
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
 PAIRS = ("7b", "13b", "32b")
@@ -84,7 +83,7 @@ def static(tokens: int) -> Side:
 
 def bandit() -> Side:
     """Return Nightjar's planner, with as many draft tokens as the largest static side."""
-    return Side("bandit", NEVER_OFF, partial(_bandit, max(STATIC)))
+    return Side("bandit", NEVER_OFF, partial(Bandit, max(STATIC)))
 
 
 def goodput() -> Side:
@@ -102,15 +101,7 @@ def oracle(best: Mapping[int, int]) -> Side:
 
 
 def _table(name: str, entries: Sequence[Entry]) -> Side:
-    return Side(name, NEVER_OFF, partial(_table_planner, tuple(entries)))
-
-
-def _table_planner(entries: Sequence[Entry], plain_rate: float, _: SwitchCosts) -> FixedPlanner:
-    return Table(plain_rate, entries)
-
-
-def _bandit(most: int, plain_rate: float, switch_costs: SwitchCosts) -> FixedPlanner:
-    return Bandit(plain_rate, most, switch_costs)
+    return Side(name, NEVER_OFF, partial(Table, tuple(entries)))
 
 
 def _before(best: Mapping[int, int], at: int) -> int:

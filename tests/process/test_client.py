@@ -122,7 +122,7 @@ def state(**changes: Any) -> control_pb2.State:
     return control_pb2.State(
         role="target",
         links=[refused],
-        counters=control_pb2.Counters(tokens=12, spent_seconds=1.5, wait_gain_realised=-0.5),
+        counters=control_pb2.Counters(tokens=12, spent_seconds=1.5),
         step_seconds={2: 0.25},
         engine=control_pb2.Engine(dtype="int8", path_seconds={"bf16": 0.5, "int8": 0.25}),
         **changes,
@@ -394,7 +394,7 @@ def test_the_state_is_read_whole(address: str) -> None:
         assert read.links == (
             Link(address="d:1", state=LinkState.REFUSED, detail="why", revision="", incarnation=9),
         )
-        assert read.counters == Counters(tokens=12, spent_seconds=1.5, wait_gain_realised=-0.5)
+        assert read.counters == Counters(tokens=12, spent_seconds=1.5)
         assert read.step_seconds == {2: 0.25}
         assert read.engine is not None
         assert read.engine.path_seconds == {"bf16": 0.5, "int8": 0.25}

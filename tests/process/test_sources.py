@@ -9,7 +9,7 @@ import pytest
 from outrider.client import Client, Sampling, State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SOURCES, SourceKind
-from outrider.worker.speculation.local_sources import MAX_REST_SECONDS
+from outrider.worker.speculation.local_sources import ADVANCE_SECONDS, EARNED_SHARE
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import (
@@ -47,7 +47,7 @@ def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
         found.append(given.result.usage.accepted_rows)
         return found[-1] > 0
 
-    wait_until(helped, START_SECONDS + MAX_REST_SECONDS, "a source that helps")
+    wait_until(helped, START_SECONDS + ADVANCE_SECONDS / EARNED_SHARE, "a source that helps")
     return found[-1]
 
 

@@ -28,7 +28,6 @@ from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
 from outrider.worker.sampling.logits_processor import LogitsProcessors
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
@@ -36,9 +35,7 @@ from outrider.worker.target.sessions import TargetSessions
 
 SendToDraft = Callable[[int, FromTarget], None]
 SendToTarget = Callable[[int, Sequence[FromDraft]], None]
-StartSelector = Callable[
-    [StepCosts, PolicySettings, int, float, WaitPolicyByBatch, float], RowSelector
-]
+StartSelector = Callable[[StepCosts, PolicySettings, int, float], RowSelector]
 """Makes a selector without measurements, as `RowSelector.start`."""
 
 
@@ -95,7 +92,7 @@ class Blueprint:
         """
         colocated = self.draft is not None and not self.draft.separate
         link = LoopbackLink()
-        scheduler = self._target_scheduler(link.send_to_draft if colocated else send, colocated)
+        scheduler = self._target_scheduler(link.send_to_draft if colocated else send)
         runner = SimulatedTargetRunner(_kv_of(scheduler), self.pair)
         times = self.target_times
 
@@ -139,16 +136,9 @@ class Blueprint:
         """Return [vocabulary] the token ids that a draft may propose: all."""
         return np.ones(self.pair.vocabulary, np.bool_)
 
-    def _target_scheduler(self, send: SendToDraft, serial: bool) -> TargetScheduler:
+    def _target_scheduler(self, send: SendToDraft) -> TargetScheduler:
         target, times = self.target, self.target_times
-        selector = self.start_selector(
-            times.costs,
-            self.policy,
-            target.row_capacity,
-            self.clock.now,
-            WaitPolicyByBatch(WaitPolicy.serial if serial else WaitPolicy),
-            times.host(1),
-        )
+        selector = self.start_selector(times.costs, self.policy, target.row_capacity, times.host(1))
         return TargetScheduler(
             SimulatedKV(target.kv_tokens, target.max_context + MAX_NODE_ROWS),
             target.max_context,

@@ -77,10 +77,6 @@ class Counters:
     """Tokens of prompts whose KV was kept from earlier requests."""
     kv_slots: int = 0
     """Slots of KV in all."""
-    wait_gain_predicted: float = 0.0
-    """Tokens that waits were expected to bring, less what their time could have brought."""
-    wait_gain_realised: float = 0.0
-    """Tokens that they did bring, less the same; below 0 where waiting lost."""
     requests_at_length: int = 0
     """Of the finished requests, those that ended at their most tokens."""
     requests_failed: int = 0

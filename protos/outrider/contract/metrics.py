@@ -251,17 +251,6 @@ GAIN_LOCAL_SPENT_SECONDS = _counter(
 DRAFT_WAIT_SECONDS = _counter(
     "draft_wait_seconds", "Seconds that passes waited for growth.", of="draft_wait_seconds"
 )
-WAIT_GAIN_PREDICTED = _gauge(
-    "draft_wait_gain_predicted_tokens",
-    "Since the start: tokens that waits for growth should have brought, less what their time could "
-    "have.",
-    of="wait_gain_predicted",
-)
-WAIT_GAIN_REALISED = _gauge(
-    "draft_wait_gain_realised_tokens",
-    "Since the start: tokens that waits for growth brought, less what their time could have.",
-    of="wait_gain_realised",
-)
 GROWTH_LATENCY = _histogram(
     "growth_latency_seconds",
     "From a commit to the first growth that knows it.",

@@ -27,7 +27,6 @@ from outrider.cli.service.file import read_service
 from outrider.operator.spec.speculation import Proposer, SpeculationMode
 from outrider.simulator.service import policy_of
 from outrider.worker.speculation.planner import NO_CANDIDATES
-from outrider.worker.speculation.switch_costs import SwitchCosts
 
 LOAD = Load("3", {"stages": [{"rate": 50, "requests": 3}]}, 3)
 PLAIN = Outcome(100.0, 120.0, 2.0, 4.0, 0.1, 1.0, {})
@@ -36,7 +35,7 @@ PLAIN = Outcome(100.0, 120.0, 2.0, 4.0, 0.1, 1.0, {})
 def test_the_oracle_has_an_entry_where_the_best_number_changes() -> None:
     side = oracle({1: 5, 2: 5, 4: 2, 8: 0, 16: 0})
     assert side.make is not None
-    planner = side.make(1.0, SwitchCosts())
+    planner = side.make()
     costs, none = np.linspace(0.01, 0.02, 600), NO_CANDIDATES
     assert [
         (planner.plan([none] * running, costs, 16), planner.awaited)[1]

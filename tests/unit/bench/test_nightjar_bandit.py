@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from bench.nightjar.bandit import Bandit
 from outrider.worker.speculation.planner import NodeCandidates
-from outrider.worker.speculation.switch_costs import SwitchCosts
 from tests.unit.worker.speculation.environments import (
     MOST,
     Environment,
@@ -22,7 +21,7 @@ COSTS = np.linspace(0.010, 0.020, 600)
 
 
 def bandit(most: int = MOST, seed: int = 0) -> Bandit:
-    return Bandit(100.0, most, SwitchCosts(), seed)
+    return Bandit(most, seed)
 
 
 def tree() -> NodeCandidates:
@@ -34,7 +33,9 @@ def test_blocks_double_and_bins_are_their_roots_and_hold_one_arm() -> None:
     planner, steps = bandit(), []
     for _ in range(1023):
         plan = planner.plan([tree()], COSTS, MOST)
-        assert planner.plan([tree()], COSTS, MOST) == plan, "a step that waits is planned again"
+        assert planner.plan([tree()], COSTS, MOST).rows == plan.rows, (
+            "a step that waits is planned again"
+        )
         steps.append((planner.explores, plan.rows[0]))
         planner.learn(1 + plan.rows[0], 0.010)
     at = 0
@@ -114,18 +115,15 @@ def test_batch_sizes_learn_apart_however_large() -> None:
 def test_drafting_that_rests_comes_back_only_where_it_outweighs_the_return() -> None:
     """Arms of 10 and 9 ms a token; one draft token comes back if the return costs under 1 ms."""
     for cost, back in ((0.0005, True), (0.002, False)):
-        costs = SwitchCosts()
-        planner = Bandit(100.0, 1, costs)
+        planner = Bandit(1)
         for _ in range(2000):
             each = planner.plan([tree()], COSTS, 1).rows[0]
             planner.learn(10, 0.09 if each else 0.10)
-        for _ in range(10):
-            costs.learn(300, 1, cost)
-        planner.lag, planner.awaited = 300, 0
+        planner.return_seconds, planner.awaited = cost, 0
         context = planner._of(1)
-        assert planner._best(context, 1) == int(back)
+        assert planner._best(context) == int(back)
         planner.awaited = 1
-        assert planner._best(context, 1) == 1, "drafting that goes on costs no return"
+        assert planner._best(context) == 1, "drafting that goes on costs no return"
 
 
 def test_a_steps_ceiling_is_kept() -> None:

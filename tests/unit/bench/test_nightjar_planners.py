@@ -14,7 +14,6 @@ from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan
-from outrider.worker.speculation.switch_costs import SwitchCosts
 from outrider.worker.target.selection import PROMPT_WAIT_SHARE
 from tests.unit.worker.one_process import OneProcess
 from tests.unit.worker.pair import PASS_SECONDS, Pair
@@ -24,12 +23,12 @@ ENTRIES = (Entry(1, 4), Entry(2, 0), Entry(3, 2))
 COSTS = np.linspace(0.010, 0.020, 600)
 
 
-def table(plain_rate: float, _: SwitchCosts) -> FixedPlanner:
-    return Table(plain_rate, ENTRIES)
+def table() -> FixedPlanner:
+    return Table(ENTRIES)
 
 
-def deep(plain_rate: float, _: SwitchCosts) -> FixedPlanner:
-    return Table(plain_rate, [Entry(1, 8)])
+def deep() -> FixedPlanner:
+    return Table([Entry(1, 8)])
 
 
 def pair_of(kind: Callable[..., Pair], make: MakePlanner, **options: Any) -> Pair:
@@ -45,18 +44,18 @@ def tree(nodes: int) -> NodeCandidates:
 
 @pytest.mark.parametrize(("running", "rows"), [(1, 4), (2, 0), (3, 2), (40, 2)])
 def test_each_number_of_requests_has_the_tables_draft_tokens(running: int, rows: int) -> None:
-    planner = table(100.0, SwitchCosts())
+    planner = table()
     assert planner.plan([tree(7)] * running, COSTS, 16).rows == [rows] * running
     assert planner.wants_drafts == (rows > 0)
 
 
 def test_a_tree_or_a_pass_that_is_small_gets_what_there_is() -> None:
-    planner = deep(100.0, SwitchCosts())
+    planner = deep()
     assert planner.plan([tree(3), NO_CANDIDATES], COSTS, 16).rows == [3, 0]
     assert planner.plan([tree(9), tree(9)], COSTS, 4).rows == [4, 4]
     assert planner.plan([tree(9), tree(9)], COSTS[:11], 16).rows == [8, 2]
     assert planner.plan([NO_CANDIDATES], COSTS, 16).rows == [0]
-    assert planner.choice is Choice.NO_NODES
+    assert planner.plan([NO_CANDIDATES], COSTS, 16).choice is Choice.NO_NODES
 
 
 @pytest.mark.parametrize("kind", [Pair, OneProcess])
@@ -93,8 +92,8 @@ def test_a_bandit_tries_plain_decoding_and_drafts(kind: Callable[..., Pair]) -> 
             numbers.add(self.awaited)
             return planned
 
-    def make(plain_rate: float, costs: SwitchCosts) -> FixedPlanner:
-        return Watching(plain_rate, 5, costs)
+    def make() -> FixedPlanner:
+        return Watching(5)
 
     pair = pair_of(kind, make, running=1, sampling=SamplingParams())
     pair.submit([1, 2, 3], 400)
@@ -109,12 +108,12 @@ def test_a_draft_that_answers_no_more_is_not_waited_for_again_and_again() -> Non
     pair.submit([1, 2, 3], 100)
     for _ in range(20):
         pair.turn()
-    waits = pair.target.row_selector.wait_policy
-    before = waits.seconds
+    selector = pair.target.row_selector
+    before = selector.waited_seconds
     for _ in range(100):
         if pair.target.next(pair.now) is None:
             pair.now += pair.target.max_wait(pair.now) or 0.0
-    assert waits.seconds - before < 4 * 0.1
+    assert selector.waited_seconds - before < 4 * 0.1
     assert pair.target.next(pair.now) is not None
 
 

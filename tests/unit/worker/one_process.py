@@ -5,7 +5,6 @@ pair.submit([1, 2, 3], 20)
 pair.run()
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,6 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
-from outrider.worker.speculation.wait import WaitPolicy
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
@@ -22,8 +20,6 @@ from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 @dataclass
 class OneProcess(Pair):
     """The draft runs only while the target would wait; drafting is never switched off."""
-
-    wait_policy: Callable[[], WaitPolicy] = WaitPolicy.serial
 
     def __post_init__(self) -> None:
         self.loopback = LoopbackLink()

@@ -22,7 +22,6 @@ from outrider.worker.messages import Finished, Submit, Tokens
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
@@ -54,7 +53,6 @@ class Pair:
     grammars: Grammars | None = None
     row_capacity: int = 65
     """Rows of one pass of the target."""
-    wait_policy: Callable[[], WaitPolicy] = WaitPolicy
     costs: Any = field(default_factory=FlatCosts)
     """Step costs of the target."""
     context: int = CONTEXT
@@ -75,13 +73,7 @@ class Pair:
         self.target_kv_cache = TokenPool(self.running, longest, blocks)
         self.target_model = HashModel(self.target_kv_cache)
         self.target_runner = TargetRunner(self.target_model, VOCABULARY)
-        row_selector = self.start_selector(
-            self.costs,
-            PolicySettings(),
-            self.row_capacity,
-            0.0,
-            WaitPolicyByBatch(self.wait_policy),
-        )
+        row_selector = self.start_selector(self.costs, PolicySettings(), self.row_capacity)
         sessions = TargetSessions(
             lambda link, m: self.to_draft.append((self.step, m)), row_selector
         )

@@ -37,9 +37,9 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import ErrorScale
-from outrider.worker.speculation.switch import Switch, SwitchSettings
-from outrider.worker.speculation.wait import Wait, WaitPolicy, WaitPolicyByBatch, WantedGrowths
+from outrider.worker.speculation.gain import GainAccount
 from outrider.worker.target import sessions
+from outrider.worker.target.pass_costs import PassCostTable
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -69,31 +69,22 @@ def any_time_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "TOGETHER_SECONDS", 0.0)
 
 
-class ForcedWaits(WaitPolicy):
-    """Waits for so many growths at roots without rows and at those with, whatever they bring."""
+@dataclass(slots=True)
+class TimelessAccount(GainAccount):
+    """Each growth has to be worth as many tokens, whatever passes take."""
 
-    growths: ClassVar = (2, 1)
-    weighed: ClassVar[list[tuple[bool, int, float]]] = []
+    price: float = 0.0
+    pace: ClassVar = 1.0
 
-    @property
-    def wanted(self) -> WantedGrowths:
-        return WantedGrowths(*self.growths, MOST_ROOTS)
+    def growth_seconds(self, first: bool) -> float:
+        return self.price * FreeRows().seconds(1, 1)
 
-    def should_wait(
-        self, roots: list[tuple[bool, int]], value: float, rate: float, since: float, now: float
-    ) -> bool:
-        if not any(growths < self.growths[supplied] for supplied, growths in roots):
-            self.stop(value, rate, now)
-            return False
-        if self._wait is None:
-            self._wait = Wait(now, math.inf, value, value, rate, 0.0)
-        return True
+    def enter(self, sequences: int) -> bool:
+        self.sequences, self.present.tried_at = sequences, math.inf  # none is tried
+        return False
 
-    def saw_value(self, supplied: bool, growths: int, value: float) -> None:
-        self.weighed.append((supplied, growths, round(value, 4)))
-
-    def wants_value(self, supplied: bool) -> bool:
-        return False  # a run looks at no tree twice
+    def saw_latency(self, seconds: float, now: float) -> None:
+        pass
 
 
 class FreeRows(FlatCosts):
@@ -127,18 +118,16 @@ class TinyTarget:
 
     folder: Path
     roots: int = MOST_ROOTS
-    growths: tuple[int, int] = (2, 1)
-    """Growths of a draft that roots without rows and those with are waited for."""
+    price: float = 0.3
+    """Tokens that growth of a draft has to be worth."""
     outbox: list[Any] = field(default_factory=list)
-    weighed: list[tuple[bool, int, float]] = field(default_factory=list)
-    """Whether a root was in the mirror, its growths, and what its tree was worth."""
     arrived: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
         self.model = model_of(self.folder)
-        waits = type("Waits", (ForcedWaits,), {"growths": self.growths, "weighed": self.weighed})
-        costs: Any = FreeRows()
-        selector = RowSelector.start(costs, POLICY, ROWS, 0.0, WaitPolicyByBatch(waits))
+        costs: Any = PassCostTable(FreeRows(), ROWS)
+        account = TimelessAccount(price=self.price, growth_costs=lambda sequences: 0.0)
+        selector = RowSelector(POLICY, pass_costs=costs, account=account)
         selector.scale = ErrorScale(rate=0.0)
         self.target = TargetScheduler(
             self.model.kv_cache,
@@ -160,10 +149,8 @@ class TinyTarget:
         """Send as the target; a draft there is none."""
 
     def set_policy(self, policy: PolicySettings) -> None:
-        """Take a policy; drafting is never switched off by what it gains."""
+        """Take a policy."""
         self.receive(SetPolicy(policy))
-        switch = Switch(0.0, SwitchSettings(off_below=0.0, check_every_seconds=math.inf))
-        self.target.row_selector.switch = switch
 
     def receive(self, message: Any) -> None:
         """Take one message of the server."""
@@ -299,7 +286,6 @@ class TinySerial(TinyTarget):
     def state(self) -> dict[str, Any]:
         self.scheduler.deliver(time.monotonic())  # a step's commits are still on their way
         return super().state() | {
-            "weighed": self.weighed,
             "draft's counters": counted(self.draft.report().counters),
             "sessions": [session_state(one) for one in self.draft.sessions.live.values()],
         }
@@ -368,7 +354,7 @@ def sequence_state(sequence: Any) -> tuple[Any, ...]:
     return (
         sequence.submit.request,
         sequence.committed().tolist(),
-        (sequence.computed, sequence.growths, sequence.supplied, sequence.unsent),
+        (sequence.computed, sequence.growths, sequence.unsent),
         (sequence.unsent_passes, sequence.usage),
         (sequence.kv.table.tolist(), sequence.kv.published),
         (mirror.root_position, mirror.last_id, mirror.acknowledged),

@@ -214,8 +214,6 @@ class Counters(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     KV_SLOTS_FIELD_NUMBER: _builtins.int
-    WAIT_GAIN_PREDICTED_FIELD_NUMBER: _builtins.int
-    WAIT_GAIN_REALISED_FIELD_NUMBER: _builtins.int
     REQUESTS_AT_LENGTH_FIELD_NUMBER: _builtins.int
     REQUESTS_FAILED_FIELD_NUMBER: _builtins.int
     REQUESTS_EXPIRED_FIELD_NUMBER: _builtins.int
@@ -268,10 +266,6 @@ class Counters(_message.Message):
     """Of those, tokens whose KV was kept from earlier requests or sessions."""
     kv_slots: _builtins.int
     """Slots of KV in all."""
-    wait_gain_predicted: _builtins.float
-    """Tokens that waits for growth were expected to bring, less what their time could have brought."""
-    wait_gain_realised: _builtins.float
-    """Tokens that they did bring, less the same; below 0 where waiting lost."""
     requests_at_length: _builtins.int
     """Targets: of the finished requests, those that ended at their most tokens."""
     requests_failed: _builtins.int
@@ -348,8 +342,6 @@ class Counters(_message.Message):
         prompt_tokens: _builtins.int = ...,
         cached_prompt_tokens: _builtins.int = ...,
         kv_slots: _builtins.int = ...,
-        wait_gain_predicted: _builtins.float = ...,
-        wait_gain_realised: _builtins.float = ...,
         requests_at_length: _builtins.int = ...,
         requests_failed: _builtins.int = ...,
         requests_expired: _builtins.int = ...,
@@ -373,7 +365,7 @@ class Counters(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "local_plain_seconds", b"local_plain_seconds", "local_spent_seconds", b"local_spent_seconds", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "source_accepted", b"source_accepted", "source_rows", b"source_rows", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "local_plain_seconds", b"local_plain_seconds", "local_spent_seconds", b"local_spent_seconds", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "source_accepted", b"source_accepted", "source_rows", b"source_rows", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

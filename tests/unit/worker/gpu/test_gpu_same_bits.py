@@ -120,7 +120,7 @@ def text(
 ) -> tuple[list[int], Any]:
     """Text of a request by the real scheduler, and its usage."""
     outbox: list[Any] = []
-    row_selector = RowSelector.start(FlatCosts(), PolicySettings(off_below_percent=0), 16, 0.0)  # type: ignore[arg-type]
+    row_selector = RowSelector.start(FlatCosts(), PolicySettings(off_below_percent=0), 16)  # type: ignore[arg-type]
     sessions = TargetSessions(lambda link, message: None, row_selector)
     scheduler = TargetScheduler(
         model.kv_cache, 120, 1, sessions, outbox, LogitsProcessors(VOCABULARY)

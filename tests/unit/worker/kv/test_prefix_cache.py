@@ -25,7 +25,6 @@ from outrider.worker.messages import Cancel, Finished, Submit, Tokens
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -61,8 +60,7 @@ class Service:
     def __post_init__(self) -> None:
         target, draft = self.model("target", ROWS), self.model("draft", MAX_NODES + MAX_WIDTH)
         self.kv_cache, self.draft_kv_cache = target.kv_cache, draft.kv_cache
-        waits = WaitPolicyByBatch(WaitPolicy.serial)
-        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS, 0.0, waits)  # type: ignore[arg-type]
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS)  # type: ignore[arg-type]
         link = LoopbackLink()
         self.turns = SerialScheduler(
             TargetScheduler(

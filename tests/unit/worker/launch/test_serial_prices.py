@@ -30,9 +30,7 @@ def test_a_leaf_has_to_be_likely_enough_for_a_row_of_both_models(
 ) -> None:
     serial = OneProcess(running=1).serial
     selector = serial.target.row_selector
-    selector.planner.plain_rate = 500.0
-    selector.planner.learn(500, 1.0)  # λ: 500 tokens a second
-    rate = selector.planner.rate
+    rate = selector.plain_rate = 500.0
     selector._costs.scaled = np.array([0.0, 0.5 / rate])  # half a token a node row
-    found = serial._least_score(seconds * 500.0 / rate)
+    found = serial._least_score(seconds)
     assert math.exp(found) == pytest.approx(price)

@@ -37,7 +37,6 @@ from outrider.worker.pipeline.stage_sampler import StageSampler
 from outrider.worker.pipeline.wire.hello import StageFacts
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.target.sessions import TargetSessions
 from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut, HashLayers
 from tests.unit.worker.pipeline.path_draft import PathDraft
@@ -187,7 +186,7 @@ class Target:
         self._random = random.Random(0)
         plan = SegmentPlan(4, stages + 1, prompt_rows=16, most_rows=4, pays=0.0)
         self.leader = leader = Leader(self.pool(()), plan, LeaderLimits(2, tree_blocks=1))
-        control = PipelinedDraftControl(policy, switch_for(policy, 0.0))
+        control = PipelinedDraftControl(policy)
         sessions = TargetSessions(self._to_draft, control)
         scheduler = PipelinedScheduler(leader, planning(plan, stages), sessions, [])
         group = StageGroupLinks("first", "last", self.stages.new_life, lambda: None)

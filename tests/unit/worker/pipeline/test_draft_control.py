@@ -12,7 +12,6 @@ from outrider.worker.pipeline.draft_control import PipelinedDraftControl, Source
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.switch import Drafting
-from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.tree.mirror import DRAFT, SUFFIX
 
 WITH_TEXT = PolicySettings(sources=(SourceKind.DRAFT, SourceKind.SUFFIX))
@@ -26,7 +25,7 @@ def submit(speculate: bool = True) -> Submit:
 
 
 def test_drafts_that_lose_go_off() -> None:
-    control = PipelinedDraftControl(PolicySettings(), switch_for(PolicySettings(), 0.0))
+    control = PipelinedDraftControl(PolicySettings())
     control.set_policy(POLICY, 0.0)
     control.restart(0.0)
     for step in range(1, 500):
@@ -35,7 +34,7 @@ def test_drafts_that_lose_go_off() -> None:
 
 
 def test_a_policy_of_another_target_changes_nothing_else() -> None:
-    control = PipelinedDraftControl(PolicySettings(), switch_for(PolicySettings(), 0.0))
+    control = PipelinedDraftControl(PolicySettings())
     switch = control.switch
     other = dataclasses.replace(POLICY, depth=3, drafts=("one:1",))
     control.set_policy(other, 1.0)
@@ -56,8 +55,8 @@ def test_sources_that_need_a_whole_target_are_left_out(
     named: tuple[SourceKind, ...], kept: int
 ) -> None:
     policy = PolicySettings(sources=named)
-    first = PipelinedDraftControl(policy, switch_for(policy, 0.0))
-    told = PipelinedDraftControl(PolicySettings(), switch_for(PolicySettings(), 0.0))
+    first = PipelinedDraftControl(policy)
+    told = PipelinedDraftControl(PolicySettings())
     told.set_policy(policy, 0.0)
     for control in (first, told):
         assert control.sources(submit()) == kept
@@ -65,7 +64,7 @@ def test_sources_that_need_a_whole_target_are_left_out(
 
 
 def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
-    control = PipelinedDraftControl(WITH_TEXT, switch_for(WITH_TEXT, 0.0))
+    control = PipelinedDraftControl(WITH_TEXT)
     assert control.sources(submit()) == 1 << DRAFT | 1 << SUFFIX
     step = SourceStep(SourceRows([0, 4, 0], [0, 0, 0], 4), COSTS, 0.01)
     for number in range(1, 100):  # 40 ms of rows a step, and no token of the text
@@ -77,9 +76,9 @@ def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
 
 
 def test_what_the_text_brings_is_none_of_the_drafts_gain() -> None:
-    alone, helped = (PipelinedDraftControl(WITH_TEXT, switch_for(WITH_TEXT, 0.0)) for _ in range(2))
+    alone, helped = (PipelinedDraftControl(WITH_TEXT) for _ in range(2))
     step = SourceStep(SourceRows([0, 4, 0], [0, 4, 0], 4), COSTS, 0.01)
-    for number in range(1, 500):
+    for number in range(1, 200):
         alone.count(0.03, True, 0.0, number * 0.05)
         spent = helped.count(0.07, True, 0.0, number * 0.09, step)
         assert spent == pytest.approx(0.09)

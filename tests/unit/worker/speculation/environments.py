@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from outrider.worker.speculation.planner import Goodput, NodeCandidates
+from outrider.worker.costs.step_costs import Seconds
+from outrider.worker.speculation.gain import GainAccount
+from outrider.worker.speculation.planner import NodeCandidates, RowPlan, plan_rows
 
 MOST = 8
 """Draft tokens of a sequence's tree, a chain."""
@@ -89,12 +92,32 @@ class Run:
         return 1 - self.best_seconds / self.seconds
 
 
-def drive(planner: Goodput, environment: Environment, sequences: int, steps: int) -> Run:
+class Planner(Protocol):
+    """Plans node rows, and learns what came of them."""
+
+    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan: ...
+    def learn(self, tokens: float, seconds: float) -> None: ...
+
+
+class Goodput:
+    """The product's planner, with its account."""
+
+    def __init__(self, plain_rate: float) -> None:
+        self._plain_rate = plain_rate
+        self._account = GainAccount()
+
+    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
+        return plan_rows(candidates, costs, self._plain_rate * self._account.pace, max_rows)
+
+    def learn(self, tokens: float, seconds: float) -> None:
+        self._account.learn(tokens / self._plain_rate, seconds)
+
+
+def drive(planner: Planner, environment: Environment, sequences: int, steps: int) -> Run:
     """Let a planner choose for so many steps of so many sequences."""
     run = Run([], 0.0, 0.0)
     costs = np.array([environment.seconds(sequences + k) for k in range(sequences * MOST + 1)])
     costs += environment.draft_seconds * np.arange(len(costs)) / sequences
-    planner.plain_rate = environment.rate(sequences, 0)
     for _ in range(steps):
         best = environment.rate(sequences, environment.best(sequences))
         plan = planner.plan([environment.tree()] * sequences, costs, MOST)

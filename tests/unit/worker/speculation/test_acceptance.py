@@ -11,6 +11,7 @@ from outrider.worker.speculation.acceptance import (
     Calibration,
     ErrorScale,
     first_child_surplus,
+    outcomes,
     reach_of,
 )
 from outrider.worker.tree.growth import Floats, Growth, Ints
@@ -134,7 +135,8 @@ def test_reach_never_rises_along_a_path(
 
 def surplus(mirror: Mirror, sampled: int) -> float:
     """Of a pass over the root's row alone."""
-    return float(first_child_surplus(mirror.tables.nodes, len(mirror), NONE, ints(sampled)))
+    nodes = mirror.tables.nodes
+    return float(first_child_surplus(nodes, outcomes(nodes, len(mirror), NONE, ints(sampled))))
 
 
 def run_scale(scale: ErrorScale, margin: float, truth: float, steps: int) -> float:
@@ -181,8 +183,29 @@ def test_a_node_is_as_likely_as_the_surer_of_its_sources_says() -> None:
     assert draft_alone[1] == 0 < suffix_alone[1] == both[1]
     before = calibration.rates.copy()
     calibration.learn(mirror, np.zeros(0, np.int32), np.array([5], np.int32))
-    hits = calibration.curves.hits.sum(axis=(1, 2))
-    trials = calibration.curves.trials.sum(axis=(1, 2))
+    hits = calibration.curves.matches.hits.sum(axis=(1, 2))
+    trials = calibration.curves.matches.trials.sum(axis=(1, 2))
     assert hits.tolist() == pytest.approx([1, 1, 0])
     assert trials.tolist() == pytest.approx([1, 2, 0])
     assert (calibration.rates != before).any(axis=(1, 2)).tolist() == [True, True, False]
+
+
+def test_first_guesses_are_learned_apart_for_the_root_and_below_it() -> None:
+    """Whatever the draft thinks of them; a request begins as the worker's average."""
+    worker = Calibration()
+    one, before = Calibration(worker), worker.first.copy()
+    for _ in range(300):
+        mirror = mirror_of((0, 5, 0.9), (0, 6, 0.1), (1, 7, 0.6))
+        one.learn(mirror, ints(0), ints(5, 8))
+    assert one.first[0] > 0.95 > before[0]
+    assert one.first[1] < 0.05 < before[1]
+    assert worker.first[0] > before[0]
+    assert Calibration(worker).first.tolist() == worker.first.tolist()
+
+
+def test_a_row_whose_node_has_not_grown_says_nothing_of_first_guesses() -> None:
+    calibration = Calibration()
+    before = calibration.first.copy()
+    calibration.learn(mirror_of((0, 5, 0.9)), ints(0), ints(5, 8))
+    assert calibration.first[0] > before[0]
+    assert calibration.first[1] == before[1]

@@ -176,13 +176,3 @@ def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: D
         if switch.drafting:
             return
     raise AssertionError(f"still {switch.state} after {pair.now} seconds")
-
-
-def test_what_waits_brought_is_reported() -> None:
-    pair = Pair()
-    pair.submit(PROMPT, 8)
-    policy = pair.target.row_selector.wait_policy.of(1, pair.now)
-    policy.seconds, policy.predicted_gain, policy.realised_gain = 0.5, 3.0, -1.0
-    counters = pair.target.report().counters
-    assert counters.draft_wait_seconds == 0.5
-    assert (counters.wait_gain_predicted, counters.wait_gain_realised) == (3.0, -1.0)

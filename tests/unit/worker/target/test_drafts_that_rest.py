@@ -122,7 +122,7 @@ def test_a_draft_that_returns_is_as_right_as_one_that_never_rested(kind: type[Pa
     assert accepted / rows == pytest.approx(never[2] / never[1], rel=0.1)
 
 
-def test_a_return_without_sessions_costs_all_steps_until_drafts_are_level() -> None:
+def test_drafts_without_sessions_are_behind_until_they_have_grown() -> None:
     """Requests that began during a rest have none; one that never speculates counts for nothing."""
     pair = Pair(running=3, lag=4, sampling=SamplingParams())
     selector = pair.target.row_selector
@@ -134,15 +134,26 @@ def test_a_return_without_sessions_costs_all_steps_until_drafts_are_level() -> N
         pair.turn()
     drafted = [one for one in pair.target.admission.running if one.submit.speculate]
     assert [one.session for one in drafted] == [None, None]
-    lag, steps = max(one.length for one in drafted), 0
     use(pair, "drafting")
-    before = pair.now
-    pair.turn()
-    assert selector._return is not None
-    assert (selector._return.lag, selector._return.sequences) == (lag - 1, 2)
-    while selector._return is not None:
-        assert selector.behind == 2
+    behind = []
+    while selector.behind or not behind:
         pair.turn()
-        steps += 1
-    assert steps >= 2 * pair.lag - 1
-    assert 0 < selector.switch_costs.seconds(lag - 1, 2) <= pair.now - before
+        behind.append(selector.behind)
+    assert set(behind[:-1]) == {2}
+    assert len(behind) >= 2 * pair.lag
+
+
+def test_a_return_costs_what_drafts_take_to_catch_up_with_what_they_were_not_sent() -> None:
+    pair = OneProcess(running=2, sampling=SamplingParams())
+    selector = pair.target.row_selector
+    selector.account.return_costs = lambda tokens: 0.001 * tokens
+    pair.submit([1, 5], 200, 1)
+    pair.submit([2, 5], 200, 2)
+    for _ in range(20):
+        pair.turn()
+    use(pair, "disabled")
+    for _ in range(30):
+        pair.turn()
+    lags = [one.lag for one in pair.target.admission.running]
+    assert min(lags) > 20
+    assert selector.switch.return_seconds == pytest.approx(0.001 * (sum(lags) - 2))

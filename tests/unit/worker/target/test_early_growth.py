@@ -11,7 +11,8 @@ import pytest
 from outrider.worker.engine.loop import Engine
 from outrider.worker.link.wire import Capacity, Close, CloseReason, FromDraft, Grow
 from outrider.worker.messages import FromPeer
-from outrider.worker.speculation.wait import MAX_TIME_FACTOR, MAX_TIME_MORE, TIME_MEMORY, WaitPolicy
+from outrider.worker.speculation.gain import TIME_MEMORY, Load
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence as TargetSequence
 from outrider.worker.tree.growth import Growth
 from tests.unit.worker.pair import LINK, PASS_SECONDS, Pair
@@ -49,16 +50,22 @@ class Mailbox:
         pass
 
 
+class NoWaits(RowSelector):
+    """Waits for no growth."""
+
+    def _waits(self, *step: Any) -> bool:
+        return False
+
+
 def decoding() -> tuple[Pair, TargetSequence]:
     """Return a target whose request decodes, with a session on a draft that is silent."""
-    pair = Pair(draft_passes=0)
+    pair = Pair(draft_passes=0, start_selector=NoWaits.start)
     pair.now = time.monotonic() - 1.0  # an engine has no other clock
     pair.submit(PROMPT, COUNT)
     for _ in range(4):
         pair.turn()
     (sequence,) = pair.target.admission.running
     assert sequence.session is not None
-    pair.target.row_selector.wait_policy.present.spare = -100.0  # nothing is waited for
     return pair, sequence
 
 
@@ -84,7 +91,6 @@ def test_a_root_that_lies_in_the_mailbox_is_no_fall_out() -> None:
     at = sequence.generated
     step(pair, [grown(sequence, text[at], text[at + 1])])
     assert sequence.generated == at + 1
-    assert sequence.supplied
     assert sequence.mirror.token.tolist() == [text[at + 1]]
 
 
@@ -93,7 +99,9 @@ def test_growth_during_a_pass_changes_no_node_of_it() -> None:
     pair, sequence = decoding()
     text = pair.expected(PROMPT, COUNT)
     selector, at = pair.target.row_selector, sequence.generated
-    selector.set_policy(dataclasses.replace(selector.policy, max_rows=1), pair.now)
+    selector.set_policy(
+        dataclasses.replace(selector.policy, max_rows=1, off_below_percent=0), pair.now
+    )
     pair.target.receive(FromPeer(LINK, [grown(sequence, *text[at : at + 4])]), pair.now)
     step(pair)
     assert sequence.generated == at + 2
@@ -133,18 +141,17 @@ def test_what_ends_a_session_waits_until_the_pass_is_settled(wrong: str) -> None
 
 def test_growth_is_timed_by_its_stamp_not_by_when_the_engine_looked() -> None:
     pair, sequence = decoding()
-    prior = WaitPolicy()
-    policy = pair.target.row_selector.wait_policy.present
-    assert policy.latency == prior.latency
+    prior, load = Load(1.0), pair.target.row_selector.account.present
+    assert load.latency == prior.latency
     came = sequence.committed_at + 0.0007
     growth = FromPeer(LINK, [grown(sequence, 5)], came)
     pair.target.receive(growth, sequence.committed_at + PASS_SECONDS)
     expected = prior.latency + (1 - TIME_MEMORY) * (0.0007 - prior.latency)
-    assert policy.latency == pytest.approx(expected)
+    assert load.latency == pytest.approx(expected)
     growth = FromPeer(LINK, [grown(sequence, 6, first_id=2)], came + 0.0002)
     pair.target.receive(growth, sequence.committed_at + PASS_SECONDS)
     expected = prior.period + (1 - TIME_MEMORY) * (0.0002 - prior.period)
-    assert policy.period == pytest.approx(expected)
+    assert load.period == pytest.approx(expected)
 
 
 def test_growth_of_an_older_root_tells_how_late_it_is() -> None:
@@ -154,25 +161,21 @@ def test_growth_of_an_older_root_tells_how_late_it_is() -> None:
     asked = sequence.session.asked  # type: ignore[union-attr]
     assert asked is not None
     pair.turn()
-    policy = pair.target.row_selector.wait_policy.present
-    before = policy.latency
+    load = pair.target.row_selector.account.present
+    before = load.latency
     pair.target.receive(FromPeer(LINK, [late], pair.now), pair.now)
     lateness = pair.now - asked[1]
     assert lateness > PASS_SECONDS
-    counted = MAX_TIME_FACTOR * before + MAX_TIME_MORE
+    counted = 2 * before + 0.0005
     assert counted < lateness
-    assert policy.latency == pytest.approx(before + (1 - TIME_MEMORY) * (counted - before))
+    assert load.latency == pytest.approx(before + (1 - TIME_MEMORY) * (counted - before))
 
 
-def test_growth_that_comes_together_counts_once_and_its_worth_is_learnt() -> None:
+def test_growth_that_comes_together_counts_once() -> None:
     pair, sequence = decoding()
-    policy = pair.target.row_selector.wait_policy.present
-    seen = policy.fresh.seen[1]
     both = [grown(sequence, 5), grown(sequence, 6, first_id=2, parent=1)]
     pair.target.receive(FromPeer(LINK, both, pair.now), pair.now)
     assert sequence.growths == 1
-    assert policy.fresh.seen[1] == seen + 1
-    assert policy.fresh.value[1] != WaitPolicy().fresh.value[1]
 
 
 def test_growth_that_knows_a_commit_before_it_was_sent_makes_no_time_negative() -> None:
@@ -196,11 +199,9 @@ def test_growth_that_knows_a_commit_before_it_was_sent_makes_no_time_negative() 
     assert pair.target.sessions.latencies.seconds >= 0.0
 
 
-def test_growth_before_another_message_is_valued_at_the_root_that_it_knew() -> None:
+def test_growth_before_another_message_is_taken_at_once() -> None:
     pair, sequence = decoding()
-    policy = pair.target.row_selector.wait_policy.present
-    seen = policy.fresh.seen[1] + policy.supplied.seen[1]
     early = [FromPeer(LINK, [grown(sequence, 5), Capacity(1, 100)], pair.now)]
     (rest,) = pair.target.receive_growth(early, pair.now)
     assert rest.messages == [Capacity(1, 100)]
-    assert policy.fresh.seen[1] + policy.supplied.seen[1] == seen + 1
+    assert sequence.growths == 1

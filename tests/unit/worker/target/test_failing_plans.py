@@ -101,7 +101,7 @@ def test_the_end_of_a_request_that_cannot_be_planned_for_is_sent_and_frees_its_k
 
 def test_a_failure_of_no_single_request_ends_the_engine() -> None:
     pair = drafted_for()
-    pair.target.row_selector.wait_policy = None  # type: ignore[assignment]
+    pair.target.row_selector.pass_costs = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         turn(pair)
     assert len(pair.target.admission.running) == 2

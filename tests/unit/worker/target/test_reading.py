@@ -35,7 +35,7 @@ def first_answered(pair: Pair, prompt: int) -> Sequence:
     sequence = pair.target._sequence(submit)
     token = np.array([prompt % REPEATED], np.int32)
     sequence.mirror.commit(token)
-    sequence.append(token, False, 0.0)
+    sequence.append(token, 0.0)
     return sequence
 
 
@@ -65,5 +65,5 @@ def test_a_root_is_searched_once_however_often_its_step_is_planned() -> None:
     assert len(sequence.mirror) > 0
     assert not sequence.needs_search
     sequence.mirror.commit(np.array([1], np.int32))
-    sequence.append(np.array([1], np.int32), False, 0.0)
+    sequence.append(np.array([1], np.int32), 0.0)
     assert sequence.needs_search

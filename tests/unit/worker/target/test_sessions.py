@@ -35,7 +35,7 @@ class Target:
     def __init__(self, *rooms: Room | None) -> None:
         self.now = 100.0
         self.sent: list[tuple[int, Any]] = []
-        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), 65, self.now)  # type: ignore[arg-type]
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), 65)  # type: ignore[arg-type]
         self.sessions = TargetSessions(
             lambda link, message: self.sent.append((link, message)), row_selector
         )

@@ -37,8 +37,8 @@ class Drafted(Target):
     def commit(self, sequence: Sequence) -> None:
         """Commit a token."""
         self.sessions.commit(sequence, sequence.position, TOKEN, self.now)
-        survived = sequence.mirror.commit(TOKEN)
-        sequence.append(TOKEN, survived, self.now)
+        sequence.mirror.commit(TOKEN)
+        sequence.append(TOKEN, self.now)
         sequence.computed = sequence.position
 
     def growth(self, sequence: Sequence) -> Grow:
@@ -138,12 +138,12 @@ def test_what_an_avoided_draft_takes_is_no_measure_of_waits() -> None:
     target = Drafted(Room(1, CONTEXT), None)
     first, sequence = target.two()
     target.answer(sequence, *[SLOW] * ENOUGH)
-    policy = target.sessions.control.wait_policy.present
-    before = policy.latency
+    load = target.sessions.control.account.present
+    before = load.latency
     target.answer(sequence, *[SLOW] * ENOUGH)
-    assert policy.latency == before
+    assert load.latency == before
     target.answer(first, QUICK)
-    assert policy.latency < before
+    assert load.latency < before
 
 
 @pytest.mark.parametrize("late", [QUICK, SLOW])

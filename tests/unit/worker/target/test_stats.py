@@ -40,8 +40,7 @@ def test_blind_passes_and_those_with_nodes_are_all() -> None:
 
 def test_a_pass_while_the_switch_is_off_rests_and_is_not_blind() -> None:
     pair = Pair()
-    pair.target.row_selector.switch.state = Drafting.OFF
-    pair.target.row_selector.decide_drafting()
+    pair.target.row_selector.account.predict = lambda sequences: 0.5
     pair.submit([1, 2, 3], COUNT)
     pair.run()
     assert counters(pair).resting_passes == COUNT - 1
@@ -50,8 +49,7 @@ def test_a_pass_while_the_switch_is_off_rests_and_is_not_blind() -> None:
 
 def test_a_request_that_wants_no_draft_neither_rests_nor_is_blind() -> None:
     pair = Pair()
-    pair.target.row_selector.switch.state = Drafting.OFF
-    pair.target.row_selector.decide_drafting()
+    pair.target.row_selector.account.predict = lambda sequences: 0.5
     pair.submit([1, 2, 3], COUNT, speculate=False)
     pair.run()
     assert counters(pair).passes == COUNT - 1
@@ -64,7 +62,7 @@ def test_the_last_pass_of_a_drafted_request_is_no_measure_of_plain_decoding() ->
         pair.submit([1, 2, 3], 12, request=request)
         pair.run(request)
     assert counters(pair).accepted_rows > 100
-    assert pair.target.row_selector.switch.scale == 1.0
+    assert pair.target.row_selector.account.present.scale == 1.0
 
 
 @pytest.mark.parametrize("lag", [0, 1, 2])
@@ -177,7 +175,7 @@ def test_what_local_sources_bring_and_take_is_told_apart_from_the_drafts_gain(
     assert counters(pair).local_plain_seconds == counters(pair).local_spent_seconds == 0
     give_sources(pair, SourceKind.DRAFT, SourceKind.SUFFIX)
     monkeypatch.setattr(RowSelector, "observe_sources", lends)
-    pair.target.row_selector.switch.scale = 0.5
+    pair.target.row_selector.account.present.scale = 0.5
     before = counters(pair).steps
     pair.submit([4, 5, 6], COUNT, request=2)
     pair.run(2)
@@ -186,22 +184,23 @@ def test_what_local_sources_bring_and_take_is_told_apart_from_the_drafts_gain(
     assert counters(pair).local_spent_seconds == pytest.approx(decoding * 0.01)
 
 
-def test_a_policy_without_drafts_leaves_their_switch_and_its_guard_alone() -> None:
+def test_a_policy_without_drafts_leaves_their_switch_and_its_budget_alone() -> None:
     pair = Pair()
     give_sources(pair, SourceKind.SUFFIX)
     selector = pair.target.row_selector
-    switch, spare = selector.switch, selector.switch.guard.spare
+    switch = selector.switch
     for request in range(1, 8):
         pair.submit(REPEATS, 100, request)
         while pair.finished(request) is None:
             pair.turn(seconds=0.1)
-            assert selector.choice is selector.planner.choice
+            assert selector.choice is selector.planned_choice
     assert pair.now > 60
     assert selector.switch is switch
     assert switch.state is Drafting.ON
-    assert switch.guard.spare == spare
-    assert switch.gain == 1.0, "no step was one of drafting"
-    assert switch.scale > 1.0, "all were such of plain decoding"
+    load = selector.account.present
+    assert load.budget.spare == load.budget.advance
+    assert load.drafted.spent == 0.0, "no step was one of drafting"
+    assert load.scale > 1.0, "all were such of plain decoding"
 
 
 @pytest.mark.parametrize(("guesses", "hits", "told"), [(128, 6, 1), (128, 7, 0), (127, 0, 0)])

@@ -11,6 +11,7 @@ from outrider.worker.speculation.acceptance import (
     ALL_SOURCES,
     Calibration,
     first_child_surplus,
+    outcomes,
 )
 from outrider.worker.speculation.answer_index import NO_ANSWERS
 from outrider.worker.speculation.suffix_automaton import SuffixTables
@@ -64,7 +65,7 @@ class Side:
 
     def best(self, rows: int) -> Ints:
         """Return the best candidates, at most so many."""
-        return self.views.candidates(candidates(self.tree, 100, ALL_SOURCES)).nodes[:rows]
+        return self.views.candidates(candidates(self.tree, 100, 32, ALL_SOURCES)).nodes[:rows]
 
     def columns(self) -> list[list[float]]:
         """Return what the mirror holds."""
@@ -95,7 +96,8 @@ def test_settling_is_a_walk_then_learning_then_a_commit(
     row_token = mirror.token[selected]
     accepted = walk(row_parent, row_token, sampled, ENDS, limit)
     committed = committed_tokens(accepted, row_token, sampled)
-    surplus = first_child_surplus(mirror.tables.nodes, live, selected, sampled)
+    table = mirror.tables.nodes
+    surplus = first_child_surplus(table, outcomes(table, live, selected, sampled))
     if live:
         plain.own.learn(mirror, selected, sampled)
     survived = mirror.commit(committed)
@@ -106,6 +108,7 @@ def test_settling_is_a_walk_then_learning_then_a_commit(
     assert found[2:] == (survived, surplus)
     assert fused.columns() == plain.columns()
     np.testing.assert_array_equal(fused.own.rates, plain.own.rates)
+    np.testing.assert_array_equal(fused.own.first, plain.own.first)
     np.testing.assert_array_equal(fused.average.rates, plain.average.rates)
 
 

@@ -42,6 +42,7 @@ class Watched(OneProcess):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.target.prefill_planner = FewRows(self.prompt_rows)
+        self.target.row_selector.account.growth_costs = lambda sequences: self.draft_seconds
 
     def watched_turn(self) -> None:
         """Run one pass of either role."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.kernels.cpu.clock import monotonic
 from outrider.kernels.cpu.collectives import SharedSums
@@ -30,6 +30,7 @@ from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.draft.session import BRANCH, DraftTerms
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import best_count
+from outrider.worker.speculation.wait import MOST_GROWTHS, worth_of_growth
 from outrider.worker.target.tree_pass import (
     Hunt,
     TreeHandle,
@@ -47,8 +48,6 @@ from outrider.worker.tree.walk import contains
 
 MOST_ROOTS = 32
 """Roots of one run: so long at most counters and the switch of drafting wait for what it saw."""
-MOST_GROWTHS = 4
-"""Passes of the draft at one root of a run."""
 
 
 class Reason(enum.IntEnum):
@@ -74,26 +73,24 @@ NO_TOKENS = np.empty(0, np.int32)
 
 
 class RootLog(NamedTuple):
-    """Roots of one run, [MOST_ROOTS] each; `values` to `draft_began` by the draft's passes too."""
+    """Roots of one run, [MOST_ROOTS] each; `draft_rows` to `sent` by the draft's passes too."""
 
-    values: NDArray[np.float64]
-    """Value in tokens of a step with the tree as it is after so many passes of the draft."""
-    times: NDArray[np.float64]
-    """Time at which that was weighed, which is when the pass had ended."""
     draft_rows: Ids
     """Rows of each pass of the draft."""
     draft_prefills: Ids
     """Rows of committed tokens in each pass of the draft."""
     draft_began: NDArray[np.float64]
     """Time at which each pass of the draft began."""
+    draft_ended: NDArray[np.float64]
+    """Time at which each pass of the draft had ended, and the tree was ranked."""
     sent: NDArray[np.bool_]
     """True where the tree grew by a pass of the draft."""
     grown: Ids
     """[MOST_ROOTS + 1] growths that each root's tree had as it began, the next root's too."""
     passes: Ids
     """Passes of the draft at each root."""
-    supplied: NDArray[np.bool_]
-    """True where a root began with rows, as of `Answer`."""
+    first: NDArray[np.float64]
+    """Time at which each root began."""
     began: NDArray[np.float64]
     """Time at which the target's pass began."""
     ended: NDArray[np.float64]
@@ -121,23 +118,22 @@ class RootLog(NamedTuple):
     @classmethod
     def empty(cls) -> "RootLog":
         """Return a log of no root."""
-        grown = (MOST_ROOTS, MOST_GROWTHS + 1)
+        grown = (MOST_ROOTS, MOST_GROWTHS)
         ids = [np.zeros(MOST_ROOTS, np.int64) for _ in range(6)]
         passes, live, nodes, first_token, accepted, tokens = ids
-        began, ended, surplus = (np.zeros(MOST_ROOTS) for _ in range(3))
+        first, began, ended, surplus = (np.zeros(MOST_ROOTS) for _ in range(4))
         source_rows, source_accepted = (
             np.zeros((MOST_ROOTS, len(SOURCES)), np.int64) for _ in range(2)
         )
         return cls(
-            np.zeros(grown),
-            np.zeros(grown),
             np.zeros(grown, np.int64),
             np.zeros(grown, np.int64),
+            np.zeros(grown),
             np.zeros(grown),
             np.zeros(grown, np.bool_),
             np.zeros(MOST_ROOTS + 1, np.int64),
             passes,
-            np.zeros(MOST_ROOTS, np.bool_),
+            first,
             began,
             ended,
             live,
@@ -200,7 +196,7 @@ class RootFunctions(NamedTuple):
         """Return them for arguments of these types."""
         return cls(
             ByAddress(search, tree, 0, 0, 0),
-            ByAddress(candidates, tree, 0, 0),
+            ByAddress(candidates, tree, 0, 0, 0),
             sample_by_address(),
             ByAddress(settle, tree, NO_TOKENS, NO_TOKENS, 0),
         )
@@ -262,11 +258,7 @@ class RootTerms(NamedTuple):
     roots: int
     """Most passes; at most `MOST_ROOTS`."""
     local: bool
-    """True if local sources look for nodes: a root is supplied if rows pay after that."""
-    judged: bool
-    """True if it is known whether rows pay at the first root."""
-    supplied: bool
-    """True if the first root is supplied, or was in the mirror while that is not known."""
+    """True if local sources look for nodes."""
     grown: int
     """Growths that the first root has had."""
 
@@ -278,10 +270,8 @@ class GrowthTerms(NamedTuple):
     """int32[blocks] of the draft's KV."""
     rules: Handle[ScoreRules]
     session: DraftTerms
-    fresh: int
-    """Growths that a root is waited for that begins without rows; at most `MOST_GROWTHS`."""
-    supplied: int
-    """Growths that a root is waited for that begins with rows; at most `MOST_GROWTHS`."""
+    price: float
+    """Tokens that a growth has to be worth, for the time that it takes."""
     full: int
     """Nodes from which on a draft's tree is not waited for."""
     new_nodes: int
@@ -302,13 +292,14 @@ def run_roots(
     draft.
     """
     tables, log, roots, reason = loop.value, loop.value.log.value, 0, GO_ON
-    supplied, log.grown[0] = terms.supplied, terms.grown
+    log.grown[0] = terms.grown
     while reason == GO_ON:
-        log.supplied[roots] = supplied
-        _look(tables, terms, roots)
-        if growth is not None and not _grow(tables, growth.value, terms, growth_terms, roots):
+        count = _look(tables, terms, roots)
+        if growth is not None and not _grow(
+            tables, growth.value, terms, growth_terms, roots, count
+        ):
             reason = DRAFT
-        supplied = _verify(tables, block_table, terms, roots)
+        _verify(tables, block_table, terms, roots)
         if growth is not None and log.tokens[roots]:
             log.grown[roots + 1] = _follow(tables, growth.value, growth_terms, roots)
             if _needs_a_step(tables, growth.value, growth_terms):
@@ -319,27 +310,30 @@ def run_roots(
 
 
 @njit(inline="always")
-def _look(tables: RootTables, terms: RootTerms, root: int) -> None:
-    """Let local sources look for nodes, and weigh the tree with them."""
+def _look(tables: RootTables, terms: RootTerms, root: int) -> int:
+    """Let local sources look for nodes; return the candidates that may run."""
     log, hunt = tables.log.value, terms.hunt
+    log.first[root], log.passes[root] = monotonic(), 0
     if terms.local:
         depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
         tables.call.search(tables.tree, hunt.sources, hunt.nodes, depth)
-    log.passes[root] = 0
-    _weigh(tables, terms, root)
-    if terms.local and (root > 0 or not terms.judged):
-        log.supplied[root] = log.nodes[root] > 0
+    return int(_rank(tables, terms, root))
 
 
 @njit(inline="always")
 def _grow(
-    tables: RootTables, growth: GrowthTables, terms: RootTerms, own: GrowthTerms, root: int
+    tables: RootTables,
+    growth: GrowthTables,
+    terms: RootTerms,
+    own: GrowthTerms,
+    root: int,
+    count: int,
 ) -> bool:
-    """Let the tree grow by as many passes of the draft as its root is waited for, or until it is
-    full; return False where the draft has nothing to run."""
+    """Let the tree grow by a pass of the draft after the other while that pays; return False where
+    the draft has nothing to run. `count`: candidates that may run now."""
     log = tables.log.value
-    for at in range(_wanted(tables, terms, own, root)):
-        if growth.tree.value.state[NODES] >= own.full:
+    for at in range(MOST_GROWTHS - log.grown[root]):
+        if growth.tree.value.state[NODES] >= own.full or not _pays(tables, terms, own, count):
             return True
         log.draft_began[root, at] = monotonic()
         rows, prefill, sent = _draft_pass(tables, growth, own)
@@ -348,30 +342,33 @@ def _grow(
         log.draft_rows[root, at], log.draft_prefills[root, at] = rows, prefill
         log.sent[root, at] = sent
         log.passes[root] = at + 1
-        _weigh(tables, terms, root)
+        count = _rank(tables, terms, root)
+        log.draft_ended[root, at] = monotonic()
     return True
 
 
 @njit(inline="always")
-def _wanted(tables: RootTables, terms: RootTerms, own: GrowthTerms, root: int) -> int:
-    """Return the growths that a root is still waited for."""
+def _pays(tables: RootTables, terms: RootTerms, own: GrowthTerms, count: int) -> bool:
+    """True if the next growth is worth its time; `count`: candidates that may run now."""
     if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
-        return 0
-    most = own.supplied if tables.log.value.supplied[root] else own.fresh
-    return int(max(0, most - tables.log.value.grown[root]))
+        return False
+    hunt, out = terms.hunt, tables.tree.value.out
+    more = tables.tree.value.own.first.rates[:1].astype(np.float32)
+    if tables.tree.value.mirror.numbers[COUNT]:
+        more[0] = out.next_reach[0]
+    return bool(worth_of_growth(out.reach[:count], more, hunt.costs, hunt.rate) > own.price)
 
 
 @njit(inline="always")
-def _weigh(tables: RootTables, terms: RootTerms, root: int) -> None:
-    """Rank the candidates; write down what a step with the best of them is worth, and when."""
-    log, hunt = tables.log.value, terms.hunt
+def _rank(tables: RootTables, terms: RootTerms, root: int) -> int:
+    """Rank the candidates; write down how many of the best pay, and return how many may run."""
+    log, hunt, out = tables.log.value, terms.hunt, tables.tree.value.out
     limit, count = terms.most_tokens - _length(tables), 0
     if hunt.sources and tables.tree.value.mirror.numbers[COUNT]:
-        count = min(tables.call.candidates(tables.tree, limit, hunt.sources), MAX_NODE_ROWS)
-    rows, value = best_count(tables.tree.value.out.reach[:count], hunt.costs, hunt.rate)
-    log.nodes[root] = rows
-    log.values[root, log.passes[root]] = value + hunt.rate * hunt.costs[0]
-    log.times[root, log.passes[root]] = monotonic()
+        count = tables.call.candidates(tables.tree, limit, hunt.depth, hunt.sources)
+    count = min(count, hunt.nodes)
+    log.nodes[root] = best_count(out.reach[:count], hunt.costs, hunt.rate)
+    return count
 
 
 @njit(inline="always")
@@ -481,9 +478,8 @@ def _send(tables: RootTables, growth: GrowthTables, terms: DraftTerms) -> int:
 
 
 @njit(inline="always")
-def _verify(tables: RootTables, block_table: Ints, terms: RootTerms, root: int) -> bool:
-    """Run the target's pass over the best candidates, as many as pay, and commit its tokens; True
-    for a fall-in."""
+def _verify(tables: RootTables, block_table: Ints, terms: RootTerms, root: int) -> None:
+    """Run the target's pass over the best candidates, as many as pay, and commit its tokens."""
     log, out, mirror = tables.log.value, tables.tree.value.out, tables.tree.value.mirror
     length = _length(tables)
     count, limit = log.nodes[root], terms.most_tokens - length
@@ -498,14 +494,13 @@ def _verify(tables: RootTables, block_table: Ints, terms: RootTerms, root: int) 
     log.accepted[root], log.tokens[root] = accepted, tokens
     log.survived[root], log.surplus[root] = survived, surplus
     if tokens == 0:
-        return False
+        return
     log.committed[root, :tokens] = out.committed[:tokens]
     log.source_rows[root], log.source_accepted[root] = out.source_rows, out.source_accepted
     if accepted and out.accepted[accepted - 1] != accepted - 1:
         for i in range(accepted):
             source, to = length + out.accepted[i], length + i
             _add_move(tables.side.moves, _slot(block_table, source), _slot(block_table, to))
-    return bool(survived)
 
 
 @njit(inline="always")

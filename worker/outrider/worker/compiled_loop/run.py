@@ -12,52 +12,43 @@ from typing import NamedTuple
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
 from outrider.contract.state import TimelineSpan
-from outrider.worker.compiled_loop.loop import MOST_GROWTHS, MOST_ROOTS, Reason, RootTerms
+from outrider.worker.compiled_loop.loop import MOST_ROOTS, Reason, RootTerms
 from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
 from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, DraftTerms
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import choice_of
-from outrider.worker.speculation.wait import WantedGrowths
+from outrider.worker.speculation.wait import MOST_GROWTHS
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import FULL_SHARE, NO_NODES, Look
+from outrider.worker.target.selection import FULL_SHARE, NO_NODES
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.spans import LANE as TARGET_LANE
 from outrider.worker.target.stats import StepRecord
 
-FEWEST_ROOTS = 2
-"""Fewest roots of a run with a draft: one alone is a step."""
 MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
 """Most moves of KV before one pass."""
-
-
-class Weighed(NamedTuple):
-    """The tree of a root, as a run found it once."""
-
-    value: float
-    """Value in tokens of a step with the tree as it is then."""
-    now: float
+MOST_NEW_NODES = MOST_GROWTHS * MAX_NEW_NODES
+"""Nodes by which the draft's tree may grow at one root."""
 
 
 class DraftPass(NamedTuple):
     """One pass of the draft at a root."""
 
     began: float
+    ended: float
     rows: int
     prefill: int
     """Rows of committed tokens."""
     sent: bool
     """True if the tree grew by it."""
-    after: Weighed
-    """When it had ended."""
 
     @property
     def seconds(self) -> float:
         """Duration in seconds."""
-        return self.after.now - self.began
+        return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +57,8 @@ class Root:
 
     grown: int
     """Growths that its tree had as it began."""
-    first: Weighed
-    supplied: bool
-    """As of `Answer`."""
+    first: float
+    """Time at which it began."""
     draft_passes: list[DraftPass]
     began: float
     """Time at which the target's pass began."""
@@ -91,7 +81,7 @@ class RootOutput:
     @property
     def seconds(self) -> float:
         """From the beginning of the first root to the end of the last pass."""
-        return self.roots[-1].ended - self.roots[0].first.now
+        return self.roots[-1].ended - self.roots[0].first
 
     @property
     def pass_seconds(self) -> float:
@@ -103,7 +93,7 @@ class RootOutput:
         """Return a span for each pass of both roles."""
         for root in self.roots:
             for one in root.draft_passes:
-                times = one.began, one.began, one.after.now
+                times = one.began, one.began, one.ended
                 yield TimelineSpan(DRAFT_LANE, 0, *times, one.rows, prompt_rows=one.prefill)
             rows, committed = 1 + root.done.nodes, 1 + root.done.accepted
             times = root.began, root.began, root.ended
@@ -116,20 +106,13 @@ class GrowthPlan:
 
     session: DraftSession
     terms: DraftTerms
-    fresh: int
-    """Growths that a root is waited for that begins without rows."""
-    supplied: int
-    """Growths that a root is waited for that begins with rows."""
+    price: float
+    """Tokens that a growth has to be worth, for the time that it takes."""
 
     @property
     def full(self) -> int:
         """Nodes from which on the draft's tree is not waited for."""
         return math.ceil(FULL_SHARE * self.terms.nodes_ahead)
-
-    @property
-    def new_nodes(self) -> int:
-        """Nodes by which the draft's tree may grow at one root."""
-        return max(self.fresh, self.supplied) * MAX_NEW_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,40 +149,36 @@ class RootPlanner:
     def plan(self, sequence: Sequence, now: float) -> RootRun | None:
         """Return a run of a sequence that is alone; None if its next pass has to be a step.
 
-        Its draft, if it has one, grows for it, and is waited for as long as for the last roots.
+        Its draft, if it has one, grows for it where that pays.
         """
         target, selector = self._target, self._target.row_selector
         if self.most == 0 or not needs_tokens_alone(sequence) or self._many_moves:
             return None
-        own, wanted = None, WantedGrowths(0, 0, self.most)
+        own = None
         if sequence.session is not None or self._drafts_for(sequence):
-            own, found = self._level(sequence), selector.wanted_growths(sequence, now)
-            if own is None or found is None or found.roots < FEWEST_ROOTS:
-                return None
-            wanted = found
-            if not 0 < wanted.fresh <= MOST_GROWTHS >= wanted.supplied:
+            own = self._level(sequence)
+            steps = not selector.settled or selector.may_try(now)
+            if own is None or steps or not selector.wants_drafts(sequence.submit):
                 return None
         if not target.admission.make_room(sequence):
             return None
         block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
         if sequence.length >= block_tokens:
             return None
-        drafting = None
+        hunt, drafting = selector.hunt(sequence), None
         if own is not None and self._draft is not None:
-            growths = wanted.fresh, wanted.supplied
-            if not self._draft.sessions.make_room(own, max(growths) * MAX_NEW_NODES):
+            if not self._draft.sessions.make_room(own, MOST_NEW_NODES):
                 return None
-            drafting = GrowthPlan(own, self._draft.terms(own), *growths)
+            price = hunt.rate * selector.account.growth_seconds(first=False)
+            drafting = GrowthPlan(own, self._draft.terms(own), price)
         terms = RootTerms(
-            hunt=selector.hunt(sequence),
+            hunt=hunt,
             most_tokens=sequence.most_tokens,
             block_tokens=block_tokens,
             sent_at=sequence.sent_at,
             stream_seconds=sequence.submit.stream_seconds,
-            roots=min(self.most, wanted.roots),
+            roots=self.most,
             local=bool(selector.local.on & sequence.sources),
-            judged=not (sequence.needs_search or sequence.unjudged),
-            supplied=sequence.supplied,
             grown=sequence.growths,
         )
         return RootRun(TargetPart.verify(sequence, NO_NODES), terms, now, drafting)
@@ -237,7 +216,7 @@ class RootPlanner:
         goes_on = True
         for number, root in enumerate(output.roots):
             if own and number and root.grown:
-                self._grew(sequence, own, root.first.now)
+                self._grew(sequence, own, root.first)
             self._apply(sequence, own, root, goes_on)
             goes_on = goes_on and (own is None or selector.wants_any_drafts)
         last = output.roots[-1]  # its arrays are those of the sequence now
@@ -260,19 +239,12 @@ class RootPlanner:
         selector, useful = target.row_selector, target.row_selector.speculates(sequence)
         costs = selector.price(1, 0, sequence.length)
 
-        def look(tree: Weighed) -> None:
-            selector.look([Look(sequence, tree.value, root.supplied, bool(own))], 1, tree.now)
-
-        if useful:
-            look(root.first)
         for one in root.draft_passes:
             assert own is not None
             self._drafted(sequence, own, one)
-            if useful and selector.wait_policy.ongoing is not None:
-                look(one.after)
         if own and self._draft:
             self._draft.sessions.advance(own, len(done.tokens), root.followed, root.ended)
-        selector.planner.choice = choice_of(done.live if useful else 0, done.nodes)
+        selector.planned_choice = choice_of(done.live if useful else 0, done.nodes)
         expected = costs.scaled.item(done.nodes)
         step = StepRecord((done,), 1 + done.nodes, 0, expected, costs.plain, root.began)
         target.apply(step, (done,), root.ended, goes_on)
@@ -283,8 +255,9 @@ class RootPlanner:
         self._draft.count_pass(one.rows, one.prefill, one.seconds)
         own.count_pass(one.rows)
         self._target.stats.counters.drafting_seconds += one.seconds
+        self._target.row_selector.waited_seconds += one.seconds
         if one.sent:
-            self._grew(sequence, own, one.after.now)
+            self._grew(sequence, own, one.ended)
 
     def _grew(self, sequence: Sequence, own: DraftSession, now: float) -> None:
         own.growths += 1

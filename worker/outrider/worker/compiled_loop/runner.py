@@ -27,12 +27,12 @@ from outrider.worker.compiled_loop.loop import (
 )
 from outrider.worker.compiled_loop.run import (
     MOST_MOVES,
+    MOST_NEW_NODES,
     DraftPass,
     GrowthPlan,
     Root,
     RootOutput,
     RootRun,
-    Weighed,
 )
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, SampledTokens, TargetRunner
@@ -91,19 +91,12 @@ class CompiledTarget:
     def _root(self, number: int, step: RootRun) -> Root:
         """Return one root of the log."""
         log = self._log
-        weighed = [
-            Weighed(*pair)
-            for pair in zip(log.values[number].tolist(), log.times[number].tolist(), strict=True)
-        ]
         count = log.passes.item(number)
-        draft = log.draft_began, log.draft_rows, log.draft_prefills, log.sent
-        passes = zip(
-            *(column[number, :count].tolist() for column in draft), weighed[1:], strict=False
-        )
+        draft = log.draft_began, log.draft_ended, log.draft_rows, log.draft_prefills, log.sent
+        passes = zip(*(column[number, :count].tolist() for column in draft), strict=True)
         return Root(
             grown=log.grown.item(number),
-            first=weighed[0],
-            supplied=log.supplied.item(number),
+            first=log.first.item(number),
             draft_passes=[DraftPass(*one) for one in passes],
             began=log.began.item(number),
             ended=log.ended.item(number),
@@ -186,10 +179,9 @@ class CompiledDraft:
             own.block_table.table,
             rules,
             drafting.terms,
-            drafting.fresh,
-            drafting.supplied,
+            drafting.price,
             drafting.full,
-            drafting.new_nodes,
+            MOST_NEW_NODES,
         )
         self._moves.put(*kv_cache.queued())
         try:

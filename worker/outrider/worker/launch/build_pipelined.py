@@ -32,7 +32,6 @@ from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.draft_switch import switch_for
 from outrider.worker.target.sessions import TargetSessions
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ def build_pipelined(
     def pool_of(facts: Facts) -> BlockPool:
         return empty_pool(facts, settings.prefix_cache)
 
-    control = PipelinedDraftControl(settings.policy, switch_for(settings.policy, time.monotonic()))
+    control = PipelinedDraftControl(settings.policy)
     limits = LeaderLimits(settings.max_running)
     leader = Leader(pool_of(facts), first_plan(facts), limits)
     planner = PipelinePlanner(leader.plan, len(facts))

@@ -3,7 +3,6 @@
 Its drafts are other processes; `build_serial` is for one in the same process.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,6 @@ from outrider.worker.parallel.runners import ParallelTargetRunner
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.sampling.logits_processor import LogitsProcessors
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -105,14 +103,8 @@ def target_scheduler(
     host_seconds: float = 0.0,
 ) -> TargetScheduler:
     """Make a target's scheduler, before any request; `send` takes messages for its drafts."""
-    waits = WaitPolicyByBatch(WaitPolicy if settings.colocated is None else WaitPolicy.serial)
     row_selector = RowSelector.start(
-        loaded.costs,
-        settings.policy,
-        loaded.model.row_capacity,
-        time.monotonic(),
-        waits,
-        host_seconds,
+        loaded.costs, settings.policy, loaded.model.row_capacity, host_seconds
     )
     scheduler = TargetScheduler(
         loaded.kv_cache,

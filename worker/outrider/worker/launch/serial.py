@@ -89,7 +89,9 @@ class SerialScheduler:
         if costs is not None:
             self._chunk_rows = chunk_rows(costs, selector.costs, draft.most_rows.prefill)
             self._row_seconds = row_seconds(costs)
-            selector.wait_policy.growth_seconds = lambda count: costs.seconds(2 * count, 128, count)
+            account, chunk = selector.account, self._chunk_rows
+            account.growth_costs = lambda count: costs.seconds(2 * count, 128, count)
+            account.return_costs = lambda tokens: tokens * costs.seconds(chunk, 128) / chunk
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False
@@ -142,7 +144,7 @@ class SerialScheduler:
     def _least_score(self, row_seconds: float) -> float:
         """Return the log-probability from which on a leaf is worth a row of both models."""
         selector = self.target.row_selector
-        price = selector.planner.rate * (row_seconds + selector.row_seconds)
+        price = selector.rate * (row_seconds + selector.row_seconds)
         return math.log(min(1.0, max(price, LEAST_PRICE)))
 
     def _run(self, runs: RootPlanner, now: float) -> RootRun | None:
@@ -151,6 +153,7 @@ class SerialScheduler:
         if len(admission.running) != 1 or admission.waiting:
             return None
         (sequence,) = admission.running
+        self.target.row_selector.enter(1, now)
         self.target.plan(sequence, now, self.target.sessions.update, sequence, now)
         self.deliver(now)
         return self.target.plan(sequence, now, runs.plan, sequence, now)

@@ -1,29 +1,14 @@
 """Warm-up of the compiled loop of a serial draft's roots, with the schedulers of a warm-up."""
 
 import time
-from typing import Any
 
 from outrider.worker.compiled_loop.run import RootRun
 from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.launch.warmup import PROMPT
 from outrider.worker.messages import Cancel, Submit
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch, WantedGrowths
 
 TOKENS = 32
-
-
-class UsualWaits(WaitPolicy):
-    """Waits for one growth at each root, from the first on."""
-
-    @property
-    def wanted(self) -> WantedGrowths:
-        """One at each of as many roots as a run takes."""
-        return WantedGrowths(1, 1, TOKENS)
-
-    def should_wait(self, roots: list[tuple[bool, int]], *weighed: Any) -> bool:
-        """Return True where a root has not grown."""
-        return min(growths for _, growths in roots) < 1
 
 
 def warm_up_roots(serial: SerialScheduler) -> bool:
@@ -33,7 +18,7 @@ def warm_up_roots(serial: SerialScheduler) -> bool:
     """
     if serial.runs is None:
         return False
-    serial.target.row_selector.wait_policy = WaitPolicyByBatch(UsualWaits)
+    serial.target.row_selector.account.growth_costs = lambda sequences: 0.0  # each is waited for
     now = time.monotonic()
     serial.receive(Submit(1, PROMPT, SamplingParams(), TOKENS, (), True, now), now)
     ran = False

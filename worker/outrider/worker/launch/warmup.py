@@ -19,7 +19,7 @@ from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, 
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.answer_index import NO_ANSWERS, write
-from outrider.worker.speculation.planner import Goodput, NodeCandidates
+from outrider.worker.speculation.planner import NodeCandidates, plan_rows
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.tree.growth import Growth
 
@@ -62,7 +62,7 @@ def plan_two_sequences() -> None:
     """Compile the planner of several sequences."""
     one = np.ones(1, np.int32)
     ranked = NodeCandidates(one, np.ones(1, np.float32), one)
-    Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
+    plan_rows([ranked, ranked], np.arange(4.0), 1.0, 2)
 
 
 def plain_host_seconds(scheduler: TargetScheduler, runner: Runner[Any, Any]) -> float:

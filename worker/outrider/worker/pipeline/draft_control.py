@@ -62,13 +62,13 @@ class PipelinedDraftControl(DraftSwitch):
         spent, self.settled_at = now - self.settled_at, now
         if step is not None:
             rows, costs, each = step
-            self.local.observe(rows, costs, each, self.switch.scale, spent, now)
+            self.local.observe(rows, costs, each, self.account.present.scale, spent)
         state = self.switch.state
         if now >= self._ignored_until:
             if drafted:
                 self.saw_drafting(plain, spent, now)
             else:
-                self.saw_plain(plain, spent)
+                self.saw_plain(plain, spent, now)
         if self.switch.state is not state:
             self._ignored_until = now + round_trip
         return spent

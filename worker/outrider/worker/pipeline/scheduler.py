@@ -115,8 +115,10 @@ class PipelinedScheduler(RequestScheduler[PipelinedSequence]):
             decoded = self.apply(record, now)
             if record.sequence in decoding:
                 timing = record.sequence.timing
-                timing.plain_seconds += decoded * plain * self.control.switch.scale
+                timing.plain_seconds += decoded * plain * self.control.account.present.scale
                 tokens += decoded
+        if decoding:
+            self.control.enter(len(decoding), now)
         if decoding and self.planner.round_trip:
             rows, step = self.stats.take_step(), None
             if self.control.local.wanted:
@@ -134,7 +136,7 @@ class PipelinedScheduler(RequestScheduler[PipelinedSequence]):
         sequence, finish = record.sequence, record.finish
         if len(record.tokens):
             self.committer.commit(record, now)
-            sequence.supplied, sequence.committed_at, sequence.growths = record.survived, now, 0
+            sequence.committed_at, sequence.growths = now, 0
         if finish is not None:
             self.committer.close(sequence, finish, now, FAILURES.get(finish, ""))
         return len(record.tokens)

@@ -11,7 +11,7 @@ import numpy as np
 from outrider.worker.messages import Finish, TokenLogprob
 from outrider.worker.pipeline.records import FORM_BROKEN, Results
 from outrider.worker.pipeline.sequence import KVPlacement, PipelinedSequence, Sampled, SentRow
-from outrider.worker.speculation.acceptance import first_child_surplus
+from outrider.worker.speculation.acceptance import first_child_surplus, outcomes
 from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
@@ -122,7 +122,8 @@ def record_of(sequence: PipelinedSequence, done: Walk) -> PassRecord[PipelinedSe
     likeliest = max(children, key=lambda node: float(mirror.logprob[node]), default=None)
     sources, surplus = sequence.new_rows([row_of(node) for node in done.path]), 0.0
     if count:
-        surplus = float(first_child_surplus(mirror.tables.nodes, count, path, tokens))
+        nodes = mirror.tables.nodes
+        surplus = float(first_child_surplus(nodes, outcomes(nodes, count, path, tokens)))
     return PassRecord(
         sequence,
         computed=1,

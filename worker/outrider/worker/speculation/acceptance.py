@@ -23,19 +23,35 @@ MAX_LOGIT = 5.0
 PROPOSERS = len(SOURCES)
 ALL_SOURCES = (1 << PROPOSERS) - 1
 """Sources as one number, a bit each in the order of `SOURCES`."""
+PRIOR_FIRST = 0.7
+"""How often the likeliest child is first thought to be right."""
 LEVELS = 2
 """Children of the root, and deeper nodes: a draft is surer of itself further from known text."""
 
 Table = NDArray[np.float64]
 
 
-class Curves(NamedTuple):
-    """Outcomes at each knot and the match rates that follow; [proposers, levels, knots] each."""
+class Rates(NamedTuple):
+    """Outcomes of several kinds, and how often each was right; all arrays of one shape."""
 
     trials: Table
     hits: Table
     prior: Table
     rates: Table
+
+    @classmethod
+    def of(cls, prior: Table) -> "Rates":
+        """Return those of no outcome."""
+        return cls(np.zeros(prior.shape), np.zeros(prior.shape), prior, prior.copy())
+
+
+class Curves(NamedTuple):
+    """Outcomes of a request, or of all, and the rates that follow."""
+
+    matches: Rates
+    """[proposers, levels, knots] of children by their estimates."""
+    first: Rates
+    """[levels] of the draft's likeliest child of each row, whatever its estimate."""
     keep: float
     """Share of every count that one more sampled row leaves."""
     weight: float
@@ -54,6 +70,10 @@ class Outcomes(NamedTuple):
     """float64[estimates] how far beyond it the estimate lies, from 0 to 1."""
     hit: NDArray[np.bool_]
     """True where the child was sampled."""
+    first: Ints
+    """int32[rows] the draft's likeliest child of the root and of each row; -1: it has none."""
+    first_hit: NDArray[np.bool_]
+    """[rows] true where that was sampled."""
 
 
 class Calibration:
@@ -68,16 +88,24 @@ class Calibration:
         self, prior: "Calibration | None" = None, weight: float = 16.0, forgetting: float = 1 / 1024
     ) -> None:
         self._prior = prior
-        shape = (PROPOSERS, LEVELS, KNOTS)
-        knots = np.linspace(MIN_LOGIT, MAX_LOGIT, KNOTS)
-        identity = np.broadcast_to(1 / (1 + np.exp(-knots)), shape)
-        prior_rates = np.ascontiguousarray(identity) if prior is None else prior.rates
-        self.rates: Table = prior_rates.copy()
-        """[proposers, levels, knots] match rate at each knot."""
-        self.curves = Curves(
-            np.zeros(shape), np.zeros(shape), prior_rates, self.rates, 1.0 - forgetting, weight
-        )
+        if prior is None:
+            knots = 1 / (1 + np.exp(-np.linspace(MIN_LOGIT, MAX_LOGIT, KNOTS)))
+            matches = np.ascontiguousarray(np.broadcast_to(knots, (PROPOSERS, LEVELS, KNOTS)))
+            first: Table = np.full(LEVELS, PRIOR_FIRST)
+        else:
+            matches, first = prior.rates, prior.first
+        self.curves = Curves(Rates.of(matches), Rates.of(first), 1.0 - forgetting, weight)
         """What compiled code reads and writes."""
+
+    @property
+    def rates(self) -> Table:
+        """[proposers, levels, knots] match rate at each knot."""
+        return self.curves.matches.rates
+
+    @property
+    def first(self) -> Table:
+        """[levels] how often the draft's likeliest child of a node is right."""
+        return self.curves.first.rates
 
     @property
     def average(self) -> Curves:
@@ -182,13 +210,18 @@ def _match_rate(nodes: MirrorNodes, node: int, rates: Table, sources: int) -> fl
 @njit()
 def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> Outcomes:
     """Return what a pass over `selected` nodes showed of the first `count` nodes."""
-    row_of = _rows_by_node(count, selected)
+    row_of, first = _rows_by_node(count, selected), first_children(nodes, count, selected)
+    first_hit = np.zeros(first.shape[0], np.bool_)
+    for row in range(first.shape[0]):
+        first_hit[row] = first[row] >= 0 and nodes.token[first[row]] == sampled[row]
     found = Outcomes(
         np.empty(2 * count, np.int32),
         np.empty(2 * count, np.int32),
         np.empty(2 * count, np.int64),
         np.empty(2 * count, np.float64),
         np.empty(2 * count, np.bool_),
+        first,
+        first_hit,
     )
     seen = 0
     for node in range(count):
@@ -205,6 +238,8 @@ def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> O
         found.knot[:seen],
         found.beyond[:seen],
         found.hit[:seen],
+        first,
+        first_hit,
     )
 
 
@@ -218,21 +253,36 @@ def _note(found: Outcomes, seen: int, node: int, proposer: int, logprob: float, 
 
 @njit()
 def learn(nodes: MirrorNodes, seen: Outcomes, rows: int, curves: Curves) -> None:
-    """Count the outcomes of a pass of so many sampled rows, and update the match rates."""
-    trials, hits, rates = curves.trials, curves.hits, curves.rates
-    faded = curves.keep**rows
-    for at in np.ndindex(trials.shape):
-        trials[at] *= faded
-        hits[at] *= faded
+    """Count the outcomes of a pass of so many sampled rows, and update the rates."""
+    matches, first, kept = curves.matches, curves.first, curves.keep**rows
+    _fade(matches, kept)
+    _fade(first, kept)
     for i in range(seen.node.shape[0]):
         proposer, level = seen.proposer[i], 0 if nodes.parent[seen.node[i]] == ROOT else 1
         hit = 1.0 if seen.hit[i] else 0.0
         below, beyond = seen.knot[i], seen.beyond[i]
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):
-            trials[proposer, level, knot] += share
-            hits[proposer, level, knot] += share * hit
-    for at in np.ndindex(rates.shape):
-        rates[at] = (hits[at] + curves.weight * curves.prior[at]) / (trials[at] + curves.weight)
+            matches.trials[proposer, level, knot] += share
+            matches.hits[proposer, level, knot] += share * hit
+    for row in range(seen.first.shape[0]):
+        if seen.first[row] >= 0:
+            first.trials[min(row, 1)] += 1.0
+            first.hits[min(row, 1)] += seen.first_hit[row]
+    _rate_again(matches, curves.weight)
+    _rate_again(first, curves.weight)
+
+
+@njit()
+def _fade(known: Rates, kept: float) -> None:
+    for at in np.ndindex(known.trials.shape):
+        known.trials[at] *= kept
+        known.hits[at] *= kept
+
+
+@njit()
+def _rate_again(known: Rates, weight: float) -> None:
+    for at in np.ndindex(known.rates.shape):
+        known.rates[at] = (known.hits[at] + weight * known.prior[at]) / (known.trials[at] + weight)
 
 
 @njit()
@@ -246,18 +296,25 @@ def _rows_by_node(nodes: int, selected: Ints) -> Ints:
 
 
 @njit()
-def first_child_surplus(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> float:
-    """Sum the mass of the draft's first child of each sampled row, less 1 where it was sampled."""
+def first_children(nodes: MirrorNodes, count: int, selected: Ints) -> Ints:
+    """Return int32[rows] the draft's likeliest child of the root and each selected node; -1: it has
+    none."""
     row_of = _rows_by_node(count, selected)
-    best = np.full(sampled.shape[0], -1, np.int32)
+    best = np.full(selected.shape[0] + 1, -1, np.int32)
     for node in range(count):
         row = row_of[nodes.parent[node]]
         if row < 0 or nodes.first_id[node] == 0:
             continue
         if best[row] < 0 or nodes.logprob[node] > nodes.logprob[best[row]]:
             best[row] = node
+    return best
+
+
+@njit()
+def first_child_surplus(nodes: MirrorNodes, seen: Outcomes) -> float:
+    """Sum the mass of the draft's first child of each sampled row, less 1 where it was sampled."""
     surplus = 0.0
-    for row in range(sampled.shape[0]):
-        if best[row] >= 0:
-            surplus += math.exp(nodes.logprob[best[row]]) - (nodes.token[best[row]] == sampled[row])
+    for row in range(seen.first.shape[0]):
+        if seen.first[row] >= 0:
+            surplus += math.exp(nodes.logprob[seen.first[row]]) - seen.first_hit[row]
     return surplus

@@ -1,10 +1,9 @@
 """Planner: how many node rows of each sequence the next pass runs, of candidates sorted by reach.
 
-Leaves reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`.
+Leaves reach to `acceptance`, the price of time to `gain`, and waiting for growth to `wait`.
 Pure: costs and times come from the caller (planner.md).
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -42,69 +41,33 @@ class RowPlan(NamedTuple):
 
     rows: list[int]
     """[sequences] how many of each sequence's best candidates to run."""
-    value: float
-    """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
+    choice: Choice
+    """Why it is so many."""
+    reach: Floats
+    """float32[candidates] the chances of all that a pass could hold, never rising."""
 
 
-class Goodput:
-    """Spends rows where expected tokens outweigh their measured time.
+def plan_rows(
+    candidates: list[NodeCandidates], costs: Seconds, rate: float, max_rows: int
+) -> RowPlan:
+    """Plan rows where expected tokens outweigh their measured time: at most `max_rows` of each
+    sequence, and len(costs) - 1 together.
 
-    Maximising the ratio of one step instead would overspend on poor steps. Whether drafts grow at
-    all is left to `switch`.
-
-    The worth of the worker's time, λ in tokens per second, is plain decoding's rate at the present
-    number of sequences, times how much more the worker has written than that in the long run: eight
-    sequences are worth far more a second than one, from the first step on (docs/decisions/0006).
-    The long run is that of the requests that run: each starts as if plain decoding's rate had been
-    seen for `prior_seconds`, and is forgotten over `memory_seconds`.
+    `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows; `rate`: tokens
+    that a second is worth (docs/decisions/0006). Maximising the ratio of one step instead would
+    overspend on poor steps.
     """
-
-    def __init__(
-        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
-    ) -> None:
-        self.plain_rate = plain_rate
-        """Tokens per second of plain decoding of as many sequences as run now."""
-        self.choice = Choice.NO_NODES
-        """Why the last plan is what it is."""
-        self._written = self._plain = plain_rate * prior_seconds
-        self._prior = prior_seconds
-        self._memory = memory_seconds
-
-    @property
-    def rate(self) -> float:
-        """λ, in tokens per second."""
-        return self.plain_rate * self._written / self._plain
-
-    def start(self, sequences: int) -> None:
-        """Start a request, one of so many: what was written for the one before it says little of
-        it. Chats after edits of code, which write five tokens a pass, got no draft at all."""
-        prior = self.plain_rate * self._prior
-        self._written += (prior - self._written) / sequences
-        self._plain += (prior - self._plain) / sequences
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Learn one step: tokens committed over all sequences, and how long the step took."""
-        fade = math.exp(-seconds / self._memory)
-        self._written = self._written * fade + tokens
-        self._plain = self._plain * fade + seconds * self.plain_rate
-
-    def plan(self, candidates: list[NodeCandidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
-
-        `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows.
-        """
-        if not any([len(one.reach) for one in candidates]):
-            self.choice = Choice.NO_NODES
-            return RowPlan([0] * len(candidates), -self.rate * costs.item(0))
-        if len(candidates) == 1:
-            k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
-            self.choice = choice_of(len(candidates[0].reach), k)
-            return RowPlan([k], value)
-        best = merge_few if len(candidates) < MANY else merge_many
-        reach, owner = best(candidates, len(costs) - 1, max_rows)
-        k, value = best_count(reach, costs, self.rate)
-        self.choice = choice_of(len(reach), k)
-        return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).tolist(), value)
+    if not any([len(one.reach) for one in candidates]):
+        return RowPlan([0] * len(candidates), Choice.NO_NODES, NO_CANDIDATES.reach)
+    if len(candidates) == 1:
+        reach = candidates[0].reach[:max_rows]
+        k = best_count(reach, costs, rate)
+        return RowPlan([k], choice_of(len(reach), k), reach)
+    best = merge_few if len(candidates) < MANY else merge_many
+    reach, owner = best(candidates, len(costs) - 1, max_rows)
+    k = best_count(reach, costs, rate)
+    rows = np.bincount(owner[:k], minlength=len(candidates)).tolist()
+    return RowPlan(rows, choice_of(len(reach), k), reach)
 
 
 def choice_of(candidates: int, rows: int) -> Choice:
@@ -204,12 +167,12 @@ def _before(reach: Floats, depth: Ints, one: int, other: int) -> bool:
 
 
 @njit()
-def best_count(reach: Floats, costs: Seconds, rate: float) -> tuple[int, float]:
-    """Return argmax over k of reach[0] + … + reach[k - 1] - rate * costs[k], and the maximum."""
+def best_count(reach: Floats, costs: Seconds, rate: float) -> int:
+    """Return argmax over k of reach[0] + … + reach[k - 1] - rate * costs[k]."""
     best, best_value, total = 0, -rate * costs[0], 0.0
     for k in range(1, min(reach.shape[0], costs.shape[0] - 1) + 1):
         total += reach[k - 1]
         value = total - rate * costs[k]
         if value > best_value:
             best, best_value = k, value
-    return best, best_value
+    return best

@@ -137,8 +137,8 @@ class Committer(RequestCommitter[RowSelector]):
         if sequence.generated > 0:
             self.stats.count_time(sequence, len(tokens) * plain, started)
         else:
-            self.row_selector.planner.start(len(self.running))
-        sequence.append(tokens, record.survived, now)
+            self.row_selector.account.start()
+        sequence.append(tokens, now)
         decoded = self.commit(record, now)
         self._publish(sequence)
         if tokens.item(-1) in sequence.submit.end_ids:
@@ -162,7 +162,7 @@ class Committer(RequestCommitter[RowSelector]):
     def close(self, request: Request, finish: Finish, now: float, detail: str = "") -> None:
         """End a request that holds no KV: send its last tokens, then `Finished`."""
         if not self.running:
-            self.row_selector.wait_policy.break_off(now)
+            self.row_selector.end_wait(now)
         RequestCommitter.close(self, request, finish, now, detail)
 
     def stream(self, now: float) -> None:

@@ -1,16 +1,13 @@
 """Control of a target's sources of draft tokens: drafts, where both its policy and their gain say
 so, and what needs no draft.
-
-What a target learns of its drafts' times is its own: one whose passes wait for no growth learns
-nothing of them.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
 from outrider.worker.speculation.acceptance import ErrorScale
+from outrider.worker.speculation.gain import GainAccount
 from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.speculation.switch import Switch, SwitchSettings
 from outrider.worker.tree.mirror import DRAFT
@@ -21,32 +18,40 @@ class DraftSwitch:
     """Whether drafts should grow, whether other sources run, and how sure drafts may be."""
 
     policy: PolicySettings
-    switch: Switch
     _: KW_ONLY
+    account: GainAccount = field(default_factory=GainAccount)
+    switch: Switch = field(init=False)
     scale: ErrorScale = field(default_factory=ErrorScale)
     local: LocalSources = field(default_factory=LocalSources)
     """Sources of nodes that need no draft."""
 
     def __post_init__(self) -> None:
-        self.local.decide(self.policy, 0.0)
+        self.switch = Switch(self.account, 0.0, switch_settings(self.policy))
+        self.local.decide(self.policy)
 
     @property
     def drafting(self) -> str:
         """State of the switch; `disabled` where the policy forbids drafting."""
         return self.switch.state.value if self.policy.drafts_allowed else "disabled"
 
+    def enter(self, sequences: int, now: float) -> None:
+        """Decide by the number of sequences that run from now on."""
+        self.switch.enter(sequences, now)
+
     def restart(self, now: float) -> None:
         """Forget the measured gain: a new draft has joined."""
-        self.switch = switch_for(self.policy, now, self.switch)
+        self.account.forget_drafts()
+        self.switch = Switch(self.account, now, switch_settings(self.policy))
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Apply a policy; start a new switch if its thresholds change or it allows drafting again,
         because the gain measured so far is out of date."""
         allowed_again = policy.drafts_allowed and not self.policy.drafts_allowed
-        if allowed_again or switch_settings(policy) != switch_settings(self.policy):
-            self.switch = switch_for(policy, now, self.switch)
+        changed = switch_settings(policy) != switch_settings(self.policy)
         self.policy = policy
-        self.local.decide(policy, now)
+        if allowed_again or changed:
+            DraftSwitch.restart(self, now)
+        self.local.decide(policy)
 
     @property
     def planned(self) -> str:
@@ -68,26 +73,19 @@ class DraftSwitch:
         allowed = self.policy.drafts_allowed and submit.speculate
         return allowed and not self.wants_drafts(submit)
 
-    def saw_drafting(self, plain: float, spent: float, now: float, sequences: int = 1) -> None:
-        """Learn the seconds in which so many sequences were drafted for, and those of plain
-        decoding for their tokens, by the step costs; what local sources did is no gain of drafts.
+    def saw_drafting(self, plain: float, spent: float, now: float, level: bool = True) -> None:
+        """Learn the seconds of a step that drafting or a rest from it decided, and those of plain
+        decoding for its tokens, by the step costs; what local sources did is no gain of drafts.
+
+        `level`: false while drafts catch up.
         """
         lent = self.local.lent
-        self.switch.observe(now, plain - lent.plain, spent - lent.spent, sequences)
+        self.switch.observe(plain - lent.plain, spent - lent.spent, now, level)
 
-    def saw_plain(self, plain: float, spent: float) -> None:
+    def saw_plain(self, plain: float, spent: float, now: float) -> None:
         """Learn the seconds of decoding without any draft; arguments as of `saw_drafting`."""
         lent = self.local.lent
-        self.switch.saw_plain(plain - lent.plain, spent - lent.spent)
-
-    def saw_latency(self, seconds: float) -> None:
-        """Learn how long after a commit the first growth that knows it comes."""
-
-    def saw_period(self, seconds: float) -> None:
-        """Learn how long after growth of a root the next comes."""
-
-    def saw_first_growth(self, sequence: Any) -> None:
-        """Learn what the first growth of a root is worth."""
+        self.account.present.add(False, plain - lent.plain, spent - lent.spent, now)
 
 
 def switch_settings(policy: PolicySettings) -> SwitchSettings:
@@ -95,15 +93,3 @@ def switch_settings(policy: PolicySettings) -> SwitchSettings:
     return SwitchSettings(
         off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
     )
-
-
-def switch_for(policy: PolicySettings, now: float, before: Switch | None = None) -> Switch:
-    """Make a switch with the policy's thresholds that has seen no drafting yet.
-
-    From the one `before`, whose place it takes, it keeps what is true of the machine: the scale of
-    plain decoding, and what drafting may still lose.
-    """
-    switch = Switch(now, switch_settings(policy))
-    if before is not None:
-        switch.succeed(before)
-    return switch

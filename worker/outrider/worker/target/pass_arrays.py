@@ -28,6 +28,8 @@ class PassArrays(NamedTuple):
     candidate: Ints
     reach: Floats
     candidate_depth: Ints
+    next_reach: Floats
+    """[1] chance that a walk reaches the next node of the draft."""
     tokens: Ints
     positions: Ints
     slots: Ints
@@ -55,6 +57,7 @@ class PassArrays(NamedTuple):
             candidate,
             np.zeros(nodes, np.float32),
             candidate_depth,
+            np.zeros(1, np.float32),
             tokens,
             positions,
             slots,
@@ -91,6 +94,11 @@ class PassViews:
             found = NodeCandidates(a.candidate[:count], a.reach[:count], a.candidate_depth[:count])
             self._candidates[count] = found
         return found
+
+    @property
+    def next_reach(self) -> float:
+        """Chance that a walk reaches the next node of the draft, as of the last ranking."""
+        return self._arrays.next_reach.item(0)
 
     def rows(self, count: int, table: Ints) -> Rows:
         """Return the first `count` rows, whose KV is where `table` int32[blocks] says."""

@@ -79,9 +79,6 @@ class Request(abc.ABC):
     """Times at which growth came that knew the present root."""
     grew_at: float = 0.0
     """The latest of them."""
-    supplied: bool = False
-    """True if the present root began with node rows: it was in the mirror, or, where local sources
-    look for nodes, some of its rows pay by the first plan after that."""
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
     unsent_logprobs: list[TokenLogprob] = field(default_factory=list)

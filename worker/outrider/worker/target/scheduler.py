@@ -127,6 +127,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         if not self.running:
             self.stats.settled_at = None
             return None
+        self.row_selector.enter(len(self.running), now)
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         decoding = self._decoding()
@@ -175,7 +176,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         `passes`: of its sequences, each settled once the one before is applied; `learns`: false
         where it says nothing of the present state of drafting.
         """
-        self.row_selector.wait_policy.break_off(step.started)
+        self.row_selector.end_wait(step.started)
         tokens = 0
         for record in passes:
             if record is not None:

@@ -1,7 +1,7 @@
 """Selection of the node rows that the next pass verifies, or of a wait for better ones.
 
-Joins acceptance, planner, switch and wait policy, each a file of `speculation`. Leaves the costs of
-passes to `pass_costs`. Knows nothing of KV or links.
+Joins acceptance, planner, switch and waits, each a file of `speculation`; what all of them ask is
+the gain account. Leaves the costs of passes to `pass_costs`. Knows nothing of KV or links.
 """
 
 from dataclasses import dataclass, field
@@ -15,18 +15,12 @@ from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.messages import Submit
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.local_sources import SourceRows
-from outrider.worker.speculation.planner import (
-    NO_CANDIDATES,
-    Goodput,
-    NodeCandidates,
-    RowPlan,
-    best_count,
-)
-from outrider.worker.speculation.switch import Drafting
-from outrider.worker.speculation.switch_costs import Return, SwitchCosts
-from outrider.worker.speculation.wait import WaitPolicyByBatch, WantedGrowths
-from outrider.worker.target.draft_switch import DraftSwitch, switch_for
+from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan, plan_rows
+from outrider.worker.speculation.switch import PROBE_SECONDS, Drafting
+from outrider.worker.speculation.wait import MOST_GROWTHS, patience, worth_of_growth
+from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
+from outrider.worker.target.request import TargetSession
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, candidates, search
 from outrider.worker.tree.growth import Ints
@@ -34,8 +28,6 @@ from outrider.worker.tree.growth import Ints
 NO_NODES = np.zeros(0, np.int32)
 FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
-SLOWDOWN_MEMORY = 0.98
-"""Weight of the past in the running mean of `slowdown`."""
 CHOICE_BY_STATE = {
     Drafting.OFF: Choice.SWITCHED_OFF,
     Drafting.PROBE: Choice.PROBE,
@@ -56,16 +48,11 @@ class Selection(NamedTuple):
     """Cost of the step without nodes."""
 
 
-class Look(NamedTuple):
-    """A look at the tree of one sequence, before its pass or a wait for growth."""
+class Wait(NamedTuple):
+    """A wait for growth, before a step."""
 
-    sequence: Sequence
-    value: float
-    """Value in tokens of its part of a pass with the tree as it is."""
-    supplied: bool
-    """True if the root began with rows that could run."""
-    may_grow: bool
-    """True if growth may be waited for."""
+    since: float
+    until: float
 
 
 @dataclass(slots=True)
@@ -73,30 +60,30 @@ class RowSelector(DraftSwitch):
     """Selects node rows by what one target has measured of its drafts and of its own passes."""
 
     pass_costs: PassCostTable
-    planner: Goodput
-    wait_policy: WaitPolicyByBatch = field(default_factory=WaitPolicyByBatch)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
-    slowdown: float = 1.0
-    """Measured time of a pass over its step cost: drafts may share memory with the target."""
-    switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
     wants_any_drafts: bool = field(init=False)
     """True if drafts should grow for requests that allow it."""
     away: bool = False
     """True while the memory of the draft beside the target is lent, or on its way."""
-    _sequences: int = 0
-    """Of the last step that was planned."""
+    plain_rate: float = 1.0
+    """Tokens per second of plain decoding of the sequences of the last step, by step costs."""
+    planned_choice: Choice = Choice.NO_NODES
+    """Why the last plan is what it is."""
+    wait: Wait | None = None
+    """The present wait for growth."""
+    waited_seconds: float = 0.0
+    """Seconds of all waits that have ended."""
     behind: int = 0
     """Sequences of the last step whose drafts catch up after a rest."""
-    _rest_lag: int = 0
-    """Most tokens that a draft lacks, while drafting rests; else 0."""
-    _return: Return | None = None
-    """The return to drafting that goes on."""
+    _rests: bool = False
+    """True while drafting rests."""
     _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
     """Of the last step that was planned."""
 
     def __post_init__(self) -> None:
         DraftSwitch.__post_init__(self)
+        self.account.predict = self.predicted_gain
         self.decide_drafting()
 
     @classmethod
@@ -105,18 +92,15 @@ class RowSelector(DraftSwitch):
         costs: StepCosts,
         policy: PolicySettings,
         row_capacity: int,
-        now: float,
-        wait_policy: WaitPolicyByBatch | None = None,
         host_seconds: float = 0.0,
     ) -> "RowSelector":
-        """Make a selector without measurements; default waits are those of a separate draft."""
-        return cls(
-            pass_costs=PassCostTable(costs, row_capacity, host_seconds),
-            policy=policy,
-            switch=switch_for(policy, now),
-            planner=Goodput(1.0 / costs.seconds(1, 1)),
-            wait_policy=wait_policy or WaitPolicyByBatch(),
-        )
+        """Make a selector without measurements."""
+        return cls(policy, pass_costs=PassCostTable(costs, row_capacity, host_seconds))
+
+    @property
+    def rate(self) -> float:
+        """λ, the tokens that a second of the target is worth (docs/decisions/0006)."""
+        return self.plain_rate * self.account.pace
 
     @property
     def row_seconds(self) -> float:
@@ -150,7 +134,7 @@ class RowSelector(DraftSwitch):
         """Why the last step ran the node rows that it did."""
         if not self.policy.speculate:
             return Choice.DISABLED
-        own = self.planner.choice
+        own = self.planned_choice
         of_others = own is Choice.ROWS_PAY or not self.policy.drafts_allowed
         if of_others and not self.wants_any_drafts:
             return own
@@ -181,11 +165,34 @@ class RowSelector(DraftSwitch):
         DraftSwitch.restart(self, now)
         self.decide_drafting()
 
+    def enter(self, sequences: int, now: float) -> None:
+        """Decide by the number of sequences that run from now on."""
+        if self.policy.drafts_allowed and not self.away:
+            DraftSwitch.enter(self, sequences, now)
+            self.decide_drafting()
+        else:
+            self.account.enter(sequences)
+
+    def predicted_gain(self, sequences: int) -> float:
+        """Return what the best number of draft tokens should gain for so many sequences, by step
+        costs and how often first guesses are right."""
+        known = self.pass_costs.of(self.policy.max_rows, sequences, 0, 0)
+        first, other = self.average.first.tolist()
+        growth = self.account.growth_costs
+        growth_seconds = 0.0 if growth is None else growth(sequences)
+        tokens, reach, best = 1.0, first, 0.0
+        for depth in range((len(known.measured) - 1) // sequences + 1):
+            more = known.measured.item(depth * sequences) - known.measured.item(0)
+            seconds = known.plain.step + more + depth * growth_seconds
+            best = max(best, tokens * known.plain.step / seconds)
+            tokens, reach = tokens + reach, reach * other
+        return best
+
     def set_away(self, away: bool, now: float) -> None:
         """Note that the draft has lost its memory, or has it again."""
         self.away = away
         if away:
-            self.wait_policy.break_off(now)
+            self.end_wait(now)
         self.decide_drafting()
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
@@ -206,39 +213,31 @@ class RowSelector(DraftSwitch):
         sequence.searched = sequence.length
         on = self.local.on & sequence.sources
         if on and sequence.length > sequence.prompt_length:
-            search(sequence.tree, on, self.policy.max_rows, self._depth_of(sequence))
-            sequence.unjudged = True
+            depth = min(self.policy.depth, sequence.remaining - 1)
+            search(sequence.tree, on, self.policy.max_rows, depth)
 
-    def _depth_of(self, sequence: Sequence) -> int:
-        """Return how deep a node of a sequence may lie for its row to add a token."""
-        return min(self.policy.depth, sequence.most_tokens - sequence.length - 1)
-
-    def wanted_growths(self, sequence: Sequence, now: float) -> WantedGrowths | None:
-        """Return the growths that the next roots of a sequence that is alone are waited for; None
-        if what is learnt soon may change how its draft grows."""
-        settled = self._return is None and self.behind == 0 and self._rest_lag == 0
-        policy = self.wait_policy.of(1, now)
-        if policy.ongoing is not None or not settled or not self.wants_drafts(sequence.submit):
-            return None
-        return policy.wanted
+    @property
+    def settled(self) -> bool:
+        """True if no draft has to catch up."""
+        return self.behind == 0 and not self._rests
 
     def hunt(self, sequence: Sequence) -> Hunt:
         """Return what local sources may add to the tree of a sequence that is alone, and what pays
         now."""
         return Hunt(
             self.policy.max_rows,
-            self._depth_of(sequence),
+            self.policy.depth,
             self.sources(sequence.submit),
             self.price(1, 0, sequence.length).scaled,
-            self.planner.rate,
+            self.rate,
         )
 
     def price(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
         """Return the costs of the next pass, which decodes so many sequences of `context` tokens on
         average and runs `prefill_rows`."""
         known = self.pass_costs.of(self.policy.max_rows, sequences, prefill_rows, context)
-        self._sequences, self._costs = sequences, known.at(self.slowdown)
-        self.planner.plain_rate = sequences / known.plain.step
+        self._costs = known.at(self.account.slowdown)
+        self.plain_rate = sequences / known.plain.step
         return known
 
     def select(
@@ -253,20 +252,20 @@ class RowSelector(DraftSwitch):
         None if growth may be waited for and is worth it.
         """
         if not sequences:
-            self.wait_policy.break_off(now)
+            self.end_wait(now)
             return Selection([], 0.0, PlainCost())
-        count, max_rows = len(sequences), self.policy.max_rows
+        count = len(sequences)
         costs = self.price(count, prefill_rows, sum([s.length for s in sequences]) // count)
-        if self._rest_lag or not self.wants_any_drafts:
+        if self._rests or not self.wants_any_drafts:
             self._follow_rest(sequences)
         trees = [self._candidates(sequence) for sequence in sequences]
-        plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
+        plan = self.plan([best or NO_CANDIDATES for best in trees], costs)
+        self.planned_choice = plan.choice
         if prefill_rows and len(costs.scaled) <= count:  # prompts leave no room for a node each
             may_wait = False
-        if self._waits(sequences, trees, plan, costs, now, may_wait):
-            wait = self.wait_policy.ongoing
-            if prefill_rows and wait is not None:
-                wait.until = min(wait.until, wait.since + PROMPT_WAIT_SHARE * costs.root)
+        drafted = [s for s, best in zip(sequences, trees, strict=True) if best is not None]
+        growing = self._growing(drafted)
+        if may_wait and growing and self._waits(growing, plan, costs, prefill_rows > 0, now):
             return None
         nodes = [
             best.nodes[:k].copy() if k and best else NO_NODES  # growth during the pass ranks afresh
@@ -274,92 +273,58 @@ class RowSelector(DraftSwitch):
         ]
         return Selection(nodes, costs.scaled.item(sum(plan.rows)), costs.plain)
 
-    def saw_latency(self, seconds: float) -> None:
-        """Learn how long after a commit the first growth that knows it comes."""
-        self.wait_policy.present.saw_latency(seconds)
+    def plan(self, candidates: list[NodeCandidates], costs: PassCosts) -> RowPlan:
+        """Plan node rows for each sequence of a pass."""
+        return plan_rows(candidates, costs.scaled, self.rate, self.policy.max_rows)
 
-    def saw_period(self, seconds: float) -> None:
-        """Learn how long after growth of a root the next comes."""
-        self.wait_policy.present.saw_period(seconds)
-
-    def saw_first_growth(self, sequence: Sequence) -> None:
-        """Learn what the first growth of a root is worth, also where it was not waited for.
-
-        Before local sources have looked for nodes the root is not judged: the plan that judges it
-        shows what growth is worth.
-        """
-        if sequence.needs_search or sequence.unjudged:
-            return
-        policy = self.wait_policy.present
-        best = self._candidates(sequence) if policy.wants_value(sequence.supplied) else None
-        if best is None:
-            return
-        reach, rate = best.reach[: self.policy.max_rows], self.planner.rate
-        _, value = best_count(reach, self._costs.scaled, rate)
-        policy.saw_value(sequence.supplied, 1, value + rate * self._costs.root)
+    def end_wait(self, now: float) -> None:
+        """End the present wait, if there is one."""
+        if self.wait is not None:
+            self.waited_seconds += max(0.0, now - self.wait.since)
+            self.wait = None
 
     def observe(
-        self, tokens: int, expected: float, forward: float, spent: float, plain: float, now: float
+        self, expected: float, forward: float, plain: float, spent: float, now: float
     ) -> None:
-        """Learn the seconds of a step that committed `tokens`.
+        """Learn the seconds of a step that drafting, or a rest from it, decided.
 
         `expected` and `forward`: of its pass, by the step costs and measured; `spent`: of all of
         it; `plain`: of plain decoding for the same tokens.
         """
-        self.learn_step(tokens, expected, forward, spent)
-        if self._return is not None:
-            self._learn_return(plain, spent)
+        self.learn_step(expected, forward, plain, spent)
         if self.policy.drafts_allowed and not self.away:
-            self.saw_drafting(plain, spent, now, self._sequences)
+            self.saw_drafting(plain, spent, now, level=self.behind == 0)
             self.decide_drafting()
         else:
-            self.saw_plain(plain, spent)
+            self.saw_plain(plain, spent, now)
 
-    def learn_step(self, tokens: int, expected: float, forward: float, spent: float) -> None:
+    def learn_step(self, expected: float, forward: float, plain: float, spent: float) -> None:
         """Learn what a step wrote, and how long its pass took; arguments as of `observe`."""
-        if self.policy.speculate:
-            self.planner.learn(tokens, spent)
+        self.account.learn(plain, spent)
         if expected > 0:
-            ratio = forward / (expected / self.slowdown)
-            self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
+            self.account.learn_pass(expected, forward)
 
-    def observe_sources(self, step: SourceRows, each: float, spent: float, now: float) -> None:
+    def observe_sources(self, step: SourceRows, each: float, spent: float) -> None:
         """Learn what local sources brought in a step of `spent` seconds, before `observe`.
 
         `each`: seconds of plain decoding of a token.
         """
-        self.local.observe(step, self._costs.scaled, each, self.switch.scale, spent, now)
+        self.local.observe(step, self._costs.scaled, each, self.account.present.scale, spent)
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
         """Note how far drafts that rest are behind, and when they take up growing again."""
         drafted = [sequence for sequence in sequences if sequence.submit.speculate]
-        if not self.wants_any_drafts:
-            self._return, count = None, len(drafted)
-            self._rest_lag = max([one.lag for one in drafted], default=0)
-            price = self.switch_costs.seconds(self._rest_lag, count) if count else 0.0
-            self.switch.return_seconds = price
+        self._rests = not self.wants_any_drafts
+        if self._rests:
+            lags = sum([one.lag for one in drafted])
+            self.switch.return_seconds = self.account.return_costs(lags)
             return
-        returning = [one for one in drafted if one.session is not None]
-        for sequence in returning:
+        for sequence in drafted:
             _await_level(sequence)
-        self._return = Return(self._rest_lag, len(returning)) if returning else None
-        self._rest_lag = 0
-
-    def _learn_return(self, plain: float, spent: float) -> None:
-        """Count a step of a return to drafting; learn what it cost once all drafts are level."""
-        assert self._return is not None
-        balance = self._return.balance
-        balance.plain += plain
-        balance.spent += spent
-        if self.behind == 0:
-            lost = balance.loss(self.switch.scale)
-            self.switch_costs.learn(self._return.lag, self._return.sequences, lost)
-            self._return = None
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds until the present wait ends; None if there is none."""
-        wait = self.wait_policy.ongoing
-        return None if wait is None else max(0.0, wait.until - now)
+        return None if self.wait is None else max(0.0, self.wait.until - now)
 
     def speculates(self, sequence: Sequence) -> bool:
         """True if node rows of a sequence could add a token."""
@@ -372,58 +337,94 @@ class RowSelector(DraftSwitch):
             return None
         if len(sequence.mirror) == 0:
             return NO_CANDIDATES
-        sources = self.sources(sequence.submit)
-        return sequence.views.candidates(candidates(sequence.tree, sequence.remaining, sources))
+        sources, depth = self.sources(sequence.submit), self.policy.depth
+        count = candidates(sequence.tree, sequence.remaining, depth, sources)
+        return sequence.views.candidates(count)
+
+    def _growing(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Return the sequences whose growth may be waited for."""
+        growing, self.behind = [], 0
+        for sequence in sequences:
+            session = sequence.session
+            if session is not None and session.level_at is not None:
+                self.behind += 1  # it grows once its draft has caught up
+            elif session is not None and self._has_room(sequence, session):
+                growing.append(sequence)
+        if self.account.growth_costs is not None:
+            return growing  # a draft in prefill goes on with it only while growth is waited for
+        return [one for one in growing if one.mirror.last_id] or growing
+
+    def _has_room(self, sequence: Sequence, session: TargetSession) -> bool:
+        """True if a sequence's tree may grow by more than its draft has under way."""
+        mirror = sequence.mirror
+        drafted = mirror.drafted if self.local.wanted else len(mirror)
+        return drafted < FULL_SHARE * session.nodes_ahead and sequence.growths < MOST_GROWTHS
 
     def _waits(
         self,
-        sequences: list[Sequence],
-        trees: list[NodeCandidates | None],
+        growing: list[Sequence],
         plan: RowPlan,
         costs: PassCosts,
+        delays_prompts: bool,
         now: float,
-        may_wait: bool,
     ) -> bool:
-        """True if growth is worth a wait."""
-        rows = sum(plan.rows)
-        price = self.planner.rate * (costs.scaled.item(rows) - costs.root) / rows if rows else 0.0
-        looks = []
-        self.behind = 0
-        for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
-            if best is None:
-                continue
-            value = sum(best.reach[:k].tolist()) - price * k if k else 0.0
-            supplied = k > 0 if sequence.unjudged else sequence.supplied
-            sequence.unjudged = False
-            session, mirror, may_grow = sequence.session, sequence.mirror, False
-            if session is not None and session.level_at is not None:
-                self.behind += 1  # it grows once its draft has caught up
-            elif session is not None:
-                drafted = mirror.drafted if self.local.wanted else len(mirror)
-                may_grow = may_wait and drafted < FULL_SHARE * session.nodes_ahead
-            looks.append(Look(sequence, value, supplied, may_grow))
-        return self.look(looks, len(sequences), now)
+        """True if growth of some trees is worth a wait, which then begins or goes on."""
+        until = now + self._patience(growing, plan, costs, now)
+        since = now if self.wait is None else self.wait.since
+        if delays_prompts:
+            until = min(until, since + PROMPT_WAIT_SHARE * costs.root)
+        if now >= until:
+            self._give_up(growing, now)
+            return False
+        self.wait = Wait(since, until)
+        return True
 
-    def look(self, looks: list[Look], sequences: int, now: float) -> bool:
-        """Learn what the trees of a step of so many sequences are worth; return True if growth of
-        some is worth a wait."""
-        policy, value = self.wait_policy.of(sequences, now), 0.0
-        for one in looks:
-            one.sequence.supplied = one.supplied
-            policy.saw_value(one.supplied, one.sequence.growths, one.value)
-            value += one.value
-        growing = [one.sequence for one in looks if one.may_grow]
-        growing = [one for one in growing if one.mirror.last_id] or growing  # of drafts in prefill
-        if growing:
-            return self._growth_pays(growing, value, now)
-        policy.stop(value, self.planner.rate, now)
-        return False
+    def _give_up(self, growing: list[Sequence], now: float) -> None:
+        """Learn from a wait for first growth that ended without any: it takes as long at least."""
+        comes_by_itself = self.account.growth_costs is None
+        if self.wait is not None and comes_by_itself and not any(one.growths for one in growing):
+            self.account.saw_latency(now - max(one.committed_at for one in growing), now)
 
-    def _growth_pays(self, growing: list[Sequence], value: float, now: float) -> bool:
-        """True if growth of some trees is worth a wait; `value`: of a step now, in tokens."""
-        since = now - max(sequence.committed_at for sequence in growing)
-        roots = [(sequence.supplied, sequence.growths) for sequence in growing]
-        return self.wait_policy.present.should_wait(roots, value, self.planner.rate, since, now)
+    def _patience(
+        self, growing: list[Sequence], plan: RowPlan, costs: PassCosts, now: float
+    ) -> float:
+        """Return the seconds for which growth of some trees is waited for from now on."""
+        more = [self._next_reach(sequence) for sequence in growing]
+        more.sort(reverse=True)
+        chances = np.array(more, np.float32)
+        worth = worth_of_growth(plan.reach, chances, costs.scaled, self.rate)
+        first = min([sequence.growths for sequence in growing]) == 0
+        expected, since = self.account.growth_seconds(first), 0.0
+        if self.account.growth_costs is None:
+            moved = [one.committed_at if first else one.grew_at for one in growing]
+            since = now - max(moved)
+        if first and self.wait is None and self._tries(expected - worth / self.rate, now):
+            worth = max(worth, 2 * self.rate * expected)
+        return float(patience(worth, self.rate, expected, since))
+
+    def _next_reach(self, sequence: Sequence) -> float:
+        """Return the chance that a walk reaches the next node of a sequence's draft."""
+        if len(sequence.mirror):
+            return sequence.views.next_reach
+        return sequence.calibration.first.item(0)
+
+    def may_try(self, now: float) -> bool:
+        """True if first growth may be tried that is not expected to pay."""
+        long_ago = now - self.account.present.tried_at > PROBE_SECONDS
+        return long_ago or self.switch.state is Drafting.PROBE
+
+    def _tries(self, loss: float, now: float) -> bool:
+        """True if first growth is waited for although that should lose so many seconds, to see what
+        it brings: it was not seen lately, or drafting is probed."""
+        load = self.account.present
+        if loss < 0 or not self.may_try(now):
+            return False
+        load.tried_at = now
+        if self.switch.state is not Drafting.PROBE:
+            if load.budget.spare < loss:
+                return False
+            load.budget.add(0.0, -loss)
+        return True
 
 
 def _await_level(sequence: Sequence) -> None:

@@ -28,8 +28,6 @@ class Sequence(Request):
     """Local sources that have tables for it, a bit each."""
     searched: int = 0
     """Committed tokens when local sources last looked for draft tokens after them."""
-    unjudged: bool = False
-    """True until a plan has said whether any rows pay after what they have found."""
     answers: AnswerIndex = NO_ANSWERS
     """Of finished answers that it may see, and to which its own is added."""
     logits_processor: LogitsProcessor | None = None
@@ -97,11 +95,10 @@ class Sequence(Request):
             self.start(block_table.cached, now)
         self.committed_at = now
 
-    def append(self, tokens: NDArray[np.int32], survived: bool, now: float) -> None:
+    def append(self, tokens: NDArray[np.int32], now: float) -> None:
         """Count tokens that the mirror has committed, and reset what is counted for each root."""
         if self.logits_processor is not None:
             self.logits_processor.commit(tokens)
         self.length += len(tokens)
-        self.supplied, self.unjudged = survived, False
         self.committed_at = now
         self.growths = 0

@@ -77,8 +77,6 @@ class TargetSessions(Generic[Control]):
     """Time of the first step since one took longer than a draft may say nothing."""
     _token_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
     """That drafts took for each token of the last few texts that they had to compute."""
-    _first_grown: list[Request] = field(default_factory=list)
-    """Whose roots got their first growth from the messages that are being received."""
 
     def apply(self, message: DraftNews, now: float) -> None:
         """Apply one message about drafts, or of one."""
@@ -148,8 +146,8 @@ class TargetSessions(Generic[Control]):
 
     def grew(
         self, sequence: Request, root_position: int, now: float, caught_up: bool = True
-    ) -> bool:
-        """Note growth that is in the mirror; return True if it is the first of the present root.
+    ) -> None:
+        """Note growth that is in the mirror.
 
         `caught_up`: the draft knew the text before it nearly to its end.
         """
@@ -168,10 +166,9 @@ class TargetSessions(Generic[Control]):
             self._token_seconds.append(max(0.0, now - since) / tokens)
             session.behind = None
         if root_position == sequence.position:
-            return self._count_growth(sequence, now, tells)
-        if latency is not None and tells:
-            self.control.saw_latency(latency)
-        return False
+            self._count_growth(sequence, now, tells)
+        elif latency is not None and tells:
+            self.control.account.saw_latency(latency, now)
 
     def finish(self, sequence: Request) -> None:
         """Close the session of a sequence that ends."""
@@ -183,7 +180,6 @@ class TargetSessions(Generic[Control]):
         """Apply messages that came together; ignore those for a session that has ended."""
         for message in messages:
             self._apply(link, message, arrived)
-        self._value_first_growths()
 
     def receive_growth(
         self, link: int, messages: SequenceOf[FromDraft], arrived: float
@@ -204,7 +200,6 @@ class TargetSessions(Generic[Control]):
             except ProtocolViolation:
                 break
             taken += 1
-        self._value_first_growths()
         return messages[taken:]
 
     def _apply(self, link: int, message: FromDraft, now: float) -> None:
@@ -224,12 +219,6 @@ class TargetSessions(Generic[Control]):
                 self._distrust(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
             case Close():
                 self._closed_by_draft(peer, message, now)
-
-    def _value_first_growths(self) -> None:
-        """Learn what the first growths of the messages just received are worth."""
-        for sequence in self._first_grown:
-            self.control.saw_first_growth(sequence)
-        self._first_grown.clear()
 
     def _distrust(self, link: int, error: ProtocolViolation, now: float) -> None:
         """Close every session of a peer that broke the rules outside any of them."""
@@ -252,8 +241,7 @@ class TargetSessions(Generic[Control]):
         heard = sequence.mirror.acknowledged
         self.dropped += sequence.mirror.receive(growth, session.granted, peer.allowed)
         caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
-        if self.grew(sequence, growth.root_position, now, caught_up):
-            self._first_grown.append(sequence)
+        self.grew(sequence, growth.root_position, now, caught_up)
 
     def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
         """Close the session whose growth broke the rules."""
@@ -273,25 +261,23 @@ class TargetSessions(Generic[Control]):
         session.asked = None
         return latency
 
-    def _count_growth(self, sequence: Request, now: float, tells: bool) -> bool:
-        """Count growth of the present root, and learn how long it took; return True if it is the
-        first.
+    def _count_growth(self, sequence: Request, now: float, tells: bool) -> None:
+        """Count growth of the present root, and learn how long it took.
 
         Nothing waits for growth behind a prompt that is not computed: a serial draft grows there
         only while others are waited for.
         """
-        control, first = self.control, sequence.growths == 0
+        account, first = self.control.account, sequence.growths == 0
         timed = tells and not sequence.needs_prefill
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
-            return False
+            return
         if first and timed:
-            control.saw_latency(since)
+            account.saw_latency(since, now)
         elif timed:
-            control.saw_period(since)
+            account.saw_period(since)
         sequence.growths += 1
         sequence.grew_at = now
-        return first
 
     def _open(self, sequence: Request, now: float) -> None:
         link = self._ready_for(sequence, now) if self._wanted(sequence) else None
@@ -325,6 +311,7 @@ class TargetSessions(Generic[Control]):
             traceparent=sequence.submit.traceparent,
         )
         self.send(link, opening)
+        self.control.account.invest(sequence.length)
 
     def _ready_for(self, sequence: Request, now: float) -> int | None:
         """Return the link with the fewest sessions of those that take this sequence; None: none.
@@ -407,6 +394,7 @@ class TargetSessions(Generic[Control]):
         if sequence.position > session.told:
             tokens = sequence.committed()[session.told + 1 :]
             self.send(session.link, Commit(session.number, session.told, tokens))
+            self.control.account.invest(len(tokens))
             session.told = session.level_at = sequence.position
             missing += len(tokens)
         if missing:

@@ -97,10 +97,8 @@ class StepRecord(NamedTuple):
 class StepTimes(NamedTuple):
     """What one step brought and took."""
 
-    tokens: int
-    """Tokens that decoding committed, over all sequences."""
     plain: float
-    """Seconds of plain decoding for the same, by the step costs."""
+    """Seconds of plain decoding for its tokens, by the step costs."""
     spent: float
     """Seconds since the step before."""
     ended: float
@@ -171,13 +169,13 @@ class RequestStats(Generic[Control]):
     def count_gain(self, plain: float, spent: float) -> None:
         """Count seconds in which requests decoded, and those of plain decoding for their tokens, by
         the step costs."""
-        self.counters.plain_seconds += plain * self.control.switch.scale
+        self.counters.plain_seconds += plain * self.control.account.present.scale
         self.counters.spent_seconds += spent
 
     def count_lent(self, lent: Lent) -> None:
         """Count what is none of the draft's gain."""
         if lent is not NOTHING_LENT:
-            self.counters.local_plain_seconds += lent.plain * self.control.switch.scale
+            self.counters.local_plain_seconds += lent.plain * self.control.account.present.scale
             self.counters.local_spent_seconds += lent.spent
 
     def _count_sources(self, record: PassRecord[Any]) -> None:
@@ -247,7 +245,7 @@ class Stats(RequestStats[RowSelector]):
         """
         timing = sequence.timing
         timing.draft_wait_seconds += started - sequence.committed_at
-        timing.plain_seconds += plain_seconds * self.control.switch.scale
+        timing.plain_seconds += plain_seconds * self.control.account.present.scale
 
     def count_step(self, step: StepRecord, tokens: int, now: float, learns: bool = True) -> None:
         """Count a step in which decoding committed `tokens` over all sequences.
@@ -268,42 +266,39 @@ class Stats(RequestStats[RowSelector]):
         each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
         if selector.local.wanted:
-            selector.observe_sources(sources, each, spent, now)
+            selector.observe_sources(sources, each, spent)
             self.count_lent(selector.local.lent)
         if learns:
-            self._learn(step, StepTimes(tokens, plain, spent, now))
+            self._learn(step, StepTimes(plain, spent, now))
         self.count_gain(plain, spent)
 
     def _learn(self, step: StepRecord, times: StepTimes) -> None:
         """Let the selector learn what a step brought and took."""
-        selector, (tokens, plain, spent, now) = self.control, times
+        selector, (plain, spent, now) = self.control, times
         expected, forward = step.expected_seconds, now - step.started
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
-            selector.observe(tokens, expected, forward, spent, plain, now)
+            selector.observe(expected, forward, plain, spent, now)
             return
         if selector.local.on and any([one.sequence.submit.speculate for one in step.decoding]):
-            selector.learn_step(tokens, expected, forward, spent)
-        selector.saw_plain(plain, spent)
+            selector.learn_step(expected, forward, plain, spent)
+        selector.saw_plain(plain, spent, now)
 
     def _details(self, request: Request) -> str:
-        """Return the request's waits, and the present times of growth."""
-        control, waits = self.control, self.control.wait_policy
+        """Return the request's waits, and the present times of growth and gain."""
+        control, load = self.control, self.control.account.present
         return (
             f", of which {1e3 * request.timing.draft_wait_seconds:.0f} before passes; first growth "
-            f"takes {1e3 * waits.present.latency:.1f} ms, the next "
-            f"{1e3 * waits.present.period:.1f} ms; waits brought {waits.realised_gain:.1f} of "
-            f"{waits.predicted_gain:.1f} tokens hoped for; drafting is {control.drafting}; the "
-            f"last step's choice: {control.choice.value}"
+            f"takes {1e3 * load.latency:.1f} ms, the next {1e3 * load.period:.1f} ms; drafting is "
+            f"{control.drafting} and gains {load.gain:.2f}; the last step's choice: "
+            f"{control.choice.value}"
         )
 
     def report(self, running: int, waiting: int) -> EngineReport:
         """Return the counters so far, with those of steps and waits."""
-        counters, waits = self.counters, self.control.wait_policy
+        counters = self.counters
         counters.planner_steps = tuple(self.planner_steps)
-        counters.draft_wait_seconds = waits.seconds
-        counters.wait_gain_predicted = waits.predicted_gain
-        counters.wait_gain_realised = waits.realised_gain
+        counters.draft_wait_seconds = self.control.waited_seconds
         report = RequestStats.report(self, running, waiting)
         return dataclasses.replace(report, planner_choice=self.control.choice.value)
 

@@ -24,6 +24,7 @@ from outrider.worker.speculation.answer_source import answered
 from outrider.worker.speculation.planner import sorted_candidates
 from outrider.worker.speculation.suffix_automaton import SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
+from outrider.worker.speculation.wait import next_reach
 from outrider.worker.target.pass_arrays import PassArrays
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.mirror_table import (
@@ -62,9 +63,9 @@ class Hunt(NamedTuple):
     """Terms on which local sources look for nodes, and nodes are run."""
 
     nodes: int
-    """That local sources add at most;"""
+    """Most nodes that local sources add, and most rows."""
     depth: int
-    """none deeper than that."""
+    """Depth of the deepest node."""
     sources: int
     """Those whose nodes count, a bit each; 0: nothing ends it."""
     costs: Seconds
@@ -100,17 +101,20 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
 
 
 @njit()
-def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
-    """Write the fields of `planner.NodeCandidates`; return how many there are.
+def candidates(tree: TreeHandle, limit: int, depth: int, sources: int) -> int:
+    """Write the fields of `planner.NodeCandidates`, and the chance of the draft's next node; return
+    how many candidates there are.
 
-    `limit`: tokens that the request may still get; `sources`: those whose nodes count, a bit each.
+    `limit`: tokens that the request may still get; `depth`: that of the draft's deepest node;
+    `sources`: those whose nodes count, a bit each.
     """
     tables, out = tree.value, tree.value.out
     nodes = tables.mirror.nodes
-    reach = reach_of(nodes, tables.mirror.numbers[COUNT], tables.own.rates, sources)
-    order, reach, depth = sorted_candidates(reach, nodes, limit, tables.ends)
+    reach = reach_of(nodes, tables.mirror.numbers[COUNT], tables.own.matches.rates, sources)
+    out.next_reach[0] = next_reach(nodes, reach, tables.own.first.rates, min(depth, limit - 1))
+    order, reach, depths = sorted_candidates(reach, nodes, limit, tables.ends)
     count = order.shape[0]
-    out.candidate[:count], out.reach[:count], out.candidate_depth[:count] = order, reach, depth
+    out.candidate[:count], out.reach[:count], out.candidate_depth[:count] = order, reach, depths
     return int(count)
 
 
@@ -162,7 +166,7 @@ def settle(
         seen = outcomes(nodes, count, selected, sampled)
         learn(nodes, seen, sampled.shape[0], tables.own)
         learn(nodes, seen, sampled.shape[0], tables.average)
-        surplus = first_child_surplus(nodes, count, selected, sampled)
+        surplus = first_child_surplus(nodes, seen)
     return accepted.shape[0], tokens.shape[0], commit(tables.mirror, tokens), surplus
 
 
