@@ -28,8 +28,11 @@ TARGET = tuple(pb.MeasuredPass(rows=rows) for rows in (1, 2, 4, 8))
 DRAFT = tuple(pb.MeasuredPass(draft=True, rows=rows) for rows in (CATCH_UP_ROWS, GROWTH_ROWS))
 """Before the target's in a round, as one process runs them: the first one finds nothing in the
 caches."""
-SECONDS = 1.0
-"""Time spent on rounds of passes."""
+TURNS = 2
+"""Times that each is timed, in turns. The least counts: what else runs on the machine for a second
+or two then slows down none of them."""
+SECONDS = 0.5
+"""Time spent on rounds of passes, each time."""
 ANSWERS = pb.MeasureRequest(
     seconds=2.0,
     tokens=48,
@@ -47,13 +50,15 @@ async def measure(
     separate: tuple[WorkerSettings, WorkerSettings] | None,
     progress: StageReporter,
 ) -> tuple[Facts, str]:
-    """Measure with each number of threads, then as two processes with the settings `separate`;
-    return what was found, and how long that took in words.
+    """Measure with each number of threads, and as two processes with the settings `separate`.
 
+    Returns what was found, and how long that took in words.
     A draft that cannot be used is said and left out. Raises `WorkerFailed` and `Failure` for a
     target that cannot be measured.
     """
-    began, alone, beside = time.monotonic(), {}, None
+    began = time.monotonic()
+    alone: dict[int, PassSeconds] = {}
+    beside: PassSeconds | None = None
     drafts = target.supervisor.worker.settings.colocated is not None
     try:
         if refused := (await target.loaded()).refused:
@@ -61,19 +66,25 @@ async def measure(
         if draft is None or refused or await _of(draft.loaded(), progress) is None:
             separate = None
         loaded = time.monotonic()
-        for count in threads:
-            progress.stage(NAME, f"timing passes, {threads_in_words(count)}")
-            passes = (*DRAFT, *TARGET) if drafts and not refused else TARGET
-            wanted = pb.MeasureRequest(threads=count, passes=passes, seconds=SECONDS)
-            alone[count] = _by_model(passes, (await target.measured(wanted)).seconds)
-        if draft is not None and separate is not None:
+        passes = (*DRAFT, *TARGET) if drafts and not refused else TARGET
+        for _ in range(TURNS):
+            for count in threads:
+                progress.stage(NAME, f"timing passes, {threads_in_words(count)}")
+                wanted = pb.MeasureRequest(threads=count, passes=passes, seconds=SECONDS)
+                found = _by_model(passes, (await target.measured(wanted)).seconds)
+                alone[count] = _least(alone.get(count), found)
+            if draft is None or separate is None:
+                continue
             progress.stage(NAME, "timing both at once")
             rounds = 3 * sum(alone[separate[0].threads].target.values())
             said, drafted = await asyncio.gather(
                 _side(target, TARGET, separate[0], max(SECONDS, rounds)),
                 _of(_side(draft, DRAFT, separate[1], max(SECONDS, rounds)), progress),
             )
-            beside = drafted and replace(drafted, target=said.target)
+            if drafted is None:
+                separate = beside = None
+            else:
+                beside = _least(beside, replace(drafted, target=said.target))
         progress.stage(NAME, "comparing answers")
         wanted = pb.MeasureRequest(threads=max(threads))
         wanted.MergeFrom(ANSWERS)
@@ -105,6 +116,16 @@ async def _side(
         threads=own.threads, processors=own.processors, passes=passes, seconds=seconds
     )
     return _by_model(passes, (await one.measured(wanted)).seconds)
+
+
+def _least(before: PassSeconds | None, now: PassSeconds) -> PassSeconds:
+    """Return the least seconds of each pass."""
+    if before is None:
+        return now
+    return PassSeconds(
+        {rows: min(before.target[rows], s) for rows, s in now.target.items()},
+        {rows: min(before.draft[rows], s) for rows, s in now.draft.items()},
+    )
 
 
 def _by_model(passes: Sequence[pb.MeasuredPass], seconds: Sequence[float]) -> PassSeconds:
