@@ -65,9 +65,9 @@ class MirroredDraft:
             self._count(link, message)
         self.inner.apply(link, message, now)
 
-    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+    def receive_during_pass(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         """Apply nothing before a pass is settled."""
-        return self.inner.receive_growth(messages, now)
+        return self.inner.receive_during_pass(messages, now)
 
     def next(self, now: float) -> DraftBatch | None:
         """Return the next pass."""

@@ -85,9 +85,9 @@ class MirroredTarget:
             self._begin()
         self.inner.receive(message, now)
 
-    def receive_growth(self, messages: Sequence[FromPeer], now: float) -> Sequence[FromPeer]:
+    def receive_during_pass(self, messages: Sequence[FromPeer], now: float) -> Sequence[FromPeer]:
         """Add growth that has come while a pass ran; return the rest."""
-        return self.inner.receive_growth(messages, now)
+        return self.inner.receive_during_pass(messages, now)
 
     def next(self, now: float) -> Any:
         """Return the next step."""
@@ -177,11 +177,11 @@ class TargetSides:
             side = self._links.pop(message.link)
         side.receive(message, now)
 
-    def receive_growth(self, messages: Sequence[FromPeer], now: float) -> Sequence[FromPeer]:
+    def receive_during_pass(self, messages: Sequence[FromPeer], now: float) -> Sequence[FromPeer]:
         """Add growth that has come while a pass ran; return the rest."""
         own = [one for one in messages if self._links.get(one.link) is self.present]
         others = [one for one in messages if self._links.get(one.link) is not self.present]
-        return (*self.present.receive_growth(own, now), *others)
+        return (*self.present.receive_during_pass(own, now), *others)
 
     def spans(self, step: Any, output: Any, began: float, ended: float) -> Iterable[TimelineSpan]:
         """Return the spans of a step that is settled."""

@@ -118,7 +118,7 @@ class SimulatedEngine:
         peers = [message for message in self._mailbox if isinstance(message, FromPeer)]
         if peers:
             others = [message for message in self._mailbox if not isinstance(message, FromPeer)]
-            self._mailbox = [*self.scheduler.receive_growth(peers, now), *others]
+            self._mailbox = [*self.scheduler.receive_during_pass(peers, now), *others]
         self.scheduler.settle(step, output, now)
         self.take(self.scheduler.outbox)
         self.clock.after(self.host_seconds(step), self._go_on)

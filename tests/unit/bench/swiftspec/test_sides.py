@@ -202,7 +202,7 @@ def test_each_side_of_one_target_has_its_own_link_and_requests() -> None:
     sides.receive(Use(LOCK_STEP), 0.0)
     assert isinstance(sides.present, LockStepTarget)
     late = FromPeer(7, [], 0.0)
-    assert sides.receive_growth([FromPeer(6, [], 0.0), late], 0.0) == (late,)
+    assert sides.receive_during_pass([FromPeer(6, [], 0.0), late], 0.0) == (late,)
     sides.receive(LinkDown(7), 0.0)
     assert [list(one) for one in peers.values()] == [[5], [6], []]
 

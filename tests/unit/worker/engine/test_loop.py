@@ -27,7 +27,7 @@ class Steps:
     def receive(self, message: Any, now: float) -> None:
         raise AssertionError("nothing is sent")
 
-    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+    def receive_during_pass(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         raise AssertionError("nothing is sent")
 
     def next(self, now: float) -> int | None:

@@ -199,7 +199,7 @@ def test_growth_is_taken_past_messages_of_the_server_and_not_past_news_of_a_link
     cancel, down = Cancel(7), LinkDown(1)
     for message in (cancel, first, second, down, late):
         inbox.put(message)
-    assert inbox.drain_growth() == [first, second]
+    assert inbox.drain_peers() == [first, second]
     assert inbox.drain() == [cancel, down, late]
     inbox.close()
 

@@ -202,6 +202,6 @@ def test_growth_that_knows_a_commit_before_it_was_sent_makes_no_time_negative() 
 def test_growth_before_another_message_is_taken_at_once() -> None:
     pair, sequence = decoding()
     early = [FromPeer(LINK, [grown(sequence, 5), Capacity(1, 100)], pair.now)]
-    (rest,) = pair.target.receive_growth(early, pair.now)
+    (rest,) = pair.target.receive_during_pass(early, pair.now)
     assert rest.messages == [Capacity(1, 100)]
     assert sequence.growths == 1

@@ -157,7 +157,7 @@ class RootPlanner:
         own = None
         if sequence.session is not None or self._drafts_for(sequence):
             own = self._level(sequence)
-            steps = not selector.settled or selector.may_try(now)
+            steps = not selector.is_level or selector.may_try(now)
             if own is None or steps or not selector.wants_drafts(sequence.submit):
                 return None
         if not target.admission.make_room(sequence):

@@ -82,7 +82,7 @@ class DraftScheduler:
             case _:
                 raise TypeError(f"a draft's engine was sent {message!r}")
 
-    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+    def receive_during_pass(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         """Apply nothing: a commit would move the tree whose leaves the pass has expanded."""
         return messages
 

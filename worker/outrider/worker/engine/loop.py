@@ -58,7 +58,7 @@ class Scheduler(LoopScheduler, Protocol[Step, OutputIn]):
     def host_seconds(self) -> float:
         """Host time within steps of several passes, which the engine takes for time of a pass."""
 
-    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+    def receive_during_pass(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         """Apply messages that have come while a step ran, before it is settled; return the rest.
 
         They may add to a tree, and change nothing else that the step was made of.
@@ -211,7 +211,7 @@ class Engine(EngineLoop, Generic[Step, Output]):
             output = self.runner.run(step)
             self._host_since = now = time.monotonic()
             if early := self.transport.drain_peers():
-                self._left = self.scheduler.receive_growth(early, now)
+                self._left = self.scheduler.receive_during_pass(early, now)
             self.scheduler.settle(step, output, now)
         except (DeviceLost, GroupLost):
             raise

@@ -71,7 +71,7 @@ class Inbox:
             messages.append(self._messages.popleft())
         return messages
 
-    def drain_growth(self) -> list[Any]:
+    def drain_peers(self) -> list[Any]:
         """Take what peers have sent, up to the first news of a link; the rest stays, in order."""
         growth, others = list[Any](), list[Any]()
         while self._messages and not isinstance(self._messages[0], LINK_NEWS):
@@ -139,7 +139,7 @@ class InboxTransport:
 
     def drain_peers(self) -> list[Any]:
         """Take the messages of peers that have come, those by gRPC up to the first news of one."""
-        return self.inbox.drain_growth() + self.direct.receive()
+        return self.inbox.drain_peers() + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message in the inbox, or on a direct link."""

@@ -113,7 +113,7 @@ class SerialScheduler:
         """Apply one message of the server: it is for the target."""
         self.target.receive(message, now)
 
-    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+    def receive_during_pass(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         """Apply nothing: the draft is in this process, and grows between passes."""
         return messages
 
@@ -154,9 +154,9 @@ class SerialScheduler:
             return None
         (sequence,) = admission.running
         self.target.row_selector.enter(1, now)
-        self.target.plan(sequence, now, self.target.sessions.update, sequence, now)
+        self.target.or_end(sequence, now, self.target.sessions.update, sequence, now)
         self.deliver(now)
-        return self.target.plan(sequence, now, runs.plan, sequence, now)
+        return self.target.or_end(sequence, now, runs.plan, sequence, now)
 
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.

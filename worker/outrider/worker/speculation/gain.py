@@ -1,9 +1,10 @@
 """Gain account: what steps with and without drafts bring and take, by the number of requests.
 
-It is fed by `apply` alone, and every decision asks it: the price of a row, waits, the switch, local
-sources, and what is reported. Pure: times come in as numbers. What a step brings is counted in
-plain seconds, those of plain decoding for its tokens by the step costs, so that prompts and context
-are no gain. Leaves what follows from it to `switch`, `wait` and `planner`.
+Passes feed it (`TargetScheduler.apply`), and growth as it comes. Every decision asks it: the price
+of a row, waits, the switch, local sources, and what is reported. Pure: times come in as numbers.
+What a step brings is counted in plain seconds, those of plain decoding for its tokens by the step
+costs, so that prompts and context are no gain. Leaves what follows from it to `switch`, `wait` and
+`planner`.
 """
 
 import math

@@ -4,6 +4,15 @@ Each load has two kinds of steps, with drafts and without. The switch runs the k
 says is better, and now and then the other for a moment, where what is known of it is old and the
 load's budget covers what that may lose. Leaves limits of drafts to `target/sessions`, and the clock
 to the caller.
+
+    ON → CHECK     drafting seems to lose, or plain decoding was measured long ago
+    ON → OFF       it loses, and plain decoding was measured just now; or the load is another, at
+                   which it should lose
+    CHECK → ON, OFF  by the gain, after `CHECK_SECONDS` of plain decoding
+    OFF → ON       it is known to gain at this load
+    OFF → PROBE    nothing fresh is known, and the budget can pay for a probe; at once, where the
+                   load is new and drafting should gain at it
+    PROBE → ON, OFF  by the gain, after `PROBE_SECONDS` of drafting; OFF sooner where it loses
 """
 
 import enum

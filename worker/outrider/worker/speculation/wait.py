@@ -69,8 +69,8 @@ def worth_of_growth(reach: Floats, more: Floats, costs: Seconds, rate: float) ->
 def patience(worth: float, rate: float, expected: float, since: float) -> float:
     """Return the seconds for which growth is waited for from now on; 0 where it is not worth that.
 
-    `expected`: seconds that it should take, of which `since` have passed; growth that is late is
-    thought to take as long again as it is late.
+    `expected`: seconds that it should take, of which `since` have passed. Waits end `worth / rate`
+    after that: growth that is late is thought to take as long again as it is late.
     """
     most = worth / rate
     return expected + most - since if abs(expected - since) < most else 0.0

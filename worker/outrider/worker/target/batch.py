@@ -32,7 +32,7 @@ class TargetPart:
     first_token: int = NO_TOKEN
     """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
     in_session: bool = False
-    """True if a draft grew for it as the pass began; when the pass is settled it may have ended."""
+    """True if a draft had a session for it as the pass began; it may have ended since."""
 
     @classmethod
     def prefill(cls, sequence: Sequence, limit: int) -> "TargetPart":

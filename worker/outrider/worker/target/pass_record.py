@@ -1,4 +1,4 @@
-"""Record of one verify pass of one sequence: the one thing that anything learns from.
+"""Record of one verify pass of one sequence: what `TargetScheduler.apply` hands on.
 
 In a pipelined target it is that of the results that moved the sequence's root.
 """
@@ -28,7 +28,7 @@ class PassRecord(Generic[R]):
     first_token: int
     """Likeliest token after the root, if its node was among the rows; else -1."""
     in_session: bool
-    """True if a draft grew for it as the pass began; it may have ended since."""
+    """True if a draft had a session for it as the pass began; it may have ended since."""
     sources: SourceRows | None
     """Node rows by what proposed them; None: the draft proposed all."""
     accepted: int

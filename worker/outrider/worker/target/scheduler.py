@@ -102,7 +102,9 @@ class TargetScheduler(RequestScheduler[Sequence]):
         """End a request that runs and free its KV."""
         self.committer.end(request, finish, now)
 
-    def receive_growth(self, messages: SequenceOf[FromPeer], now: float) -> SequenceOf[FromPeer]:
+    def receive_during_pass(
+        self, messages: SequenceOf[FromPeer], now: float
+    ) -> SequenceOf[FromPeer]:
         """Add growth that has come while a pass ran to the mirrors; return the rest.
 
         Whatever ends a session must wait until the pass is settled, for that takes nodes away.
@@ -134,16 +136,16 @@ class TargetScheduler(RequestScheduler[Sequence]):
         prefilling = [s for s in self.running if s.needs_prefill]
         prefill = self._prefill(prefilling, decoding) if prefilling else []
         for sequence in tuple(self.running):
-            self.plan(sequence, now, self.sessions.update, sequence, now)
+            self.or_end(sequence, now, self.sessions.update, sequence, now)
         for sequence in decoding:
             if sequence.needs_search:
-                self.plan(sequence, now, self.row_selector.search, sequence)
+                self.or_end(sequence, now, self.row_selector.search, sequence)
         prefill_rows = sum([part.rows.count for part in prefill])
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
         if selection is None:
             return None
         verify = [
-            self.plan(sequence, now, TargetPart.verify, sequence, nodes)
+            self.or_end(sequence, now, TargetPart.verify, sequence, nodes)
             for sequence, nodes in zip(decoding, selection.nodes, strict=True)
         ]
         return TargetBatch.of(verify, prefill, selection, now)
@@ -160,7 +162,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
             assert self.runs is not None
             self.runs.settle(step, outputs)
             return
-        pairs = zip(step.parts, outputs, strict=True)
+        pairs = zip(step.parts, outputs, strict=True)  # lazily: a part may end its request
         passes = (self.committer.settled(part, output, now) for part, output in pairs)
         self.apply(step.record, passes, now)
 
@@ -171,7 +173,8 @@ class TargetScheduler(RequestScheduler[Sequence]):
         now: float,
         learns: bool = True,
     ) -> None:
-        """Apply a step that ended at `now`: all that learns from it learns here.
+        """Apply a step that ended at `now`: all that learns of its tokens and times learns here.
+        The acceptance of its rows was learnt as their trees were settled.
 
         `passes`: of its sequences, each settled once the one before is applied; `learns`: false
         where it says nothing of the present state of drafting.
@@ -219,7 +222,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         self.answers.forget()
         return NO_ANSWERS
 
-    def plan(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
+    def or_end(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
         """Plan the sequence's part of a batch; if that fails, end its request first.
 
         Raises `PlanFailed`.
@@ -235,7 +238,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         if len(self.running) > 1 or self.waiting:
             return None
         (sequence,) = self.running
-        return self.plan(sequence, now, runs.plan, sequence, now)
+        return self.or_end(sequence, now, runs.plan, sequence, now)
 
     def _decoding(self) -> list[Sequence]:
         """Return the sequences that decode next; round-robin if a pass cannot hold them all."""

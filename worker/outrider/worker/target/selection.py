@@ -217,7 +217,7 @@ class RowSelector(DraftSwitch):
             search(sequence.tree, on, self.policy.max_rows, depth)
 
     @property
-    def settled(self) -> bool:
+    def is_level(self) -> bool:
         """True if no draft has to catch up."""
         return self.behind == 0 and not self._rests
 
@@ -268,7 +268,7 @@ class RowSelector(DraftSwitch):
         if may_wait and growing and self._waits(growing, plan, costs, prefill_rows > 0, now):
             return None
         nodes = [
-            best.nodes[:k].copy() if k and best else NO_NODES  # growth during the pass ranks afresh
+            best.nodes[:k].copy() if k and best else NO_NODES  # the array is written again
             for best, k in zip(trees, plan.rows, strict=True)
         ]
         return Selection(nodes, costs.scaled.item(sum(plan.rows)), costs.plain)
@@ -368,7 +368,10 @@ class RowSelector(DraftSwitch):
         delays_prompts: bool,
         now: float,
     ) -> bool:
-        """True if growth of some trees is worth a wait, which then begins or goes on."""
+        """Return True if growth of some trees is worth a wait, and begin it or let it go on.
+
+        One that ends in vain teaches the gain account how long growth takes at least.
+        """
         until = now + self._patience(growing, plan, costs, now)
         since = now if self.wait is None else self.wait.since
         if delays_prompts:
@@ -388,7 +391,8 @@ class RowSelector(DraftSwitch):
     def _patience(
         self, growing: list[Sequence], plan: RowPlan, costs: PassCosts, now: float
     ) -> float:
-        """Return the seconds for which growth of some trees is waited for from now on."""
+        """Return the seconds for which growth of some trees is waited for from now on, by
+        `wait.patience`; pay for first growth that is tried although it should lose time."""
         more = [self._next_reach(sequence) for sequence in growing]
         more.sort(reverse=True)
         chances = np.array(more, np.float32)
