@@ -3,12 +3,14 @@
 Times what an engine does between two passes: it takes messages in, `next`, samples or scores what a
 pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and put out
 what `models` says. *Work* is processor time of the loop's own thread; *stalls* are what
-the wall clock shows beyond it: another thread held the interpreter lock, or the processor.
+the wall clock shows beyond it: another thread held the interpreter lock, or the processor. Of some
+further steps it counts the calls of Outrider's own functions, and the files that these lie in.
 """
 
 import argparse
 import os
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ from bench.record.report import RESULTS, write_run
 TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
 """Microseconds of work that a step may take."""
 WARM_STEPS = 200
+FOLLOWED_STEPS = 50
+"""Steps whose calls are counted."""
 SAMPLE = STAGES.index("sample")
 SHOWN = (*STAGES, "total but sample", "total")
 
@@ -57,6 +61,28 @@ def measure(case: Case, steps: int) -> Laps:
             raise RuntimeError(f"{case.name}: trees are hardly ever full")
     laps = loop.laps
     return Laps(laps.stages[WARM_STEPS:], laps.nodes[WARM_STEPS:], laps.messages[WARM_STEPS:])
+
+
+def entered(case: Case) -> dict[str, float]:
+    """Return how many functions of Outrider a step calls, and of how many files: medians."""
+    loop, steps = case.loop(), list[list[str]]()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and str(frame.f_globals.get("__name__")).startswith("outrider."):
+            steps[-1].append(frame.f_code.co_filename)
+
+    while len(loop.laps.nodes) < FOLLOWED_STEPS:
+        counted, arrived = len(loop.laps.nodes), loop.arrived()
+        steps.append([])
+        sys.setprofile(note)
+        loop.run(arrived)
+        sys.setprofile(None)
+        if len(loop.laps.nodes) == counted:
+            steps.pop()
+    return {
+        "calls": statistics.median(map(len, steps)),
+        "files": statistics.median(len({*files}) for files in steps),
+    }
 
 
 def figures(stages: NDArray[np.int64]) -> dict[str, dict[str, float]]:
@@ -98,7 +124,7 @@ def main() -> None:
     for _ in range(options.repetitions):
         for case in CASES:
             runs[case.name].append(measure(case, options.steps))
-    results = {name: summary(laps) for name, laps in runs.items()}
+    results = {case.name: summary(runs[case.name]) | entered(case) for case in CASES}
     Console().print(table(results))
     unit = (
         "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is least "
@@ -130,6 +156,8 @@ def table(results: dict[str, Any]) -> Table:
     for stage in SHOWN:
         cells = [one["stages"][stage] for one in results.values()]
         made.add_row(stage, *(f"{c['work_us']:.0f} + {c['stall_us']:.0f}" for c in cells))
+    for count in ("calls", "files"):
+        made.add_row(count, *(f"{one[count]:.0f}" for one in results.values()))
     return made
 
 

@@ -94,8 +94,11 @@ class TimedLoop(abc.ABC):
         scheduler.receive(up, time.monotonic())
 
     def step(self) -> None:
+        """Let the other side answer, and run one step."""
+        self.run(self.arrived())
+
+    def run(self, arrived: Sequence[FromPeer]) -> None:
         """Run one step as the engine does; count it if its tree is as full as it should be."""
-        arrived = self._arrived()
         watch = Stopwatch()
         for message in arrived:
             self._scheduler.receive(message, time.monotonic())
@@ -117,7 +120,7 @@ class TimedLoop(abc.ABC):
             self.laps.nodes.append(nodes)
             self.laps.messages.append(len(arrived))
 
-    def _arrived(self) -> list[FromPeer]:
+    def arrived(self) -> list[FromPeer]:
         """Let the other side answer what was sent."""
         unsent, self.sent = self.sent, []
         return [FromPeer(LINK, tuple(answer)) for answer in self.answers(unsent)]

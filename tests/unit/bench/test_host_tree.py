@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.host_tree.__main__ import figures
+from bench.host_tree.__main__ import CASES, entered, figures
 from bench.host_tree.loops import STAGES
 from bench.host_tree.peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
 from outrider.worker.link.wire import Commit, FromTarget, Grow
@@ -38,3 +38,10 @@ def test_stalls_are_the_wall_clock_beyond_the_threads_own_time() -> None:
     assert (found[STAGES[0]]["stall_us"], found[STAGES[1]]["stall_us"]) == (10.0, 0.0)
     assert found["total"]["work_us"] == 2.0 * len(STAGES)
     assert found["total but sample"]["work_us"] == 2.0 * (len(STAGES) - 1)
+
+
+def test_the_functions_that_a_step_calls_are_counted_without_those_of_the_other_side() -> None:
+    target, draft = entered(CASES[0]), entered(CASES[-1])
+    for found in (target, draft):
+        assert found["calls"] >= found["files"] > 1
+    assert draft["calls"] < target["calls"]
