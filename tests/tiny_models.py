@@ -250,6 +250,28 @@ def write_tokenizer(directory: Path) -> None:
     fast.save_pretrained(directory)
 
 
+def reverse_bytes(directory: Path) -> Path:
+    """Gives a tiny model another tokenizer: ids of bytes, and their rows, are in reverse."""
+    path, weights = directory / "tokenizer.json", directory / "model.safetensors"
+    tokenizer = json.loads(path.read_text())
+    vocab = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {text: 255 - number for text, number in vocab.items()}
+    path.write_text(json.dumps(tokenizer))
+    tensors = load_file(weights)
+    for name in {"model.embed_tokens.weight", "lm_head.weight"} & tensors.keys():
+        tensors[name][:256] = tensors[name][255::-1].copy()
+    save_file(tensors, weights, {"format": "pt"})
+    return directory
+
+
+def make_unreadable(directory: Path) -> Path:
+    """Gives a tiny model a tokenizer of a kind whose tokens' bytes are not known."""
+    path = directory / "tokenizer.json"
+    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder": decoder}))
+    return directory
+
+
 def byte_characters() -> list[str]:
     """GPT-2's printable stand-in of each byte, in byte order."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]

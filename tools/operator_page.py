@@ -79,7 +79,7 @@ REMEDIES = MappingProxyType(
             ),
             LinkReason.CONNECTING: ("As above; a NetworkPolicy of your own may be in the way."),
             LinkReason.REFUSED: (
-                "Use a draft with the target's tokenizer, and images of one version."
+                "Use a draft that has tokens of the target, and images of one version."
             ),
         },
         ConditionType.SPECULATION_ACTIVE: {

@@ -41,6 +41,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.costs.step_timing import measured_costs
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.socket_channel import ChannelClosed
@@ -244,7 +245,7 @@ class Pair:
             ),
             self.runners[1],
             link,
-            np.ones(vocabulary, np.bool_),
+            TargetTokens(np.ones(vocabulary, np.bool_)),
             draft.costs,
         )
 

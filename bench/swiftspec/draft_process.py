@@ -60,7 +60,7 @@ class Built:
 def build(side: str, settings: WorkerSettings, models: Models, transport: ThreadTransport) -> Built:
     """Build the engine of one side."""
     loaded = build_draft.load_draft(settings, settings.model.dtype, models.own)
-    runner = build_draft.draft_runner(loaded, models)
+    runner = build_draft.draft_runner(loaded, models.vocabulary)
     build_draft.warm_up(settings, loaded, runner, models.vocabulary)
     loaded.limit_passes()
     traffic, outbox = Traffic(for_target), list[Any]()

@@ -19,6 +19,7 @@ from outrider.simulator.language import Pair
 from outrider.simulator.pace import Pace
 from outrider.simulator.pass_times import PassTimes
 from outrider.simulator.runners import SimulatedDraftRunner, SimulatedTargetRunner
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PassRows
 from outrider.worker.draft.scheduler import DraftScheduler
@@ -168,7 +169,8 @@ class Blueprint:
         draft_runner = SimulatedDraftRunner(_kv_of(draft), self.pair)
         assert self.draft_times is not None
         costs = self.draft_times.costs
-        return SerialScheduler(scheduler, runner, draft, draft_runner, link, self.all_tokens, costs)
+        tokens = TargetTokens(self.all_tokens)
+        return SerialScheduler(scheduler, runner, draft, draft_runner, link, tokens, costs)
 
     def _serial_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
         """Return the seconds of passes of both roles, and those beside them."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
@@ -32,7 +33,7 @@ class OneProcess(Pair):
             self.draft,
             self.draft_runner,
             link,
-            np.ones(VOCABULARY, np.bool_),
+            TargetTokens(np.ones(VOCABULARY, np.bool_)),
         )
         self.target.row_selector.set_policy(
             PolicySettings(version=1, off_below_percent=0), self.now

@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.translation import TargetTokens, translation
 from outrider.worker.compiled_loop.loop import MOST_ROOTS
 from outrider.worker.compiled_loop.run import RootOutput, RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
@@ -48,7 +49,16 @@ from tests.unit.worker.fakes import FlatCosts
 VOCABULARY, DRAFT_VOCABULARY = 500, 490
 """Fewer than the models' columns: the rest is padding."""
 ALLOWED = np.ones(VOCABULARY, np.bool_)
+SAME = TargetTokens(ALLOWED)
+TOKENS = [bytes([1 + i // 25, 101 + i % 25]) for i in range(VOCABULARY)]
+"""Of the target, where its draft has another tokenizer."""
+FOREIGN_TOKENS = [
+    *reversed([token for number, token in enumerate(TOKENS) if number % 25 != 3]),
+    *(bytes([byte]) for byte in (*range(1, 21), 104)),
+]
+"""Of such a draft: most are the target's, in another order; those at 3, 28, … take two."""
 CONTEXT, DRAFT_CONTEXT = 300, 260
+EMBEDDING = "model.embed_tokens.weight"
 ROWS = 33
 POLICY = PolicySettings(version=1, off_below_percent=0, max_rows=8)
 SAMPLINGS = (
@@ -105,9 +115,23 @@ def weights_of(folder: Path, noise: float) -> dict[str, NDArray[np.float32]]:
     return weights
 
 
-def model_of(folder: Path, noise: float = 0.0) -> Llama:
-    """Return the tiny model; one with noise in its weights agrees with it now and then."""
+@cache
+def foreign_tokens() -> TargetTokens:
+    """Return the target's tokens as a draft of another tokenizer sees them."""
+    made = translation(TOKENS, FOREIGN_TOKENS, len(FOREIGN_TOKENS))
+    return TargetTokens(made.allowed, made)
+
+
+def model_of(folder: Path, noise: float = 0.0, *, foreign: bool = False) -> Llama:
+    """Return the tiny model; one with noise in its weights agrees with it now and then, in its own
+    ids if it is foreign."""
     config, weights = read_config(folder), dict(weights_of(folder, noise))
+    if foreign:
+        made = foreign_tokens().translation
+        assert made is not None
+        rows = weights[EMBEDDING].copy()  # tied to the head
+        rows[: len(made.target_ids)] = weights[EMBEDDING][made.target_ids]
+        weights[EMBEDDING] = rows
     kv_cache = HostKVCache(config.kv_shape, 12, CONTEXT + ROWS)
     return Llama(config, weights, NumericPath.FP32, kv_cache, PREFILL_ROWS + LEAF_ROWS)
 
@@ -256,19 +280,25 @@ class TinyTarget:
 class TinySerial(TinyTarget):
     """A target with a draft on the same loop; where `roots` is 0 both go by steps in Python."""
 
+    foreign: bool = False
+    """The draft has another tokenizer."""
+
     def __post_init__(self) -> None:
         self.link = LoopbackLink()
         super().__post_init__()
-        self.draft, draft_runner, self.draft_model = draft_of(self.folder, self.link.send_to_target)
+        self.draft, draft_runner, self.draft_model = draft_of(
+            self.folder, self.link.send_to_target, foreign=self.foreign
+        )
+        tokens = foreign_tokens() if self.foreign else SAME
         self.scheduler = SerialScheduler(
-            self.target, self.runner, self.draft, draft_runner, self.link, ALLOWED
+            self.target, self.runner, self.draft, draft_runner, self.link, tokens
         )
         self.target.runs = None
         if self.roots:
             self.planner = self.scheduler.runs = RootPlanner(self.target, self.draft, LINK)
             self.planner.most = self.roots
             self.runner.draft = CompiledDraft(
-                draft_runner, self.draft_model, self.draft.rows, VOCABULARY, ALLOWED
+                draft_runner, self.draft_model, self.draft.rows, tokens.allowed
             )
 
     def send_to_draft(self, link: int, message: Any) -> None:
@@ -296,6 +326,8 @@ class TinyLinked(TinyTarget):
     """A target that goes by steps, and a draft behind a link with as much delay as chance likes."""
 
     rng: random.Random = field(default_factory=lambda: random.Random(0))
+    foreign: bool = False
+    """The draft has another tokenizer."""
 
     def __post_init__(self) -> None:
         self.roots, self.link = 0, 0
@@ -310,9 +342,11 @@ class TinyLinked(TinyTarget):
         self.to_draft: deque[Any] = deque()
         self.to_target: deque[Any] = deque()
         self.draft, self.draft_runner, _ = draft_of(
-            self.folder, lambda link, messages: self.to_target.extend(messages)
+            self.folder,
+            lambda link, messages: self.to_target.extend(messages),
+            foreign=self.foreign,
         )
-        self.draft.sessions.link_up(self.link, ALLOWED)
+        self.draft.sessions.link_up(self.link, *(foreign_tokens() if self.foreign else SAME))
         self.target.sessions.link_up(self.link, ALLOWED)
 
     def send_to_draft(self, link: int, message: Any) -> None:
@@ -334,11 +368,15 @@ class TinyLinked(TinyTarget):
 
 
 def draft_of(
-    folder: Path, send: Callable[[int, Any], None]
+    folder: Path, send: Callable[[int, Any], None], *, foreign: bool = False
 ) -> tuple[DraftScheduler, DraftRunner, Llama]:
     """Return a draft's scheduler, its runner and its model."""
-    model = model_of(folder, noise=0.1)
+    model = model_of(folder, noise=0.1, foreign=foreign)
     buffer = SendBuffer(send, coalesce=False)
+    if foreign:
+        size = len(FOREIGN_TOKENS)
+        scheduler = DraftScheduler(model.kv_cache, DRAFT_CONTEXT, 2, size, buffer)
+        return scheduler, DraftRunner(model, None, size), model
     scheduler = DraftScheduler(model.kv_cache, DRAFT_CONTEXT, 2, VOCABULARY, buffer)
     return scheduler, DraftRunner(model, tuple(range(DRAFT_VOCABULARY)), VOCABULARY), model
 

@@ -29,6 +29,8 @@ from outrider.contract.state import (
     StageTotals,
     TimelineSpan,
 )
+from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.translation import Translation
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
@@ -71,6 +73,8 @@ class Identity:
     """Folder in which it meets peers of its machine; None: it shares no memory."""
     peers: PeerSettings | None = None
     """Certificates that links beyond loopback are made with; None: without."""
+    model: PreparedModel | None = None
+    """Where its tokens are read for a peer of another tokenizer; None: it refuses such a peer."""
 
     @property
     def shares_memory(self) -> bool:
@@ -268,9 +272,11 @@ class LinkUp:
 
     link: int
     allowed: NDArray[np.bool_]
-    """[vocabulary] ids on which both tokenizers agree."""
+    """[the target's vocabulary] ids that may be draft tokens."""
     room: Room | None = None
     """Of the draft; None where the peer is a target, or a draft without room in its Hello."""
+    translation: Translation | None = None
+    """To a draft of another tokenizer; None to others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class LinkReason(enum.StrEnum):
     CONNECTING = "Connecting"
     """No link is up yet, or all were lost and are tried again."""
     REFUSED = "Refused"
-    """The pair cannot work: protocol, tokenizer or revision differ; the message quotes it."""
+    """The pair cannot work: protocols differ, or no tokens are in both; the message quotes it."""
     NOT_REQUIRED = "NotRequired"
     """There is no draft to link to, by wish."""
 

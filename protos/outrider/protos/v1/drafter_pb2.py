@@ -24,27 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\"\x99\x01\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12,\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.outrider.protos.v1.ChoiceH\x00\x12\x11\n\x07records\x18\x03 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x04 \x01(\rH\x00\x42\x06\n\x04\x62ody\"j\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12\x11\n\x07records\x18\x02 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x03 \x01(\rH\x00\x42\x06\n\x04\x62ody\"\xd3\x02\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x35\n\ntransports\x18\x0b \x03(\x0e\x32!.outrider.protos.v1.LinkTransport\x12,\n\x07meeting\x18\x0c \x01(\x0b\x32\x1b.outrider.protos.v1.Meeting\"(\n\x07Meeting\x12\x0e\n\x06socket\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"8\n\nRendezvous\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"\x94\x01\n\x06\x43hoice\x12\x34\n\ttransport\x18\x01 \x01(\x0e\x32!.outrider.protos.v1.LinkTransport\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x32\n\nrendezvous\x18\x04 \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous*\x8a\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x01\x12 \n\x1cLINK_TRANSPORT_SHARED_MEMORY\x10\x02\x12\x1e\n\x1aLINK_TRANSPORT_DISTRIBUTED\x10\x03\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\"\xcf\x01\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12,\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.outrider.protos.v1.ChoiceH\x00\x12\x11\n\x07records\x18\x03 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x04 \x01(\rH\x00\x12\x34\n\nvocabulary\x18\x05 \x01(\x0b\x32\x1e.outrider.protos.v1.VocabularyH\x00\x42\x06\n\x04\x62ody\"j\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12\x11\n\x07records\x18\x02 \x01(\x0cH\x00\x12\x13\n\tannounced\x18\x03 \x01(\rH\x00\x42\x06\n\x04\x62ody\"\xe7\x02\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x35\n\ntransports\x18\x0b \x03(\x0e\x32!.outrider.protos.v1.LinkTransport\x12,\n\x07meeting\x18\x0c \x01(\x0b\x32\x1b.outrider.protos.v1.Meeting\x12\x12\n\ntranslates\x18\r \x01(\x08\"\x1c\n\nVocabulary\x12\x0e\n\x06tokens\x18\x01 \x01(\x0c\"(\n\x07Meeting\x12\x0e\n\x06socket\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"8\n\nRendezvous\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"\x94\x01\n\x06\x43hoice\x12\x34\n\ttransport\x18\x01 \x01(\x0e\x32!.outrider.protos.v1.LinkTransport\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x32\n\nrendezvous\x18\x04 \x01(\x0b\x32\x1e.outrider.protos.v1.Rendezvous*\x8a\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x01\x12 \n\x1cLINK_TRANSPORT_SHARED_MEMORY\x10\x02\x12\x1e\n\x1aLINK_TRANSPORT_DISTRIBUTED\x10\x03\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.protos.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LINKTRANSPORT']._serialized_start=914
-  _globals['_LINKTRANSPORT']._serialized_end=1052
+  _globals['_LINKTRANSPORT']._serialized_start=1018
+  _globals['_LINKTRANSPORT']._serialized_end=1156
   _globals['_TARGETMESSAGE']._serialized_start=57
-  _globals['_TARGETMESSAGE']._serialized_end=210
-  _globals['_DRAFTMESSAGE']._serialized_start=212
-  _globals['_DRAFTMESSAGE']._serialized_end=318
-  _globals['_HELLO']._serialized_start=321
-  _globals['_HELLO']._serialized_end=660
-  _globals['_MEETING']._serialized_start=662
-  _globals['_MEETING']._serialized_end=702
-  _globals['_RENDEZVOUS']._serialized_start=704
-  _globals['_RENDEZVOUS']._serialized_end=760
-  _globals['_CHOICE']._serialized_start=763
-  _globals['_CHOICE']._serialized_end=911
-  _globals['_DRAFTER']._serialized_start=1054
-  _globals['_DRAFTER']._serialized_end=1144
+  _globals['_TARGETMESSAGE']._serialized_end=264
+  _globals['_DRAFTMESSAGE']._serialized_start=266
+  _globals['_DRAFTMESSAGE']._serialized_end=372
+  _globals['_HELLO']._serialized_start=375
+  _globals['_HELLO']._serialized_end=734
+  _globals['_VOCABULARY']._serialized_start=736
+  _globals['_VOCABULARY']._serialized_end=764
+  _globals['_MEETING']._serialized_start=766
+  _globals['_MEETING']._serialized_end=806
+  _globals['_RENDEZVOUS']._serialized_start=808
+  _globals['_RENDEZVOUS']._serialized_end=864
+  _globals['_CHOICE']._serialized_start=867
+  _globals['_CHOICE']._serialized_end=1015
+  _globals['_DRAFTER']._serialized_start=1158
+  _globals['_DRAFTER']._serialized_end=1248
 # @@protoc_insertion_point(module_scope)

@@ -67,6 +67,7 @@ class TargetMessage(_message.Message):
     CHOICE_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
+    VOCABULARY_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
     """Messages of sessions, as records; docs/reference/protocol.md describes their bytes."""
     announced: _builtins.int
@@ -79,6 +80,10 @@ class TargetMessage(_message.Message):
     def choice(self) -> Global___Choice:
         """What carries the messages that follow; see Hello."""
 
+    @_builtins.property
+    def vocabulary(self) -> Global___Vocabulary:
+        """Second, and only to a draft that has another tokenizer and translates."""
+
     def __init__(
         self,
         *,
@@ -86,12 +91,13 @@ class TargetMessage(_message.Message):
         choice: Global___Choice | None = ...,
         records: _builtins.bytes = ...,
         announced: _builtins.int = ...,
+        vocabulary: Global___Vocabulary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records", "vocabulary", b"vocabulary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "body", b"body", "choice", b"choice", "hello", b"hello", "records", b"records", "vocabulary", b"vocabulary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "choice", "records", "announced"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "choice", "records", "announced", "vocabulary"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -149,6 +155,7 @@ class Hello(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     MEETING_FIELD_NUMBER: _builtins.int
+    TRANSLATES_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Lowest protocol version spoken."""
     protocol_max: _builtins.int
@@ -165,10 +172,13 @@ class Hello(_message.Message):
     """Token ids in one hashed block of the vocabulary."""
     sessions: _builtins.int
     """The draft only: sessions that it can take at the start."""
+    translates: _builtins.bool
+    """It can give, or take, the Vocabulary of a target with another tokenizer than its draft's."""
     @_builtins.property
     def vocabulary_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One hash for each block of the id to bytes map, in order. Blocks that differ are masked; a pair
-        that agrees on under 99 % of the ids the draft can output is refused.
+        """One hash for each block of the id to bytes map, in order. Blocks that differ are masked. Where
+        the pair agrees on under 99 % of the ids that the draft can output, and both translate, the
+        target's next message is its Vocabulary; if one does not, the pair is refused.
         """
 
     @_builtins.property
@@ -200,14 +210,37 @@ class Hello(_message.Message):
         sessions: _builtins.int = ...,
         transports: _abc.Iterable[Global___LinkTransport.ValueType] | None = ...,
         meeting: Global___Meeting | None = ...,
+        translates: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["meeting", b"meeting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "sessions", b"sessions", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "sessions", b"sessions", "translates", b"translates", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Vocabulary(_message.Message):
+    """Tokens of a target, for a draft of another tokenizer. Ids on the link are the target's all the same."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    tokens: _builtins.bytes
+    """By id: length of a token in bytes, u32, then its bytes. All of it compressed by zlib."""
+    def __init__(
+        self,
+        *,
+        tokens: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vocabulary: _TypeAlias = Vocabulary  # noqa: Y015
 
 @_typing.final
 class Meeting(_message.Message):

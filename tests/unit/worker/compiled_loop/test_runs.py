@@ -165,17 +165,22 @@ def test_a_run_ends_before_the_drafts_context_and_the_answer_goes_on(folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("price", "sampling", "sources"),
+    ("price", "sampling", "sources", "foreign"),
     pairwise(
         price=[0.0, 0.2, 0.5],
         sampling=SAMPLINGS[:2],
         sources=[POLICY.sources, DRAFT_AND_TEXT],
+        foreign=[False, True],
     ),
 )
 def test_runs_leave_the_state_that_steps_leave(
-    folder: Path, price: float, sampling: SamplingParams, sources: tuple[SourceKind, ...]
+    folder: Path,
+    price: float,
+    sampling: SamplingParams,
+    sources: tuple[SourceKind, ...],
+    foreign: bool,
 ) -> None:
-    steps, runs = (TinySerial(folder, roots, price) for roots in (0, MOST_ROOTS))
+    steps, runs = (TinySerial(folder, roots, price, foreign=foreign) for roots in (0, MOST_ROOTS))
     for pair in (steps, runs):
         pair.set_policy(replace(POLICY, sources=sources))
         pair.submit(1, prompt=20, count=200, sampling=sampling)

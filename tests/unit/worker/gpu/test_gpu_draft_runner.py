@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.worker.checkpoints.translation import TargetTokens, translation
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
@@ -26,6 +27,9 @@ LINK = 1
 VOCABULARY = 300
 PROMPT = np.random.default_rng(3).integers(0, VOCABULARY, 5).astype(np.int32)
 LIMITS = Limits(1, depth=6, width=2, nodes_ahead=60, error_scale=1.0)
+TOKENS = [bytes([1 + i // 250, i % 250]) for i in range(VOCABULARY)]
+TRANSLATION = translation(TOKENS, [*reversed(TOKENS[20:]), *[b"own"] * 20], VOCABULARY)
+FOREIGN = TargetTokens(TRANSLATION.allowed, TRANSLATION)
 SAMPLED = SamplingParams(temperature=0.9, seed=2**63 + 5)
 CHAINED = 3
 
@@ -138,17 +142,19 @@ def test_a_chain_ends_with_the_room_of_its_region(tmp_path: Path, device: str) -
 
 
 def test_several_sessions_have_the_children_of_the_host(tmp_path: Path, device: str) -> None:
-    """Each by its own settings: filters, tokens that its target does not know, penalties."""
+    """Each by its own: filters, tokens that its target does not know, its tokenizer, penalties."""
     (draft,) = drafts(tmp_path, device, CHAINED)
     host = DraftRunner(draft.model, None, VOCABULARY, 0.8)
     draft.scheduler.sessions.link_up(2, np.arange(VOCABULARY) % 3 > 0)
     draft.open(replace(SAMPLED, top_p=0.9, min_p=0.001))
     draft.open(SamplingParams(), number=1, link=2)
     draft.open(SamplingParams(repetition_penalty=1.5, logit_bias=((7, 3.0),)), number=2)
+    draft.scheduler.sessions.link_up(3, *FOREIGN)
+    draft.open(SAMPLED, link=3)
     for _ in range(2):
         step = draft.scheduler.next(draft.clock)
         assert step is not None
-        assert len(step.parts) == 3
+        assert len(step.parts) == 4
         found, wanted = draft.runner.run(step), host.run(step)
         for own, expected in zip(found, wanted, strict=True):
             assert own.tokens.tolist() == expected.tokens.tolist()
@@ -158,6 +164,16 @@ def test_several_sessions_have_the_children_of_the_host(tmp_path: Path, device: 
     tokens = draft.scheduler.sessions.live[2, 1].tree.nodes.token
     assert len(tokens)
     assert (tokens % 3 > 0).all()
+
+
+def test_passes_for_a_target_of_another_tokenizer_are_not_chained(
+    tmp_path: Path, device: str
+) -> None:
+    (draft,) = drafts(tmp_path, device, CHAINED)
+    draft.scheduler.sessions.link_up(3, *FOREIGN)
+    draft.open(SAMPLED, link=3)
+    assert draft.passes(3) == 3
+    assert (draft.runner.launched, draft.runner.answered) == (3, 0)
 
 
 @pytest.mark.parametrize("chained", [1, CHAINED])
@@ -187,6 +203,6 @@ def test_a_draft_on_a_gpu_is_run_there_and_chained_unless_in_turn(
     models = prepare_models(own)
     loaded = LoadedModel(draft.model, draft.model.kv_cache, INTERPRETED, 96, 0, on_gpu=True)
     for serial, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
-        runner = draft_runner(loaded, models, serial=serial)
+        runner = draft_runner(loaded, models.vocabulary, serial=serial)
         assert isinstance(runner, GpuDraftRunner)
         assert runner.chained == chained

@@ -123,4 +123,4 @@ def test_a_draft_over_ranks_is_ranked_on_the_host(tmp_path: Path, device: str) -
     own = WorkerSettings(role=Role.DRAFT, name="tiny", model=uri, cache=str(tmp_path))
     with shared_on_device(folder, 2, device) as model:
         loaded = LoadedModel(model, model.kv_cache, INTERPRETED, 96, 0, on_gpu=True)
-        assert type(draft_runner(loaded, prepare_models(own))) is DraftRunner
+        assert type(draft_runner(loaded, prepare_models(own).vocabulary)) is DraftRunner

@@ -13,6 +13,7 @@ from outrider.contract.inference import Usage
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -81,7 +82,7 @@ class Service:
             ),
             DraftRunner(draft, None, VOCABULARY),
             link,
-            np.ones(VOCABULARY, np.bool_),
+            TargetTokens(np.ones(VOCABULARY, np.bool_)),
         )
 
     def model(self, name: str, beyond: int) -> Llama:

@@ -14,7 +14,7 @@ from outrider.worker.engine.transport import Closed, ThreadTransport
 from outrider.worker.launch.arrangement import Candidates, first_guesses, medians, settle
 from outrider.worker.launch.prepare import Models, prepare_models
 from outrider.worker.messages import Alive, Arrange, AskAlive, AskTimeline, Measure, Measured
-from tests.tiny_models import write_tiny
+from tests.tiny_models import reverse_bytes, write_tiny
 
 PROMPTS = (tuple(b"Once upon a time"), tuple(b"Why?"))
 PASSES = ((Role.DRAFT, 2), (Role.TARGET, 1), (Role.TARGET, 4))
@@ -63,6 +63,14 @@ def test_it_measures_as_asked_and_goes_on_as_told(tmp_path: Path) -> None:
     assert all(seconds > 0 for seconds in times.seconds)
     assert answers.hits == answers.guesses, "the draft is the target"
     assert 0 < answers.guesses <= 2 * 20
+
+
+def test_a_draft_of_another_tokenizer_guesses_in_the_target_s_ids(tmp_path: Path) -> None:
+    settings, _ = waiting(tmp_path)
+    reverse_bytes(tmp_path / "draft")
+    compared = Measure(threads=1, prompts=PROMPTS, tokens=20, seconds=60.0)
+    _, (found,) = settled(settings, prepare_models(settings), compared, Arrange(settings))
+    assert found.hits == found.guesses > 0, "but for its ids the draft is the target"
 
 
 def test_another_draft_guesses_some_tokens_wrong(tmp_path: Path) -> None:

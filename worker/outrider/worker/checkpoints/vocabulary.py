@@ -6,6 +6,7 @@ Link).
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,13 @@ from outrider.worker.host.disk_cache import found_of
 MEMO = "vocabulary.json"
 BYTES = "latin-1"
 """Encoding that has a character for each byte."""
+MAX_BYTES = 16 << 20
+"""Of the tokens of a peer's vocabulary, with their lengths."""
+LENGTH_BYTES = 4
 VOCABULARY_BLOCK = 64
 """Token ids that share one hash."""
 MIN_AGREEMENT = 0.99
-"""Share of the draft's outputs below which a pair is refused."""
+"""Share of the draft's outputs below which it translates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,16 @@ class Agreement:
     """Of the ids that the draft can output, those in blocks that agree."""
     agreed: NDArray[np.bool_]
     """[the target's blocks] False masks the ids of a block."""
+
+    @property
+    def is_same(self) -> bool:
+        """True if the two have one tokenizer: ids are used as they are."""
+        return self.share >= MIN_AGREEMENT
+
+    def allowed(self, size: int) -> NDArray[np.bool_]:
+        """Return bool[size], the target's ids that the draft may propose."""
+        ids = np.repeat(self.agreed, VOCABULARY_BLOCK)[:size]
+        return np.concatenate([ids, np.zeros(size - len(ids), np.bool_)])
 
 
 def read(prepared: PreparedModel) -> list[bytes]:
@@ -85,6 +99,30 @@ def decoder_parts(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     return parts
 
 
+def packed(tokens: Iterable[bytes]) -> bytes:
+    """Compress tokens, each with its length before it."""
+    return zlib.compress(b"".join(map(_with_length, tokens)))
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """Return the tokens that were `packed`; raise `ValueError` for bytes that are no such."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(data, MAX_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacker.eof:
+        raise ValueError(f"more than {MAX_BYTES} bytes, or an end that is missing")
+    tokens, at = [], 0
+    while at < len(text):
+        begin = at + LENGTH_BYTES
+        at = begin + int.from_bytes(text[begin - LENGTH_BYTES : begin], "little")
+        tokens.append(text[begin:at])
+    if at != len(text):
+        raise ValueError("a token ends behind the end")
+    return tokens
+
+
 def block_hashes(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
     """Hash [blocks] by blake2b of 8 bytes over a block's tokens, each with its length before it.
 
@@ -115,8 +153,7 @@ def agreement(
     """Compare what two Hellos say; nothing in either is trusted.
 
     `draft_outputs` is the draft's `outputs_by_block`; None means every id of its every block.
-    Blocks that one side lacks do not agree. Raises `PairRefused`, naming the share, when less than
-    `MIN_AGREEMENT` of the outputs agree.
+    Blocks that one side lacks do not agree. Raises `PairRefused` for outputs that cannot be.
     """
     outputs = _checked_outputs(len(draft_hashes), draft_outputs)
     shared = min(len(target_hashes), len(draft_hashes))
@@ -124,11 +161,6 @@ def agreement(
     agreed[:shared] = target_hashes[:shared] == draft_hashes[:shared]
     total = int(outputs.sum())
     share = int(outputs[:shared][agreed[:shared]].sum()) / total if total else 0.0
-    if share < MIN_AGREEMENT:
-        raise PairRefused(
-            f"the tokenizers agree on {100 * share:.1f} % of the {total} ids that the draft can "
-            f"output; {100 * MIN_AGREEMENT:.0f} % is needed"
-        )
     return Agreement(share, agreed)
 
 
@@ -146,8 +178,12 @@ def _checked_outputs(blocks: int, outputs: NDArray[np.int64] | None) -> NDArray[
 def _block_hash(tokens: Iterable[bytes]) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for token in tokens:
-        digest.update(len(token).to_bytes(4, "little") + token)
+        digest.update(_with_length(token))
     return int.from_bytes(digest.digest(), "little")
+
+
+def _with_length(token: bytes) -> bytes:
+    return len(token).to_bytes(LENGTH_BYTES, "little") + token
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -40,8 +40,9 @@ from outrider.worker.target.tree_pass import (
     write_rows,
 )
 from outrider.worker.tree import draft_table, mirror_table, reroot
+from outrider.worker.tree.draft_ids import read as read_ids
 from outrider.worker.tree.draft_rows import OUTPUTS, ROWS, TREES, RowArrays
-from outrider.worker.tree.draft_table import CACHED, LAST_ID, NODES, DraftTables
+from outrider.worker.tree.draft_table import CACHED, LAST_ID, NODES, SHIFT, DraftTables
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.mirror_table import COUNT, ROOT_POSITION
 from outrider.worker.tree.walk import contains
@@ -229,16 +230,14 @@ class GrowthTables(NamedTuple):
 
     tree: Handle[DraftTables]
     tokens: Ints
-    """Committed tokens as the draft knows them."""
+    """Committed tokens as the draft's ids."""
     rows: Handle[RowArrays]
     side: Side
     noise: Handle[NoiseRows]
     allowed: NDArray[np.bool_]
-    """[the target's vocabulary] ids on which both tokenizers agree."""
+    """[the target's vocabulary] ids that may be draft tokens."""
     vocabulary: int
     """Logits that are tokens."""
-    readable: int
-    """Token ids that the draft can read."""
     score_rows: ByAddress
 
 
@@ -467,9 +466,8 @@ def _send(tables: RootTables, growth: GrowthTables, terms: DraftTerms) -> int:
     count = parents.shape[0]
     if count == 0:
         return 0
-    grown = Growth(
-        state[draft_table.ROOT_POSITION], state[LAST_ID] + 1 - count, parents, tokens, logprobs
-    )
+    position = state[draft_table.ROOT_POSITION] - state[SHIFT]
+    grown = Growth(position, state[LAST_ID] + 1 - count, parents, tokens, logprobs)
     fault, _ = mirror_table.fault_of(grown, growth.allowed)
     if fault != mirror_table.FINE:
         raise ValueError("the draft's growth breaks the rules of a mirror")
@@ -540,8 +538,8 @@ def _follow(tables: RootTables, growth: GrowthTables, own: GrowthTerms, root: in
     state, moves = growth.tree.value.state, growth.side.moves
     tokens = tables.log.value.committed[root, : tables.log.value.tokens[root]]
     first = state[draft_table.ROOT_POSITION] + 1
-    for i in range(tokens.shape[0]):
-        growth.tokens[first + i] = min(tokens[i], growth.readable - 1)
+    ids = read_ids(growth.tree.value.reading, tokens)
+    growth.tokens[first : first + ids.shape[0]] = ids
     matched, sources, destinations = reroot.commit(growth.tree, tokens)
     tables.log.value.followed[root] = matched == tokens.shape[0]
     before = moves.waiting[0]
@@ -557,10 +555,10 @@ def _follow(tables: RootTables, growth: GrowthTables, own: GrowthTerms, root: in
 @njit(inline="always")
 def _needs_a_step(tables: RootTables, growth: GrowthTables, own: GrowthTerms) -> bool:
     """True if the draft has no room, or too many moves of KV, for another root of a run."""
-    length, moves = _length(tables), growth.side.moves
-    nodes = growth.tree.value.state[NODES] + own.new_nodes
+    state, moves = growth.tree.value.state, growth.side.moves
+    length, nodes = state[draft_table.ROOT_POSITION] + 1, state[NODES] + own.new_nodes
     return bool(
-        length + MAX_DEPTH + 1 >= own.session.most_tokens
+        length + (MAX_DEPTH + 1) * growth.tree.value.reading.longest >= own.session.most_tokens
         or length + nodes > own.session.room
         or moves.waiting[0] + nodes > moves.sources.shape[0]
     )

@@ -203,9 +203,9 @@ class RootPlanner:
         own = self._draft.sessions.live.get((self._link, session.number))
         if own is None or own.returns or own.has_long_link or own.rules.adjuster is not None:
             return None
-        level = own.tree.root_position == sequence.position and own.limits.nodes_ahead > 0
+        level = own.tree.target_position == sequence.position and own.limits.nodes_ahead > 0
         level = level and own.uncomputed_tokens <= SHORT_PREFILL
-        fits = own.length + MAX_DEPTH + 1 < self._draft.sessions.context
+        fits = own.length + (MAX_DEPTH + 1) * own.tree.longest < self._draft.sessions.context
         return own if level and fits else None
 
     def settle(self, run: RootRun, output: RootOutput) -> None:

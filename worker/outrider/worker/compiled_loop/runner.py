@@ -153,15 +153,13 @@ class CompiledDraft:
         runner: DraftRunner,
         model: Llama,
         rows: DraftRows,
-        readable: int,
         allowed: NDArray[np.bool_],
     ) -> None:
-        """`rows`: room for those of a pass; `readable`: token ids that the draft can read;
-        `allowed` [the target's vocabulary]: ids on which both tokenizers agree."""
+        """`rows`: room for those of a pass; `allowed` [the target's vocabulary]: ids that may be
+        draft tokens."""
         self._runner = runner
         self._model = model
         self._rows = rows
-        self._readable = readable
         self._allowed = allowed
         self._moves = Moves.empty(MOST_MOVES)
         self._score_rows: ByAddress | None = None
@@ -191,7 +189,7 @@ class CompiledDraft:
 
     def _tables(self, own: DraftSession, rules: Handle[ScoreRules]) -> Handle[GrowthTables]:
         if self._known is None or self._known[0] is not own:
-            noise, model = self._runner.noise, self._model
+            noise, model = self._runner.noise(own.rules), self._model
             if self._score_rows is None:
                 self._score_rows = score_by_address(rules, noise)
             tables = GrowthTables(
@@ -202,7 +200,6 @@ class CompiledDraft:
                 noise,
                 self._allowed,
                 self._runner.columns,
-                self._readable,
                 self._score_rows,
             )
             self._known = own, handle(tables)

@@ -71,8 +71,8 @@ class DraftScheduler:
             case FromPeer(link=link, messages=messages):
                 for part in messages:
                     self.apply(link, part, now)
-            case LinkUp(link=link, allowed=allowed):
-                self.sessions.link_up(link, allowed)
+            case LinkUp():
+                self.sessions.link_up(message.link, message.allowed, message.translation)
             case LinkDown(link=link):
                 self.sessions.link_down(link)
             case Drain():

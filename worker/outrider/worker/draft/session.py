@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_DEPTH
 from outrider.kernels.sampling.penalties import Adjuster
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.engine.runner import ChildRules
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BlockTable
@@ -72,7 +73,7 @@ class SessionTrace:
             passes=self.passes,
             rows=self.rows,
             nodes=session.tree.last_id,
-            tokens=session.length - self.length,
+            tokens=session.tree.target_position + 1 - self.length,
             reason="link ended" if reason is None else reason.name.lower(),
         )
 
@@ -85,8 +86,7 @@ class DraftSession:
     number: int
     block_table: BlockTable
     tokens: NDArray[np.int32]
-    """[context + 1] committed tokens, then room."""
-    length: int
+    """[context + 1] committed tokens as the draft's ids, then room."""
     limits: Limits
     rules: ChildRules
     """Replaced when its limits change them."""
@@ -101,6 +101,11 @@ class DraftSession:
     """True while it catches up after a rest."""
     trace: "SessionTrace | None" = None
     """Figures of its span; None: its target does not trace it."""
+
+    @property
+    def length(self) -> int:
+        """Number of committed tokens, as the draft's ids."""
+        return self.tree.root_position + 1
 
     @property
     def has_long_link(self) -> bool:
@@ -181,10 +186,10 @@ class DraftTerms(NamedTuple):
     """Committed tokens that it can hold."""
 
 
-def rules_for(opening: Open, allowed: NDArray[np.bool_]) -> ChildRules:
-    """Return the rules of a new session; `allowed` [vocabulary] ids that may be draft tokens."""
-    scale, adjuster = opening.limits.error_scale, _adjuster_for(opening, len(allowed))
-    return ChildRules(opening.sampling, scale, BRANCH, allowed, adjuster)
+def rules_for(opening: Open, tokens: TargetTokens) -> ChildRules:
+    """Return the rules of a new session."""
+    scale, adjuster = opening.limits.error_scale, _adjuster_for(opening, len(tokens.allowed))
+    return ChildRules(opening.sampling, scale, BRANCH, tokens.allowed, adjuster, tokens.translation)
 
 
 def _adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:

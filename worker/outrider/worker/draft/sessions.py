@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters, new_counters
+from outrider.worker.checkpoints.translation import TargetTokens, Translation
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import (
     DraftSession,
@@ -23,8 +24,9 @@ from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.link.wire import Capacity, Close, CloseReason, Commit, Limits, Open
+from outrider.worker.tree import draft_ids
 from outrider.worker.tree.draft import DraftTree
-from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.reading import Reading
 
 MAX_NODES = 512
 """Most live nodes of one session, whatever its limits say."""
@@ -45,8 +47,8 @@ class DraftSessions:
     """Messages to targets."""
     outbox: list[Any]
     """Messages to this worker's server."""
-    links: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    """By link: [vocabulary] ids on which both tokenizers agree."""
+    links: dict[int, TargetTokens] = field(default_factory=dict)
+    """By link."""
     live: dict[tuple[int, int], DraftSession] = field(default_factory=dict)
     """By link and number."""
     counters: Counters = field(default_factory=new_counters)
@@ -55,9 +57,12 @@ class DraftSessions:
     refused: set[int] = field(default_factory=set)
     """Links that were refused a session for want of room, and were sent no `Capacity` since."""
 
-    def link_up(self, link: int, allowed: NDArray[np.bool_]) -> None:
-        """Take sessions of a target; `allowed` [vocabulary] ids on which both tokenizers agree."""
-        self.links[link] = allowed
+    def link_up(
+        self, link: int, allowed: NDArray[np.bool_], translation: Translation | None = None
+    ) -> None:
+        """Take sessions of a target; `allowed` [its vocabulary] ids that may be draft tokens,
+        `translation`: of a target of another tokenizer."""
+        self.links[link] = TargetTokens(allowed, translation)
 
     def link_down(self, link: int) -> None:
         """Drop a link that has ended, and its sessions."""
@@ -71,7 +76,8 @@ class DraftSessions:
     def open(self, link: int, message: Open, now: float) -> None:
         """Open a session, or send why it is refused; may raise `ProtocolViolation`."""
         key = (link, message.session)
-        vocabulary = len(self.links[link])
+        target = self.links[link]
+        vocabulary = len(target.allowed)
         if key in self.live:
             raise ProtocolViolation("this session is open already")
         if len(message.tokens) == 0 or not in_range(message.tokens, vocabulary):
@@ -84,12 +90,15 @@ class DraftSessions:
         if self.draining:
             self.close(link, message.session, CloseReason.DRAINING, DRAINING)
             return
-        if len(message.tokens) >= self.context:
+        same = Reading.same(self.vocabulary)
+        reading = same if target.translation is None else target.translation.reading
+        ids = draft_ids.read(reading, message.tokens)
+        length = len(ids)
+        if length >= self.context:
             self.close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")
             return
-        length = len(message.tokens)
         tokens = np.zeros(self.context + 1, np.int32)
-        np.minimum(message.tokens, np.int32(self.vocabulary - 1), out=tokens[:length])
+        tokens[:length] = ids
         full = len(self.live) >= self.most
         block_table = None if full else self.kv_cache.admit(tokens[:length], length)
         self.counters.prompt_tokens += length
@@ -98,16 +107,15 @@ class DraftSessions:
             self.refused.add(link)
             return
         self.counters.cached_prompt_tokens += block_table.cached
-        tree = DraftTree(length, MAX_NODES)
+        tree = DraftTree(length, MAX_NODES, reading=reading, tokens_committed=len(message.tokens))
         tree.mark_prefilled(block_table.cached)
         self.live[key] = DraftSession(
             link=link,
             number=message.session,
             block_table=block_table,
             tokens=tokens,
-            length=length,
             limits=message.limits,
-            rules=rules_for(message, self.links[link]),
+            rules=rules_for(message, target),
             tree=tree,
             last_commit=now,
             trace=SessionTrace.of(message, now),
@@ -115,17 +123,17 @@ class DraftSessions:
 
     def commit(self, session: DraftSession, message: Commit, now: float) -> bool:
         """Move the root of a session; return False, and close it, where the context is full."""
-        count = len(message.tokens)
-        if not in_range(message.tokens, len(self.links[session.link])):
+        if not in_range(message.tokens, len(self.links[session.link].allowed)):
             raise ProtocolViolation("a committed token is outside the vocabulary")
-        if session.length + count >= self.context:
+        ids, length = session.tree.read(message.tokens), session.length
+        if length + len(ids) >= self.context:
             self.close(
                 session.link, session.number, CloseReason.TOO_LONG, f"{self.context} tokens fit"
             )
             return False
         reroot = session.tree.commit(message.position, message.tokens)
-        session.tokens[session.length : session.length + count] = self._readable(message.tokens)
-        self.advance(session, count, reroot.fall_in, now)
+        session.tokens[length : length + len(ids)] = ids
+        self.advance(session, len(message.tokens), reroot.fall_in, now)
         if session.rules.adjuster is not None:
             session.rules.adjuster.add_answer(message.tokens)
         if len(reroot.sources):
@@ -135,7 +143,6 @@ class DraftSessions:
 
     def advance(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
         """Count a commit of so many tokens, which the tree has followed."""
-        session.length += count
         if session.limits.nodes_ahead > 0:  # else it brings all that was committed in a rest
             session.step_seconds.add(now - session.last_commit)
         session.last_commit = now
@@ -175,12 +182,6 @@ class DraftSessions:
         self.kv_cache.publish(
             session.block_table, session.tokens[: session.length], session.tree.cached
         )
-
-    def _readable(self, tokens: Ints) -> Ints:
-        """Map a commit's ids that this model does not know to its last one."""
-        if max(tokens.tolist(), default=0) < self.vocabulary:  # few: no numpy
-            return tokens
-        return np.minimum(tokens, np.int32(self.vocabulary - 1))
 
     def close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
         """Send a target the end of a session, and its reason; free the session's KV."""

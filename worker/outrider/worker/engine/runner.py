@@ -17,12 +17,15 @@ from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules, chil
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.kernels.sampling.philox import NoiseRows
+from outrider.worker.checkpoints.translation import Translation
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.sampling.params import SamplingParams
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
+MAX_TOKENIZERS = 4
+"""Tokenizers of targets whose noise is kept; then that of those in use is made again."""
 MAX_RULES = 64
 """Rules of children that are kept as compiled code takes them; then those in use are made again."""
 
@@ -70,6 +73,13 @@ class ChildRules:
     """[the target's vocabulary] ids that may be draft tokens."""
     adjuster: Adjuster | None
     """The session's penalties and biases; None if there are none."""
+    translation: Translation | None = None
+    """Of a target of another tokenizer."""
+
+    @property
+    def need_logits(self) -> bool:
+        """True if children are found from whole rows of logits, on the host."""
+        return self.adjuster is not None or self.translation is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,26 @@ class TargetRunner:
         return SampledTokens(tokens, raw)
 
 
+class ChildColumns:
+    """Columns of a draft's logits as tokens of a target, and the noise of those."""
+
+    def __init__(self, ids: NDArray[np.int32], vocabulary: int, log_share: float = 0.0) -> None:
+        """`ids` [columns]: the target's id of each, below `vocabulary`; negative: it has none."""
+        self.ids = ids
+        known = ids >= 0
+        self.by_id = np.full(vocabulary, -1, np.int32)
+        self.by_id[ids[known]] = np.flatnonzero(known)
+        no_token = vocabulary + np.arange(len(ids), dtype=np.int32)  # such columns are masked
+        self.scorer = DraftScorer(np.where(known, ids, no_token), vocabulary + len(ids), log_share)
+
+    def masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """Return [columns] outputs that must not be draft tokens; None if there are none."""
+        within = (self.ids >= 0) & (self.ids < len(allowed))
+        known = within.copy()
+        known[within] = allowed[self.ids[within]]
+        return None if known.all() else ~known
+
+
 class DraftRunner:
     """Runs a draft's forward pass and picks children by the noise that its target samples with."""
 
@@ -177,16 +207,16 @@ class DraftRunner:
         self._log_share = math.log(share)
         ids = range(vocabulary) if output_ids is None else output_ids
         self.ids = np.array(ids, np.int32)
-        """[columns] the target's id of each column."""
+        """[columns] the draft's id of each column, and that of a target of the same tokenizer."""
         self.columns = len(self.ids)
         """Logits that are tokens."""
-        self._scorer = DraftScorer(self.ids, vocabulary, self._log_share)
+        self._own = ChildColumns(self.ids, vocabulary, self._log_share)
+        self._translated: dict[int, tuple[Translation, ChildColumns]] = {}
+        """By their id: those of targets of other tokenizers."""
         self._rules: dict[int, tuple[ChildRules, Handle[ScoreRules]]] = {}
         """By their id, as compiled code takes them."""
         self._children: dict[tuple[int, int], tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         """By rows and branch: those of a pass over one part."""
-        self._columns = np.full(vocabulary, -1, np.int32)
-        self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def run(self, step: QueryBatch) -> list[TopChildren]:
         """Return the top children of each part, by perturbed score (speculation.md).
@@ -221,19 +251,32 @@ class DraftRunner:
 
         `out`: the arrays to return, of `children_of`; None makes new ones.
         """
-        rules = query.rules
+        rules, columns = query.rules, self.columns_of(query.rules)
         if rules.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
-            rules.adjuster.adjust(logits, query.path_tokens, self._columns)
-        tokens, logprobs = self._scorer.score(
+            rules.adjuster.adjust(logits, query.path_tokens, columns.by_id)
+        tokens, logprobs = columns.scorer.score(
             logits, query.positions, self.compiled(rules), rules.branch, out
         )
         return TopChildren(tokens, logprobs)
 
-    @property
-    def noise(self) -> Handle[NoiseRows]:
-        """The noise by which children are scored, for compiled code."""
-        return self._scorer.compiled_noise
+    def noise(self, rules: ChildRules) -> Handle[NoiseRows]:
+        """Return the noise by which children are scored, for compiled code."""
+        return self.columns_of(rules).scorer.compiled_noise
+
+    def columns_of(self, rules: ChildRules) -> ChildColumns:
+        """Return the columns as tokens of a session's target; made once for each tokenizer."""
+        translation = rules.translation
+        if translation is None:
+            return self._own
+        known = self._translated.get(id(translation))
+        if known is None:
+            if len(self._translated) >= MAX_TOKENIZERS:
+                self._translated.clear()
+            ids, vocabulary = translation.target_ids[self.ids], len(translation.allowed)
+            columns = ChildColumns(ids, vocabulary, self._log_share)
+            known = self._translated[id(translation)] = translation, columns
+        return known[1]
 
     def compiled(self, rules: ChildRules) -> Handle[ScoreRules]:
         """Return rules as compiled code takes them; made once for each object."""
@@ -241,19 +284,11 @@ class DraftRunner:
         if known is None:
             if len(self._rules) >= MAX_RULES:
                 self._rules.clear()
-            masked = self._masked(rules.allowed)
-            compiled = self._scorer.rules(rules.sampling, rules.error_scale, masked)
+            columns = self.columns_of(rules)
+            masked = columns.masked(rules.allowed)
+            compiled = columns.scorer.rules(rules.sampling, rules.error_scale, masked)
             known = self._rules[id(rules)] = rules, compiled
         return known[1]
-
-    def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Return [columns] outputs that must not be draft tokens; None if there are none."""
-        if allowed.all():
-            return None
-        known = np.zeros(len(self.ids), np.bool_)
-        within = self.ids < len(allowed)
-        known[within] = allowed[self.ids[within]]
-        return ~known
 
 
 def spans(parts: Sequence[T], outputs: Sequence[int]) -> Iterator[tuple[T, int, int]]:

@@ -108,7 +108,7 @@ class Anticipated:
         asked, own = part.query.rules, self.rules
         return (
             part.session is self.session
-            and asked.adjuster is None
+            and not asked.need_logits
             and asked.allowed is own.allowed
             and (asked.sampling, asked.error_scale) == (own.sampling, own.error_scale)
             and asked.branch <= BRANCH
@@ -171,7 +171,7 @@ class ChainedPasses:
     def length(self, part: DraftPart, max_new_nodes: int) -> int:
         """Return the passes worth launching for a part: 1 where nothing could follow."""
         limits, rules = part.session.limits, part.query.rules
-        if not len(part.leaves) or rules.adjuster is not None or rules.branch > BRANCH:
+        if not len(part.leaves) or rules.need_logits or rules.branch > BRANCH:
             return 1
         left = limits.nodes_ahead - len(part.session.tree)
         return max(1, min(self.passes, -(-left // max_new_nodes)))

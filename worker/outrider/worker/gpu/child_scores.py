@@ -89,7 +89,8 @@ class ChildScoring:
             host[name][lines] = value
         host["sampled_at"][lines] = 0
         host["scale"][lines] = scale_of(rules.sampling, rules.error_scale)
-        host["masks"][lines] = self._masks.line(rules.allowed)
+        mask = NO_MASK if rules.need_logits else self._masks.line(rules.allowed)
+        host["masks"][lines] = mask
 
     def launch(self, outputs: int, variant: ScoreVariant, tokens: Tensor, logprobs: Tensor) -> None:
         """Launch the head of the first rows with output of the last pass, and find their children.

@@ -3,7 +3,7 @@
 One wait for each step that is launched, and neither wait nor launch for a step that
 `chained_passes` has anticipated. Only a step of one session that expands leaves is chained: with
 several, the commits of any would change the next step. Children of sessions with penalties or
-biases are found on the host, by the same noise. Knows nothing of links.
+biases, or of another tokenizer, are found on the host, by the same noise. Knows nothing of links.
 """
 
 import time
@@ -110,10 +110,10 @@ class GpuDraftRunner:
             (self, "children", outputs, variant),
             lambda: self._scoring.launch(outputs, variant, *places),
         )
-        adjusted = {
+        fetched = {
             begin: self._model.fetch_logits(begin, end)
             for query, begin, end in asked
-            if query.rules.adjuster is not None
+            if query.rules.need_logits
         }
         self._copies.fetch(self._results[:words], self._fetched[:words])
         self._copies.wait()
@@ -122,8 +122,8 @@ class GpuDraftRunner:
         return [
             NO_CHILDREN
             if end == begin
-            else self._host.top_children(query, adjusted[begin][:, : len(self._host.ids)])
-            if query.rules.adjuster is not None
+            else self._host.top_children(query, fetched[begin][:, : len(self._host.ids)])
+            if query.rules.need_logits
             else TopChildren(
                 tokens[begin:end, : query.rules.branch].copy(),
                 scores[begin:end, : query.rules.branch].copy(),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_DRAFT_THREADS, Dtype, Role, WorkerSettings
 from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.checkpoints.translation import TargetTokens, tokens_for
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.costs.step_timing import NO_TOKENS, TimedPass
 from outrider.worker.engine.loop import Transport
@@ -29,7 +30,6 @@ from outrider.worker.launch.load import load_model
 from outrider.worker.launch.load_cpu import llama_of
 from outrider.worker.launch.loaded import EngineModel
 from outrider.worker.launch.prepare import Models
-from outrider.worker.link.handshake import agreed_between
 from outrider.worker.messages import (
     Alive,
     Arrange,
@@ -43,6 +43,8 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import joined, prompt_rows
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.placement import LEADER, engines_processors
+from outrider.worker.tree import draft_ids
+from outrider.worker.tree.reading import Reading
 
 SLOTS = 512
 """Most tokens of one sequence while models are measured."""
@@ -136,16 +138,24 @@ class Candidate:
             ends = (at for at, token in enumerate(ids) if token in self.model.config.end_ids)
             yield prompt, np.array(ids[: next(ends, len(ids))], np.int32)
 
-    def guessed(self, prompt: Ids, answer: Ids, agreed: NDArray[np.bool_]) -> Ids:
-        """Return the likeliest of the `agreed` ids at each place of an answer, as far as this model
-        knows the ids before it."""
+    def guessed(self, prompt: Ids, answer: Ids, tokens: TargetTokens) -> Ids:
+        """Return the likeliest of a target's tokens at each place of an answer of it, as far as
+        there is room for the text before."""
+        allowed, translation = tokens
         text, config = np.concatenate([prompt, answer[:-1]]), self.model.config
-        known = text[: next(iter(np.flatnonzero(text >= config.vocab)), len(text))]
-        logits = self._logits(known, self.block_tables[0])[len(prompt) - 1 :]
-        outputs = range(len(agreed)) if config.output_ids is None else config.output_ids
+        reading = Reading.same(config.vocab) if translation is None else translation.reading
+        lengths = np.diff(reading.first)[text] if len(reading.first) else np.ones_like(text)
+        ends = np.cumsum(lengths)
+        ends = ends[ends <= self.block_tables[0].room]
+        read = draft_ids.read(reading, text[: len(ends)])
+        logits = self._logits(read, self.block_tables[0])[ends[len(prompt) - 1 :] - 1]
+        size = len(allowed) if translation is None else len(translation.target_ids)
+        outputs = range(size) if config.output_ids is None else config.output_ids
         ids = np.array(outputs, np.int32)[: logits.shape[1]]
-        allowed = np.where(agreed[ids], logits[:, : len(ids)], -np.inf)
-        best: Ids = ids[allowed.argmax(axis=1)]
+        if translation is not None:
+            ids = translation.target_ids[ids]
+        proposed = np.where((ids >= 0) & allowed[ids], logits[:, : len(ids)], -np.inf)
+        best: Ids = ids[proposed.argmax(axis=1)]
         return best
 
     def _logits(self, tokens: Ids, table: BlockTable) -> NDArray[np.float32]:
@@ -168,13 +178,13 @@ class Candidates:
         self.draft: Candidate | None = None
         self.refused = ""
         self.vocabulary = models.vocabulary
-        self.agreed = np.zeros(0, np.bool_)
-        """[vocabulary] ids that the draft may propose."""
+        self.tokens = TargetTokens(np.zeros(0, np.bool_))
+        """The target's, as the draft sees them."""
         if settings.colocated is None or models.colocated is None:
             return
         inner, dtype = settings.for_colocated_draft(), settings.colocated.dtype
         try:
-            self.agreed = agreed_between(models.own, models.colocated)[: models.vocabulary]
+            self.tokens = tokens_for(models.own, models.colocated, models.vocabulary)
             self.draft = Candidate(inner, Role.DRAFT, dtype, models.colocated)
         except (ModelError, PairRefused) as error:
             self.refused = str(error)
@@ -192,7 +202,7 @@ class Candidates:
         if self.draft is not None and measure.prompts:
             limits = self.vocabulary, measure.tokens, measure.seconds
             for prompt, answer in self.own.answered(measure.prompts, *limits):
-                guessed = self.draft.guessed(prompt, answer, self.agreed)
+                guessed = self.draft.guessed(prompt, answer, self.tokens)
                 found = first_guesses(guessed == answer[: len(guessed)])
                 guesses, hits = guesses + found[0], hits + found[1]
         return Measured(seconds=seconds, guesses=guesses, hits=hits, refused=self.refused)

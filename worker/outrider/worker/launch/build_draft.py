@@ -30,7 +30,7 @@ def build_draft(
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """Build the engine of a draft that serves other processes; return it and its model."""
     loaded = load_draft(settings, settings.model.dtype, models.own)
-    runner = draft_runner(loaded, models)
+    runner = draft_runner(loaded, models.vocabulary)
     warm_up(settings, loaded, runner, models.vocabulary)
     outbox: list[Any] = []
 
@@ -50,9 +50,9 @@ def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> 
 
 
 def draft_runner(
-    loaded: LoadedModel, models: Models, *, serial: bool = False
+    loaded: LoadedModel, vocabulary: int, *, serial: bool = False
 ) -> Runner[DraftBatch, list[TopChildren]]:
-    """Make the runner of a draft: on one CPU rank, on several, or on GPUs.
+    """Make the runner of a draft of so many tokens: on one CPU rank, on several, or on GPUs.
 
     `serial`: its passes keep a target waiting, so no pass is chained to the one that was scheduled.
     Ranks with a GPU each gather their logits, and children are picked on the host.
@@ -61,9 +61,9 @@ def draft_runner(
         from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
         from outrider.worker.gpu.draft_runner import runner_of
 
-        return runner_of(loaded.model, models.vocabulary, 1 if serial else CHAINED)
+        return runner_of(loaded.model, vocabulary, 1 if serial else CHAINED)
     config = loaded.model.config
-    outputs = config.output_ids, models.vocabulary, config.output_share
+    outputs = config.output_ids, vocabulary, config.output_share
     if isinstance(loaded.model, LeadingModel):
         return ParallelDraftRunner(loaded.model, *outputs)
     return DraftRunner(loaded.model, *outputs)

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 from outrider.contract.settings import PolicySettings, WorkerSettings
+from outrider.worker.checkpoints.translation import tokens_for
 from outrider.worker.compiled_loop.run import RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -28,7 +29,6 @@ from outrider.worker.launch.serial import (
     SerialSpans,
 )
 from outrider.worker.launch.warm_up_roots import warm_up_roots
-from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 from outrider.worker.speculation.draft_memory import DraftMemory
 
@@ -40,6 +40,9 @@ def build_serial(
     assert settings.colocated is not None
     assert models.colocated is not None
     vocabulary = models.vocabulary
+    tokens = tokens_for(models.own, models.colocated, vocabulary)
+    translation = tokens.translation
+    draft_vocabulary = vocabulary if translation is None else len(translation.target_ids)
     if torch_device(settings.device) is None:
         loaded, draft = load_on_shared_memory(settings, models)
     else:
@@ -48,11 +51,9 @@ def build_serial(
     if isinstance(loaded.model, Llama) and isinstance(draft.model, Llama):
         loaded.model.share_threads(draft.model)
     target_runner = build_target.target_runner(loaded, vocabulary, transport.arrived)
-    draft_runner = build_draft.draft_runner(draft, models, serial=True)
+    draft_runner = build_draft.draft_runner(draft, draft_vocabulary, serial=True)
     host_seconds = build_target.warm_up(settings, loaded, target_runner, vocabulary)
-    build_draft.warm_up(settings, draft, draft_runner, vocabulary)
-
-    allowed = agreed_between(models.own, models.colocated)[:vocabulary]
+    build_draft.warm_up(settings, draft, draft_runner, draft_vocabulary)
 
     def schedule(settings: WorkerSettings) -> SerialScheduler:
         link, outbox = LoopbackLink(), list[Any]()
@@ -67,7 +68,7 @@ def build_serial(
             ),
             draft_runner,
             link,
-            allowed,
+            tokens,
             draft.costs,
         )
         let_roots_run(serial, target_runner, draft_runner, draft)
@@ -92,8 +93,7 @@ def let_roots_run(
         draft_runner,
         draft.model,
         serial.draft.rows,
-        serial.draft.sessions.vocabulary,
-        serial.allowed,
+        serial.tokens.allowed,
     )
     serial.runs = RootPlanner(serial.target, serial.draft, LINK)
 

@@ -4,12 +4,14 @@ Leaves the way each kind of engine is put together to `build_target`, `build_dra
 `build_serial`.
 """
 
+import dataclasses
 import logging
 import socket
 from pathlib import Path
 from typing import Any
 
 from outrider.contract.settings import LinkTransport, Role, WorkerSettings
+from outrider.contract.state import Link, LinkState
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
@@ -20,13 +22,17 @@ from outrider.worker.launch.build_draft import build_draft
 from outrider.worker.launch.build_pipelined import build_pipelined
 from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.build_target import build_target
+from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
 from outrider.worker.link import distributed
-from outrider.worker.messages import Failed, Ready
+from outrider.worker.messages import Failed, LinkStates, Ready
 from outrider.worker.parallel.placement import engines_processors
 from outrider.worker.pipeline.loop import PipelinedEngine
 
 logger = logging.getLogger(__name__)
+
+INSIDE = "colocated"
+"""In place of the address of a draft in the same process."""
 
 
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
@@ -73,6 +79,20 @@ def require_distributed() -> None:
         raise ModelError(f"settings.link: {link} is not possible: {error}") from None
 
 
+def with_draft(
+    settings: WorkerSettings, models: Models, transport: Transport
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """Build the engine of a target and its draft; of the target alone, with the link said to be
+    refused, where the two cannot work together: a pod never ends for its draft."""
+    try:
+        return build_serial(settings, models, transport)
+    except PairRefused as error:
+        logger.warning("the draft is not used: %s", error)
+        refused = Link(INSIDE, LinkState.REFUSED, str(error))
+        transport.send(LinkStates((refused,)))
+        return build_target(dataclasses.replace(settings, colocated=None), models, transport)
+
+
 def build_engine(
     settings: WorkerSettings, models: Models, transport: Transport
 ) -> Engine[Any, Any] | PipelinedEngine:
@@ -89,7 +109,7 @@ def build_engine(
     if settings.role is Role.DRAFT:
         engine, loaded = build_draft(settings, models, transport)
     elif settings.colocated is not None:
-        engine, loaded = build_serial(settings, models, transport)
+        engine, loaded = with_draft(settings, models, transport)
     else:
         engine, loaded = build_target(settings, models, transport)
     loaded.limit_passes()

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outrider.contract.state import TimelineSpan
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.compiled_loop.run import RootPlanner, RootRun
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
@@ -71,11 +69,11 @@ class SerialScheduler:
         draft: DraftScheduler,
         draft_runner: Runner[DraftBatch, list[TopChildren]],
         link: LoopbackLink,
-        allowed: NDArray[np.bool_],
+        tokens: TargetTokens,
         costs: StepCosts | None = None,
     ) -> None:
-        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree; `costs`: the
-        draft's step costs, None: not known."""
+        """`tokens`: the target's, as the draft sees them; `costs`: the draft's step costs, None:
+        not known."""
         self.target = target
         self.draft = draft
         self._target_runner = target_runner
@@ -96,7 +94,7 @@ class SerialScheduler:
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False
         """True if the target has run a step since the last look at memory."""
-        self.allowed = allowed
+        self.tokens = tokens
         self.lender: MemoryLender | None = None
         """Knows the memory of both, and lends the draft's; None: the draft keeps it."""
         self.runs: RootPlanner | None = None
@@ -242,8 +240,8 @@ class SerialScheduler:
 
     def _link_up(self) -> None:
         """Let the target open sessions."""
-        self.target.sessions.link_up(LINK, self.allowed)
-        self.draft.sessions.link_up(LINK, self.allowed)
+        self.target.sessions.link_up(LINK, self.tokens.allowed)
+        self.draft.sessions.link_up(LINK, *self.tokens)
         self.target.row_selector.set_away(False, 0.0)
 
     def _let_opened_catch_up(self) -> None:

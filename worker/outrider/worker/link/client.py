@@ -177,6 +177,8 @@ class DraftLinks:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
                 draft = handshake.accept_draft(own, first)
                 broke = link.broke if time.monotonic() < link.fallback_until else ""
+                if draft.translates:
+                    stream.put(await asyncio.to_thread(handshake.vocabulary_message, own))
                 chosen = await choose(own, link.status.address, draft, broke)
                 if is_told(own, draft):
                     stream.put(choice_message(chosen, broke))

@@ -1,11 +1,12 @@
 """Handshake of a target and a draft: each side's Hello, and the check of the other's.
 
-A refusal is a `PairRefused` with a reason; the vocabulary's hashes come from
-`outrider.worker.checkpoints.vocabulary`.
+A draft of another tokenizer gets the target's tokens too. A refusal is a `PairRefused` with a
+reason; the vocabulary's hashes come from `outrider.worker.checkpoints.vocabulary`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
-from outrider.worker.checkpoints.vocabulary import VOCABULARY_BLOCK, agreement
+from outrider.worker.checkpoints.translation import Translation, translation
+from outrider.worker.checkpoints.vocabulary import VOCABULARY_BLOCK, Agreement, agreement
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.link.payloads import parsed
 from outrider.worker.link.records import VERSION
@@ -27,8 +29,13 @@ MEMORY, DISTRIBUTED = pb.LINK_TRANSPORT_SHARED_MEMORY, pb.LINK_TRANSPORT_DISTRIB
 class TargetHello:
     """A target's Hello that the draft has accepted."""
 
-    allowed: NDArray[np.bool_]
-    """[target's vocabulary] the ids that this draft may propose."""
+    allowed: NDArray[np.bool_] | None
+    """[target's vocabulary] the ids that this draft may propose; None: its next message is its
+    Vocabulary, which says so."""
+    vocabulary: int
+    """Ids of its tokenizer."""
+    hashes: NDArray[np.uint64]
+    """[blocks] of those."""
     shares_memory: bool
     """It can share memory with a draft that says the same."""
     distributed: bool = False
@@ -43,7 +50,9 @@ class DraftHello:
     incarnation: int
     room: Room
     allowed: NDArray[np.bool_]
-    """[own vocabulary] ids on which both tokenizers agree."""
+    """[own vocabulary] ids that it may propose."""
+    translates: bool = False
+    """It has another tokenizer, and waits for the target's Vocabulary."""
     meeting: pb.Meeting | None = None
     """Where it takes memory to share; None: it shares none."""
     distributed: bool = False
@@ -78,6 +87,7 @@ def _hello(identity: Identity) -> pb.Hello:
         vocabulary_outputs=identity.outputs,
         sessions=identity.sessions,
         transports=_transports(identity),
+        translates=identity.model is not None,
     )
 
 
@@ -92,7 +102,9 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     draft = _hello_of(parsed(pb.DraftMessage, payload))
     _check_protocol(draft)
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
-    allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
+    found = agreement(own.hashes, _hashes(draft), outputs)
+    translates = _translates(found, draft.translates, own)
+    allowed = np.ones(own.vocabulary, np.bool_) if translates else found.allowed(own.vocabulary)
     room = Room(draft.sessions, draft.context_length)
     meeting = draft.meeting if MEMORY in draft.transports and draft.HasField("meeting") else None
     return DraftHello(
@@ -100,6 +112,7 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
         draft.incarnation,
         room,
         allowed,
+        translates,
         meeting,
         DISTRIBUTED in draft.transports,
     )
@@ -110,24 +123,60 @@ def accept_target(own: Identity, payload: bytes) -> TargetHello:
     target = _hello_of(parsed(pb.TargetMessage, payload))
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
-    agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
+    hashes = _hashes(target)
+    found = agreement(hashes, own.hashes, _counts(own.outputs))
     return TargetHello(
-        _mask(agreed, size), MEMORY in target.transports, DISTRIBUTED in target.transports
+        None if _translates(found, target.translates, own) else found.allowed(size),
+        size,
+        hashes,
+        MEMORY in target.transports,
+        DISTRIBUTED in target.transports,
     )
 
 
-def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
-    """Return bool[target's tokens], the ids that a draft in the same process may propose.
+def vocabulary_message(own: Identity) -> bytes:
+    """Return what a target says to a draft of another tokenizer; raises `ModelError`."""
+    assert own.model is not None
+    tokens = vocabulary.packed(vocabulary.read(own.model))
+    return pb.TargetMessage(vocabulary=pb.Vocabulary(tokens=tokens)).SerializeToString()
 
-    Raises `PairRefused`.
+
+def accept_vocabulary(own: Identity, target: TargetHello, payload: bytes) -> Translation:
+    """Return how a target's tokens are translated, by the message after its Hello.
+
+    Raises `ProtocolViolation`, and `PairRefused` where too few tokens are in both.
     """
-    tokens = draft_tokens = vocabulary.read(target)
-    hashes = draft_hashes = vocabulary.block_hashes(tokens)
-    if draft.tokenizer != target.tokenizer:  # else it is borrowed: one map, read and hashed once
-        draft_tokens = vocabulary.read(draft)
-        draft_hashes = vocabulary.block_hashes(draft_tokens)
-    outputs = vocabulary.outputs_by_block(draft.config().output_ids, len(draft_tokens))
-    return _mask(agreement(hashes, draft_hashes, _counts(outputs)).agreed, len(tokens))
+    message = parsed(pb.TargetMessage, payload)
+    if message.WhichOneof("body") != "vocabulary":
+        raise ProtocolViolation("the message after Hello must be Vocabulary")
+    try:
+        tokens = vocabulary.unpacked(message.vocabulary.tokens)
+    except ValueError as error:
+        raise ProtocolViolation(f"a vocabulary that cannot be read: {error}") from None
+    if not np.array_equal(vocabulary.block_hashes(tokens), target.hashes):
+        raise ProtocolViolation("the vocabulary is not the one that Hello had the hashes of")
+    if len(tokens) < target.vocabulary:
+        raise ProtocolViolation(f"a vocabulary of {len(tokens)}, not {target.vocabulary} tokens")
+    assert own.model is not None
+    return _translation(tuple(tokens[: target.vocabulary]), own.model)
+
+
+@lru_cache(maxsize=4)
+def _translation(tokens: tuple[bytes, ...], own: PreparedModel) -> Translation:
+    """Return the translation of a target's tokens, kept for its other pods."""
+    return translation(tokens, vocabulary.read(own), own.config().vocab)
+
+
+def _translates(found: Agreement, peer: bool, own: Identity) -> bool:
+    """True if a pair needs the target's Vocabulary; raises `PairRefused` where one cannot."""
+    if found.is_same:
+        return False
+    if not peer or own.model is None:
+        raise PairRefused(
+            f"the tokenizers agree on {found.share:.1%} of the ids that the draft can output, and "
+            f"{'this side' if peer else 'the other side'} cannot translate between two"
+        )
+    return True
 
 
 def _hello_of(message: pb.DraftMessage | pb.TargetMessage) -> pb.Hello:
@@ -155,9 +204,3 @@ def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:
 def _counts(outputs: Sequence[int]) -> NDArray[np.int64] | None:
     """Return int64[blocks], ids that a draft can output; None, for all, where it names none."""
     return np.array(outputs, np.int64) if outputs else None
-
-
-def _mask(blocks: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-    """Expand one flag for each block into one for each id."""
-    ids = np.repeat(blocks, VOCABULARY_BLOCK)[:size]
-    return np.concatenate([ids, np.zeros(size - len(ids), np.bool_)])

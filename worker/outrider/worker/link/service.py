@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 
 from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.errors import (
     LinkBroken,
     PairRefused,
@@ -29,6 +30,7 @@ from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS
 from outrider.worker.link.distributed import LEFT_SECONDS, join
+from outrider.worker.link.handshake import TargetHello
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace
 from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
 from outrider.worker.link.stream_carrier import END, StreamCarrier
@@ -126,12 +128,15 @@ class DrafterService:
             yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
                 target = handshake.accept_target(self.identity, await anext(incoming))
+                tokens = await self._tokens(target, incoming)
                 if must_choose(self.identity, self.meeting, target):
                     choice = await anext(incoming)
                     self._choose(stream, choice, self._handed_over(offer))
             await stream.joined()
             link = next(self._numbers)
-            up = self._up(LinkUp(link, target.allowed), stream.memory)
+            up = self._up(
+                LinkUp(link, tokens.allowed, translation=tokens.translation), stream.memory
+            )
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -161,6 +166,18 @@ class DrafterService:
             watch.cancel()
             self._down(link)
             stream.close()
+
+    async def _tokens(self, target: TargetHello, incoming: AsyncIterator[bytes]) -> TargetTokens:
+        """Return a target's tokens; raises as `accept_vocabulary`."""
+        if target.allowed is not None:
+            return TargetTokens(target.allowed)
+        accept = handshake.accept_vocabulary
+        found = await asyncio.to_thread(accept, self.identity, target, await anext(incoming))
+        logger.info(
+            "a target of another tokenizer: %.0f %% of this draft's tokens are its own, too",
+            100 * found.share,
+        )
+        return TargetTokens(found.allowed, found)
 
     def _handed_over(self, offer: pb.Meeting | None) -> LinkMemory | None:
         """Return the memory that came on an offer."""

@@ -110,7 +110,7 @@ def samples_on_ranks(part: SamplePart) -> bool:
 def scores_on_ranks(query: ChildQuery) -> bool:
     """True if children can be scored from shards of a row of logits."""
     rules = query.rules
-    return rules.sampling.unfiltered and rules.adjuster is None and rules.branch > 0
+    return rules.sampling.unfiltered and not rules.need_logits and rules.branch > 0
 
 
 def sample_spec(each: Iterable[SamplingParams], vocabulary: int) -> SampleSpec:

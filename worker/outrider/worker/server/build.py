@@ -116,6 +116,7 @@ async def build_worker(
         link=settings.link,
         link_dir=settings.link_dir,
         peers=settings.peers,
+        model=models.own,
     )
     starts_with_drafts = bool(settings.policy.drafts) and settings.role is Role.TARGET
     awaits_link = starts_with_drafts and settings.link_seconds > 0  # and is to be ready with one

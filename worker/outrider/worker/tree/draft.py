@@ -14,7 +14,7 @@ import numpy as np
 from outrider.kernels.jit.handle import Handle, handle
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BlockTable
-from outrider.worker.tree import draft_table, reroot
+from outrider.worker.tree import draft_ids, draft_table, reroot
 from outrider.worker.tree.draft_rows import DraftRows
 from outrider.worker.tree.draft_table import (
     CACHED,
@@ -22,15 +22,19 @@ from outrider.worker.tree.draft_table import (
     LAST_ID,
     NODES,
     ROOT_POSITION,
+    SHIFT,
     ChildCandidates,
     DraftNodes,
     DraftTables,
 )
 from outrider.worker.tree.growth import Floats, Growth, Ints
+from outrider.worker.tree.reading import Reading
 from outrider.worker.tree.walk import ROOT
 
 NO_TOKENS = np.empty(0, np.int32)
 """End tokens of a tree without any."""
+SAME = Reading.same(1 << 30)
+"""Reading of a draft that knows all ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +53,33 @@ class Reroot:
 class DraftTree:
     """Draft tokens below the last committed one; ids count from 1 and are never used again.
 
-    `tokens_committed` is P + 1. The block table needs `capacity` slots more than the longest
+    Tokens are the target's; the draft's model reads them as its own ids, by `reading`. A position
+    without "target" counts those ids. The block table needs `capacity` slots more than the longest
     context. A node that was sent leaves the tree only by a commit. The tables are laid out once;
     all that a pass does to them is done by compiled functions, each in one call.
     """
 
     def __init__(
         self,
-        tokens_committed: int,
+        ids_committed: int,
         capacity: int = 1024,
         *,
         end_tokens: Ints = NO_TOKENS,
         candidate_capacity: int = 384,
+        reading: Reading = SAME,
+        tokens_committed: int | None = None,
     ) -> None:
-        state = np.zeros(5, np.int64)
+        """`ids_committed`: the draft's; `tokens_committed`: the target's, P + 1; None: as many."""
+        state = np.zeros(6, np.int64)
         self._numbers: Any = memoryview(state.data)  # read faster than the array
-        self._numbers[ROOT_POSITION] = tokens_committed - 1
+        self._numbers[ROOT_POSITION] = ids_committed - 1
+        self._numbers[SHIFT] = 0 if tokens_committed is None else ids_committed - tokens_committed
         self._tables = DraftTables(
             DraftNodes.empty(capacity),
             ChildCandidates.empty(candidate_capacity),
             state,
             np.asarray(end_tokens, np.int32),
+            reading,
         )
         self._tree = handle(self._tables)
 
@@ -78,8 +88,18 @@ class DraftTree:
 
     @property
     def root_position(self) -> int:
-        """Position P of the last committed token; also the root's slot."""
+        """Position of the last committed id; also the root's slot."""
         return int(self._numbers[ROOT_POSITION])
+
+    @property
+    def target_position(self) -> int:
+        """Position P of the last committed token in the target's text."""
+        return int(self._numbers[ROOT_POSITION] - self._numbers[SHIFT])
+
+    @property
+    def longest(self) -> int:
+        """Most of the draft's ids that one token is read as."""
+        return self._tables.reading.longest
 
     @property
     def cached(self) -> int:
@@ -113,7 +133,8 @@ class DraftTree:
         return self._tree
 
     def prefill(self, rows: DraftRows, block_table: BlockTable, tokens: Ints, most: int) -> int:
-        """Write rows of the committed `tokens` without KV, at most `most`; return their number.
+        """Write rows of committed `tokens`, the draft's ids, without KV, at most `most`; return
+        their number.
 
         The last is the root's, whose children are wanted.
         """
@@ -192,8 +213,13 @@ class DraftTree:
         if not len(parents):
             return None
         return Growth(
-            self.root_position, self.last_id + 1 - len(parents), parents, tokens, logprobs
+            self.target_position, self.last_id + 1 - len(parents), parents, tokens, logprobs
         )
+
+    def read(self, tokens: Ints) -> Ints:
+        """Return the draft's ids of the target's tokens."""
+        ids: Ints = draft_ids.read(self._tables.reading, tokens)
+        return ids
 
     def commit(self, position: int, tokens: Ints) -> Reroot:
         """Move the root from `position` along `tokens` int32[n >= 1]; ids and scores are kept.
@@ -201,10 +227,10 @@ class DraftTree:
         Afterwards what has no KV is the suffix to run, a new root that was a leaf at its end.
         Raises `ProtocolViolation` where `position` is not the root's or there are no tokens.
         """
-        if position != self.root_position or len(tokens) == 0:
+        if position != self.target_position or len(tokens) == 0:
             raise ProtocolViolation(
                 f"commit of {len(tokens)} tokens after {position}; the root is at "
-                f"{self.root_position}"
+                f"{self.target_position}"
             )
         matched, sources, destinations = reroot.commit(self._tree, tokens)
         return Reroot(matched == len(tokens), matched, sources, destinations)

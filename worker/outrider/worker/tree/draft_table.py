@@ -9,6 +9,7 @@ import numpy as np
 
 from outrider.kernels.jit.compiled import njit
 from outrider.kernels.jit.handle import Handle
+from outrider.worker.tree.draft_ids import id_of
 from outrider.worker.tree.draft_rows import (
     NO_SLOT,
     OUTPUTS,
@@ -18,13 +19,15 @@ from outrider.worker.tree.draft_rows import (
     writable_slot,
 )
 from outrider.worker.tree.growth import Floats, Ids, Ints
+from outrider.worker.tree.reading import Reading
 from outrider.worker.tree.walk import ROOT, contains
 
 UNEXPANDED = -1
 """Slot of a node whose row has not run."""
-ROOT_POSITION, CACHED, LAST_ID, NODES, CANDIDATES = range(5)
+ROOT_POSITION, CACHED, LAST_ID, NODES, CANDIDATES, SHIFT = range(6)
 """Places of `DraftTables.state`: the last committed position, the number of those whose KV is in
-place, the last id given, and how many lines of each table are in use."""
+place, the last id given, how many lines of each table are in use, and how far the draft's positions
+are ahead of the target's, as some of its tokens are several of the draft's ids."""
 
 
 class DraftNodes(NamedTuple):
@@ -69,6 +72,7 @@ class DraftTables(NamedTuple):
     candidates: ChildCandidates
     state: Ids
     end_tokens: Ints
+    reading: Reading
 
 
 @njit()
@@ -80,9 +84,9 @@ def prefill_rows(
     tokens: Ints,
     most: int,
 ) -> int:
-    """Write rows of committed `tokens` without KV, the root's last; return their number.
+    """Write rows of committed `tokens`, the draft's ids, without KV; return their number.
 
-    Children are wanted of the root alone.
+    The root's is the last; children are wanted of it alone.
     """
     state, out = tree.value.state, rows.value
     used, root = out.used, state[ROOT_POSITION]
@@ -104,7 +108,7 @@ def prefill_rows(
         out.output[output] = used[ROWS] - 1
         out.leaf[output] = ROOT
         out.offset[output] = root
-        out.sampled_at[output] = root + 1
+        out.sampled_at[output] = root + 1 - state[SHIFT]
         used[OUTPUTS] += 1
     return int(end - start)
 
@@ -124,7 +128,7 @@ def leaf_rows(
     After the best one, those with a score below `least` are left out. Their KV goes behind that of
     the root and of the nodes that have KV already.
     """
-    nodes, _, state, end_tokens = tree.value
+    nodes, _, state, end_tokens, reading = tree.value
     out = rows.value
     used, root, count = out.used, state[ROOT_POSITION], state[NODES]
     leaves = out.leaf[used[OUTPUTS] : used[OUTPUTS] + min(width, count)]
@@ -140,7 +144,7 @@ def leaf_rows(
     for i in range(found):
         leaf, row, output = leaves[i], used[ROWS] + i, used[OUTPUTS] + i
         depth = nodes.depth[leaf]
-        out.token[row] = nodes.token[leaf]
+        out.token[row] = id_of(reading, nodes.token[leaf])
         out.position[row] = root + depth
         out.slot[row] = writable_slot(block_table, published, free + i)
         out.tree[row] = used[TREES]
@@ -148,7 +152,7 @@ def leaf_rows(
         out.depth[row] = depth
         out.output[output] = row
         out.offset[output] = free + i
-        out.sampled_at[output] = root + depth + 1
+        out.sampled_at[output] = root + depth + 1 - state[SHIFT]
         out.ancestors[row, depth:] = NO_SLOT
         out.ancestors[row, depth - 1] = free + i
         for level in range(depth - 2, -1, -1):
@@ -178,7 +182,7 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
 @njit()
 def has_leaves(tree: Handle[DraftTables], depth_limit: int) -> bool:
     """True if there is a node that may be expanded."""
-    nodes, _, state, end_tokens = tree.value
+    nodes, _, state, end_tokens, _ = tree.value
     for node in range(state[NODES] - 1, -1, -1):  # the youngest are the likeliest
         if (
             nodes.slot[node] == UNEXPANDED
@@ -217,7 +221,7 @@ def offer(
 
     Raises `ValueError` for the root's children where its row has not run.
     """
-    nodes, candidates, state, _ = tree.value
+    nodes, candidates, state, _, _ = tree.value
     count, size = state[CANDIDATES], candidates.parent.shape[0]
     bonus = np.float32(depth_bonus)
     worst = -1
@@ -254,7 +258,7 @@ def send(
     tree: Handle[DraftTables], nodes_ahead: int, max_new_nodes: int, depth_limit: int
 ) -> tuple[Ids, Ints, Floats]:
     """Make nodes of the best candidates, as `DraftTree.send`; return the fields of a `Growth`."""
-    nodes, _, state, _ = tree.value
+    nodes, _, state, _, _ = tree.value
     first = state[NODES]
     most = min(nodes_ahead, nodes.parent.shape[0]) if max_new_nodes > 0 else first
     while state[NODES] < most and state[CANDIDATES] > 0:
@@ -273,7 +277,7 @@ def send(
 @njit()
 def _promote(tree: Handle[DraftTables], most: int) -> None:
     """Make nodes of the best candidates until there are `most` nodes, or no candidates."""
-    nodes, candidates, state, _ = tree.value
+    nodes, candidates, state, _, _ = tree.value
     while state[NODES] < most and state[CANDIDATES] > 0:
         node = state[NODES]
         best = int(np.argmax(candidates.score[: state[CANDIDATES]]))

@@ -7,11 +7,13 @@ import numpy as np
 
 from outrider.kernels.jit.compiled import njit
 from outrider.kernels.jit.handle import Handle
+from outrider.worker.tree.draft_ids import id_count
 from outrider.worker.tree.draft_table import (
     CACHED,
     CANDIDATES,
     NODES,
     ROOT_POSITION,
+    SHIFT,
     UNEXPANDED,
     ChildCandidates,
     DraftNodes,
@@ -29,7 +31,7 @@ def commit(tree: Handle[DraftTables], tokens: Ints) -> tuple[int, Ints, Ints]:
     Returns the number of tokens that the tree held, and the slots to move from and to. KV of the
     path goes behind the old root, KV of the survivors behind the new one.
     """
-    nodes, candidates, state, _ = tree.value
+    nodes, candidates, state, _, reading = tree.value
     count, position, committed = state[NODES], state[ROOT_POSITION], tokens.shape[0]
     path = descend(nodes.parent, nodes.token, count, tokens)
     renumbered = survivors(nodes.parent, count, path, committed)
@@ -60,7 +62,9 @@ def commit(tree: Handle[DraftTables], tokens: Ints) -> tuple[int, Ints, Ints]:
         kept += 1
     state[NODES], state[CANDIDATES] = kept, candidates_kept
     state[CACHED] += cached
-    state[ROOT_POSITION] += committed
+    ids = id_count(reading, tokens)  # of a node one
+    state[ROOT_POSITION] += ids
+    state[SHIFT] += ids - committed
     return path.shape[0], sources[:moves], destinations[:moves]
 
 

@@ -1,0 +1,108 @@
+"""A draft of another tokenizer: the text is the target's own, and drafting works."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outrider.worker.draft.session import DraftSession
+from outrider.worker.sampling.params import SamplingParams
+from tests.tiny_models import write_tiny
+from tests.unit.worker.tiny_engines import (
+    DRAFT_CONTEXT,
+    FOREIGN_TOKENS,
+    SAMPLINGS,
+    TOKENS,
+    TinyLinked,
+    TinySerial,
+    TinyTarget,
+    any_time_will_do,
+)
+
+COUNT = 120
+Engine = Callable[[Path], TinyTarget]
+
+
+def by_steps(folder: Path) -> TinyTarget:
+    return TinySerial(folder, 0, price=0.0, foreign=True)
+
+
+def by_runs(folder: Path) -> TinyTarget:
+    return TinySerial(folder, price=0.0, foreign=True)
+
+
+def behind_a_link(folder: Path) -> TinyTarget:
+    return TinyLinked(folder, rng=random.Random(5), foreign=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(autouse=True)
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    any_time_will_do(monkeypatch)
+
+
+def plain_text(folder: Path, sampling: SamplingParams) -> list[int]:
+    plain = TinyTarget(folder)
+    plain.submit(1, prompt=30, count=COUNT, sampling=sampling, speculate=False)
+    plain.run_to_end()
+    return plain.text()
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(
+    ("engine", "accepted"), [(by_steps, 15), (by_runs, 15), (behind_a_link, 1)]
+)
+def test_the_text_is_the_target_s_in_fewer_passes(
+    folder: Path, engine: Engine, accepted: int, sampling: SamplingParams
+) -> None:
+    target = engine(folder)
+    target.submit(1, prompt=30, count=COUNT, sampling=sampling)
+    target.run_to_end()
+    assert target.text() == plain_text(folder, sampling)
+    counters = target.target.report().counters
+    assert counters.accepted_rows >= accepted
+
+
+@pytest.mark.parametrize("roots", [0, 8])
+def test_the_draft_reads_the_target_s_text_in_its_own_ids(folder: Path, roots: int) -> None:
+    target = TinySerial(folder, roots, foreign=True)
+    target.submit(1, prompt=30, count=COUNT)
+    seen = 0
+    while target.busy:
+        target.step()
+        target.scheduler.deliver(0.0)
+        for session in target.draft.sessions.live.values():
+            (sequence,) = target.target.admission.running
+            committed = sequence.committed()
+            assert text_of(session) == b"".join(TOKENS[token] for token in committed)
+            assert session.tree.target_position == len(committed) - 1
+            seen += session.length > len(committed)
+    assert seen > 5
+
+
+def text_of(session: DraftSession) -> bytes:
+    return b"".join(FOREIGN_TOKENS[one] for one in session.tokens[: session.length])
+
+
+def test_a_draft_that_dies_costs_no_token(folder: Path) -> None:
+    target = TinyLinked(folder, rng=random.Random(3), foreign=True)
+    target.submit(1, prompt=30, count=COUNT)
+    while target.busy:
+        target.step()
+        if target.rng.random() < 0.05:
+            target.connect()
+    assert target.text() == plain_text(folder, SAMPLINGS[0])
+    assert target.target.report().counters.accepted_rows > 0
+
+
+def test_a_text_that_is_too_long_in_the_draft_s_ids_is_not_drafted_for(folder: Path) -> None:
+    target = TinySerial(folder, 0, foreign=True)
+    target.submit(1, prompt=DRAFT_CONTEXT - 8, count=8)
+    target.run_to_end()
+    assert len(target.text()) == 8
+    assert target.draft.report().counters.passes == 0
