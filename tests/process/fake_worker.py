@@ -46,6 +46,9 @@ def main() -> int:
     match arguments.verb:
         case "prepare":
             return prepare(settings)
+        case "pair":
+            print(json.dumps({"pair": {"share": None}}), flush=True)
+            return 0
         case "compile":
             return 0
         case "profile":

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from outrider.cli.app import app
@@ -14,7 +15,7 @@ from outrider.cli.service.validation import Problem, check
 from outrider.contract.settings import ModelSettings
 from outrider.worker.checkpoints.fingerprint import ignore_progress
 from outrider.worker.checkpoints.prepare import prepare
-from tests.tiny_models import write_tiny
+from tests.tiny_models import make_unreadable, reverse_bytes, write_tiny
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
 GOOD = HEAD + "spec: {target: {model: {uri: 'hf://a/b'}}}\n"
@@ -214,6 +215,32 @@ def test_it_is_said_how_a_model_that_is_kept_here_answers(
             "default_sampling": {"temperature": 0.7, "top_k": 20},
         }
     ]
+
+
+def test_it_is_said_how_a_draft_of_another_tokenizer_drafts_or_that_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "service.yaml"
+    models = {name: write_tiny(tmp_path / name) for name in ("target", "draft")}
+    file.write_text(f"{HEAD}spec: {{target: {{model: {{uri: 'file://{models['target']}'}}}}, ")
+    with file.open("a") as text:
+        text.write(f"draft: {{model: {{uri: 'file://{models['draft']}'}}}}}}\n")
+
+    def said() -> Result:
+        for model in models.values():
+            prepare(ModelSettings(uri=f"file://{model}"), tmp_path / "cache", ignore_progress)
+        return CliRunner().invoke(app, ["validate", str(file)])
+
+    assert "tokenizer" not in said().stdout
+    reverse_bytes(models["draft"])
+    assert "the draft has another tokenizer: it drafts by the 100% of its tokens" in said().stdout
+    make_unreadable(models["draft"])
+    refused = said()
+    assert isinstance(refused.exception, BadInput)
+    assert str(refused.exception).startswith(
+        f"{file}: spec.draft.model.uri: the draft cannot be used: the draft's tokens cannot be read"
+    )
 
 
 def test_a_worker_that_cannot_be_asked_makes_no_yaml_wrong(

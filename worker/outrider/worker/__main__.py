@@ -31,6 +31,7 @@ FILE_COMMANDS = {
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
     "compile": "compile what a worker with these settings runs, before it has a model",
+    "pair": "say how a target's colocated draft drafts for it; JSON on stdout",
     "cut": "cut a target over stages by measured times; JSON on stdout",
     "measure": "started by profile; JSON on stdout",
 }
@@ -144,6 +145,10 @@ def run(arguments: argparse.Namespace) -> int:
             from outrider.worker.launch import compilation
 
             return finish(compilation.main(read(arguments.settings)))
+        case "pair":
+            from outrider.worker.launch import pair
+
+            return pair.main(read(arguments.settings))
         case "cut":
             from outrider.worker.profile import cut
 

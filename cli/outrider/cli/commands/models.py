@@ -58,6 +58,9 @@ def pull(
 ) -> None:
     """Fetch models and prepare them, so that they are served at once.
 
+    Of two models the second is taken for a draft of the first: it is said how it drafts if its
+    tokenizer is another, and the exit status is 2 if it cannot.
+
     A download that was cut, by Ctrl-C or a lost connection, goes on where it was. Downloads lie in
     Hugging Face's cache: HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_CACHE are its settings.
 
@@ -72,18 +75,26 @@ def pull(
     """
     from rich.console import Console
 
+    from outrider.cli.failures import BadInput
     from outrider.cli.models import kept as kept_models
     from outrider.cli.models.argument import model_uri
+    from outrider.cli.models.pairing import Pairing
     from outrider.cli.terminal import interrupts
     from outrider.cli.terminal.text import print_json
 
     uris = [model_uri("MODEL", one) for one in model]
     lender = None if embeddings_from is None else model_uri(kept_models.LENDER, embeddings_from)
-    found = interrupts.run(kept_models.pulled(uris, kept_models.own_shelf(), lender))
+    shelf = kept_models.own_shelf()
+    found = interrupts.run(kept_models.pulled(uris, shelf, lender))
+    pair = interrupts.run(shelf.pairing(*uris)) if len(uris) == 2 else Pairing()
     if json:
-        print_json({"models": found})
+        print_json({"models": found} | ({"drafting": str(pair)} if str(pair) else {}))
     else:
         kept_models.show(found, Console())
+    if pair.refused:
+        raise BadInput(f"{pair}.")
+    if not json and str(pair):
+        print(f"{pair}.")
 
 
 @models.command()

@@ -23,7 +23,8 @@ def validate(
     problems, all are named.
 
     Nothing is served or fetched; of models that are kept on this machine it says where their
-    answers end and how they are sampled where a request is silent. Of several documents each is
+    answers end, how they are sampled where a request is silent, and how a draft of another
+    tokenizer drafts; one that cannot is a problem. Of several documents each is
     checked, and named by its number and first line. The exit status is 2 where there is a problem;
     what means something in a cluster only is said and is none.
 
@@ -37,18 +38,19 @@ def validate(
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
     from outrider.cli.models.kept import own_shelf
-    from outrider.cli.service.answers import answers_of, in_words
+    from outrider.cli.service.answers import answers_of, in_words, with_pairings
     from outrider.cli.service.validation import as_json, check
     from outrider.cli.terminal import interrupts
     from outrider.cli.terminal.text import print_json
 
     found = check(text, str(file.absolute().parent))
-    wrong = any(one.errors for one in found)
     try:
         answers = interrupts.run(answers_of(found, own_shelf()))
+        found = interrupts.run(with_pairings(found, own_shelf()))
     except Failure as error:  # the YAML is right or wrong all the same
         print(f"{file}: what is kept of its models is not known: {error}", file=sys.stderr)
         answers = []
+    wrong = any(one.errors for one in found)
     if json:
         print_json({"file": str(file)} | as_json(found) | {"models": answers})
         if wrong:

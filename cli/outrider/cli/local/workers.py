@@ -13,6 +13,7 @@ from outrider.cli.failures import BadInput, WorkerFailed
 from outrider.cli.machine import gpus
 from outrider.cli.machine.ports import HOST, WantedPorts
 from outrider.cli.machine.run_dir import RunFolder
+from outrider.cli.models.pairing import pairing
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.compilation import beside, compile_kernels
 from outrider.cli.workers.control_loop import Steering
@@ -81,6 +82,7 @@ class LocalWorkers:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
             first = await self._prepare()
+            await self._pair()
             if self._decide is not None:
                 await self._settle(self._decide)
             if first or gpus.present():
@@ -141,6 +143,19 @@ class LocalWorkers:
                     )
                     write_note(note, said)
         return missing
+
+    async def _pair(self) -> None:
+        """Say how a draft of another tokenizer drafts; raise `BadInput` for one that cannot."""
+        target = self.target.worker.settings
+        others = (s.worker.settings for s in self.supervisors if s.worker.role is Role.DRAFT)
+        draft = target.colocated or next((one.model for one in others), None)
+        if draft is None:
+            return
+        found = await pairing(target.model, draft, target.cache, self._command, self.folder)
+        if found.refused:
+            raise BadInput(f"{found}.")
+        if words := str(found):
+            self._progress.note(f"{words}.")
 
     def _take(self, plan: Plan) -> None:
         """Supervise the workers of a plan; those that are supervised already stay what they are."""

@@ -18,6 +18,7 @@ from rich.text import Text
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
 from outrider.cli.models.argument import HUB, borrows_embedding
+from outrider.cli.models.pairing import Pairing, pairing
 from outrider.cli.terminal.amounts import size
 from outrider.cli.terminal.progress import StageReporter, reporter
 from outrider.cli.workers.output import ask_worker, result_of
@@ -55,6 +56,14 @@ class Shelf:
     def has_any(self) -> bool:
         """False where nothing was ever prepared, so that nobody need be asked."""
         return any((self.cache / "models").glob("*"))
+
+    async def pairing(self, target: str, draft: str) -> Pairing:
+        """Return how a model that is kept would draft for another; raises `Failure`."""
+        run, lender = RunFolder(self.runs), target if borrows_embedding(draft) else None
+        models = ModelSettings(uri=target), ModelSettings(uri=draft, embeddings_from=lender)
+        found = await pairing(*models, str(self.cache), self.command, run)
+        run.remove()
+        return found
 
     async def pull(self, uri: str, progress: StageReporter, lender: str | None = None) -> None:
         """Fetch and prepare a model, and the `lender` of its embedding; raises `Failure`."""

@@ -1,26 +1,52 @@
-"""What is known on this machine of a service's models: where answers end, and how they are sampled.
+"""What is known on this machine of a service's models: where answers end, how they are sampled, and
+how the draft drafts.
 
 A worker has noted it when it prepared them; one that was not prepared here is left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from outrider.cli.models.kept import Shelf, sampling_in_words
-from outrider.cli.service.validation import Checked
+from outrider.cli.service.validation import Checked, Problem
 
 
 async def answers_of(found: Sequence[Checked], shelf: Shelf) -> list[dict[str, Any]]:
     """Return an object for each model of the services that is kept; raises `Failure`."""
     wanted = [(one, role, uri) for one in found for role, uri in one.models.items()]
-    kept = await shelf.models() if wanted and shelf.has_any() else []
-    by_uri = {uri: model for model in kept if model["is_whole"] for uri in model["uris"]}
+    by_uri = await _kept(found, shelf)
     return [
         {"document": one.number, "role": role, "uri": uri}
         | {key: by_uri[uri][key] for key in ("end_tokens", "default_sampling")}
         for one, role, uri in wanted
         if uri in by_uri
     ]
+
+
+async def with_pairings(found: Sequence[Checked], shelf: Shelf) -> tuple[Checked, ...]:
+    """Return what was found, with how the draft of each service drafts whose models are kept: one
+    that cannot is an error. Raises `Failure`."""
+    by_uri = await _kept(found, shelf)
+    return tuple([await _with_pairing(one, by_uri, shelf) for one in found])
+
+
+async def _with_pairing(one: Checked, kept: Container[str], shelf: Shelf) -> Checked:
+    target, draft = one.models.get("target"), one.models.get("draft")
+    if target is None or draft is None or target not in kept or draft not in kept:
+        return one
+    pair = await shelf.pairing(target, draft)
+    if pair.refused:
+        return replace(one, errors=(Problem("spec.draft.model.uri", str(pair)),))
+    return replace(one, drafting=str(pair))
+
+
+async def _kept(found: Sequence[Checked], shelf: Shelf) -> dict[str, dict[str, Any]]:
+    """Return what is kept of any model, by its URIs; nothing where no service has any."""
+    if not any(one.models for one in found) or not shelf.has_any():
+        return {}
+    kept = await shelf.models()
+    return {uri: model for model in kept if model["is_whole"] for uri in model["uris"]}
 
 
 def in_words(answers: Mapping[str, Any]) -> str:

@@ -63,6 +63,8 @@ class Checked:
     """Sentences on what a cluster must have for it."""
     models: Mapping[str, str] = field(default_factory=dict)
     """URIs by role."""
+    drafting: str = ""
+    """How a draft of another tokenizer drafts, where that is known."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -72,6 +74,8 @@ class Checked:
         if self.ignored:
             yield f"`outrider run` ignores {', '.join(self.ignored)}"
         yield from self.needs
+        if self.drafting:
+            yield self.drafting
 
 
 def check(text: str, folder: str = "/") -> tuple[Checked, ...]:
@@ -131,6 +135,7 @@ def as_json(found: Sequence[Checked]) -> dict[str, Any]:
         "refused_by_run": list(_as_json(found, lambda one: one.refused)),
         "warnings": [sentence for one in found for sentence in one.warnings],
         "ignored_by_run": list(dict.fromkeys(path for one in found for path in one.ignored)),
+        "drafting": [one.drafting for one in found if one.drafting],
         "needed_in_a_cluster": list(dict.fromkeys(words for one in found for words in one.needs)),
     }
 
