@@ -50,12 +50,12 @@ VOCABULARY, DRAFT_VOCABULARY = 500, 490
 """Fewer than the models' columns: the rest is padding."""
 ALLOWED = np.ones(VOCABULARY, np.bool_)
 SAME = TargetTokens(ALLOWED)
-TOKENS = [bytes([1 + i // 25, 101 + i % 25]) for i in range(VOCABULARY)]
-"""Of the target, where its draft has another tokenizer."""
-FOREIGN_TOKENS = [
-    *reversed([token for number, token in enumerate(TOKENS) if number % 25 != 3]),
+TOKENS = [
+    *(bytes([1 + i // 25, 101 + i % 25]) for i in range(VOCABULARY - 21)),
     *(bytes([byte]) for byte in (*range(1, 21), 104)),
 ]
+"""Of the target, where its draft has another tokenizer."""
+FOREIGN_TOKENS = [token for number, token in enumerate(TOKENS) if number % 25 != 3][::-1]
 """Of such a draft: most are the target's, in another order; those at 3, 28, … take two."""
 CONTEXT, DRAFT_CONTEXT = 300, 260
 EMBEDDING = "model.embed_tokens.weight"

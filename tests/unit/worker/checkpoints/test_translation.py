@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from outrider.worker.checkpoints.translation import LONGEST, NONE, Translation, translation
 from outrider.worker.errors import PairRefused
-from outrider.worker.tree.draft_ids import id_count, read
+from outrider.worker.tree.draft_ids import id_count, merged, read
 
 BYTES = [bytes([byte]) for byte in b"abcdef "]
 TARGET = [b"abc", b" def", *BYTES, b"", b"a b"]
@@ -32,6 +32,17 @@ def test_tokens_of_both_have_each_other_s_ids_and_no_others() -> None:
     proposed = {int(one) for one in made.target_ids if one != NONE}
     assert set(np.flatnonzero(made.allowed)) == proposed
     assert made.share == 8 / 11
+
+
+def test_a_token_that_is_read_as_two_of_both_is_found_by_them_and_proposed() -> None:
+    tokens = [*BYTES, b"ab", b"abc", b"fed", b"abab", b"a b"]
+    made = translation(tokens, [*DRAFT, b"ab "], len(DRAFT) + 1)
+    a, b, c, ab = (tokens.index(one) for one in (b"a", b"b", b"c", b"ab"))
+    assert merged(made.reading, ab, c) == tokens.index(b"abc")
+    assert merged(made.reading, ab, ab) == tokens.index(b"abab")
+    assert merged(made.reading, a, b) == -1, "the draft has that"
+    assert merged(made.reading, c, a) == -1, "no token"
+    assert np.flatnonzero(~made.allowed).tolist() == [tokens.index(b"a b")], "of three"
 
 
 def test_a_token_of_the_target_alone_is_read_as_the_longest_that_spell_it() -> None:

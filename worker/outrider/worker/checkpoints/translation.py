@@ -1,11 +1,12 @@
 """Translation between a target's token ids and those of a draft with another tokenizer.
 
 By the bytes that each id stands for: tokens that both have are proposed and read as they are; what
-only the target has is read as the fewest long tokens of the draft that spell it. What is vLLM's
-token-level intersection (#38174), but for the reading: there such a token is unknown to the draft.
+only the target has is read as the longest tokens of the draft that spell it, and proposed where two
+of those, which both have, follow each other in the draft's tree. vLLM's token-level intersection
+(#38174) does neither: there such a token is unknown to the draft.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Translation:
     target_ids: Ints
     """int32[the draft's tokens] the target's id of each; `NONE`: it has none."""
     allowed: NDArray[np.bool_]
-    """[the target's tokens] ids that both have: those that the draft may propose."""
+    """[the target's tokens] ids that the draft may propose."""
     reading: Reading
 
     @property
@@ -94,17 +95,36 @@ def translation(target: Sequence[bytes], draft: Sequence[bytes], known: int) -> 
             f"the draft's tokenizer is not the target's, and {len(shared)} tokens are in both; "
             f"{100 * MIN_SHARED:.0f} % of the smaller one's {smaller} are needed"
         )
-    return Translation(target_ids, allowed, _reading(target, own, known))
-
-
-def _reading(target: Sequence[bytes], own: Mapping[bytes, int], known: int) -> Reading:
-    """Return how a draft reads the target's tokens; `own`: its ids by their bytes."""
     longest = max(map(len, own))
     read = [spelled(token, own, longest)[-LONGEST:] or [known - 1] for token in target]
-    first = np.zeros(len(target) + 1, np.int32)
+    pairs = dict(_pairs(ids, draft, read, target_ids))
+    allowed[list(pairs.values())] = True
+    return Translation(target_ids, allowed, _reading(read, pairs, known))
+
+
+def _pairs(
+    target: Mapping[bytes, int],
+    draft: Sequence[bytes],
+    read: Sequence[Sequence[int]],
+    target_ids: Ints,
+) -> Iterator[tuple[int, int]]:
+    """Yield each token that is read as two of the draft that both have, by these: the target's ids
+    of the two, as `Reading.pairs`. `target`: its ids by their bytes."""
+    for token, number in target.items():
+        if len(read[number]) == 2 and b"".join(draft[one] for one in read[number]) == token:
+            first, second = target_ids[read[number]].tolist()
+            if first != NONE != second:
+                yield first << 32 | second, number
+
+
+def _reading(read: Sequence[Sequence[int]], pairs: Mapping[int, int], known: int) -> Reading:
+    """Return how a draft reads the target's tokens, `read` by their ids, in arrays."""
+    first = np.zeros(len(read) + 1, np.int32)
     np.cumsum([len(ids) for ids in read], out=first[1:])
     flat = np.array([one for ids in read for one in ids], np.int32)
-    return Reading(first, flat, known, max(map(len, read)))
+    keys = np.array(sorted(pairs), np.int64)
+    merged = np.array([pairs[key] for key in keys.tolist()], np.int32)
+    return Reading(first, flat, known, max(map(len, read)), keys, merged)
 
 
 def spelled(token: bytes, own: Mapping[bytes, int], longest: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Reading of a target's tokens by a draft: as the same ids, or as those that spell them."""
+"""A draft's reading of a target's tokens: as the same ids, or those that spell them; and back."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from outrider.worker.tree.reading import Reading
 @njit()
 def read(reading: Reading, tokens: Ints) -> Ints:
     """Return the draft's ids of the target's tokens, at least one of each."""
-    first, ids, known, _ = reading
+    first, ids, known = reading.first, reading.ids, reading.known
     if first.shape[0] == 0:
         return np.minimum(tokens, np.int32(known - 1))
     found = np.empty(id_count(reading, tokens), np.int32)
@@ -32,6 +32,24 @@ def id_count(reading: Reading, tokens: Ints) -> int:
     for token in tokens:
         count += first[token + 1] - first[token]
     return int(count)
+
+
+@njit()
+def is_one(reading: Reading, token: int) -> bool:
+    """True if a token is read as one id."""
+    first = reading.first
+    return bool(first.shape[0] == 0 or first[token + 1] - first[token] == 1)
+
+
+@njit()
+def merged(reading: Reading, first: int, second: int) -> int:
+    """Return the token that is read as two others, which the target has for them; -1: there is
+    none."""
+    pair = (np.int64(first) << 32) | np.int64(second)
+    at = np.searchsorted(reading.pairs, pair)
+    if at == reading.pairs.shape[0] or reading.pairs[at] != pair:
+        return -1
+    return int(reading.merged[at])
 
 
 @njit()

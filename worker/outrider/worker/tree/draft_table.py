@@ -9,7 +9,7 @@ import numpy as np
 
 from outrider.kernels.jit.compiled import njit
 from outrider.kernels.jit.handle import Handle
-from outrider.worker.tree.draft_ids import id_of
+from outrider.worker.tree.draft_ids import id_of, is_one, merged
 from outrider.worker.tree.draft_rows import (
     NO_SLOT,
     OUTPUTS,
@@ -128,7 +128,7 @@ def leaf_rows(
     After the best one, those with a score below `least` are left out. Their KV goes behind that of
     the root and of the nodes that have KV already.
     """
-    nodes, _, state, end_tokens, reading = tree.value
+    nodes, _, state, _, reading = tree.value
     out = rows.value
     used, root, count = out.used, state[ROOT_POSITION], state[NODES]
     leaves = out.leaf[used[OUTPUTS] : used[OUTPUTS] + min(width, count)]
@@ -137,7 +137,7 @@ def leaf_rows(
     for node in range(count):
         if nodes.slot[node] != UNEXPANDED:
             free += 1
-        elif nodes.depth[node] < depth_limit and not contains(end_tokens, nodes.token[node]):
+        elif nodes.depth[node] < depth_limit and _may_grow(tree, nodes.token[node]):
             found = _insert(leaves, found, node, nodes.score)
     while found > 1 and nodes.score[leaves[found - 1]] < least:
         found -= 1
@@ -182,15 +182,21 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
 @njit()
 def has_leaves(tree: Handle[DraftTables], depth_limit: int) -> bool:
     """True if there is a node that may be expanded."""
-    nodes, _, state, end_tokens, _ = tree.value
+    nodes, _, state, _, _ = tree.value
     for node in range(state[NODES] - 1, -1, -1):  # the youngest are the likeliest
         if (
             nodes.slot[node] == UNEXPANDED
             and nodes.depth[node] < depth_limit
-            and not contains(end_tokens, nodes.token[node])
+            and _may_grow(tree, nodes.token[node])
         ):
             return True
     return False
+
+
+@njit()
+def _may_grow(tree: Handle[DraftTables], token: int) -> bool:
+    """True if a node's row may run: nothing follows an end, and a row is one id."""
+    return not contains(tree.value.end_tokens, token) and is_one(tree.value.reading, token)
 
 
 @njit()
@@ -219,12 +225,12 @@ def offer(
 ) -> None:
     """Note that the rows of `leaves` have run, and add their children; a full table keeps the best.
 
+    Where a leaf and its child are what a token of the target is read as, that token is a candidate
+    beside the leaf.
     Raises `ValueError` for the root's children where its row has not run.
     """
-    nodes, candidates, state, _, _ = tree.value
-    count, size = state[CANDIDATES], candidates.parent.shape[0]
-    bonus = np.float32(depth_bonus)
-    worst = -1
+    nodes, candidates, state, _, reading = tree.value
+    count, worst, bonus = state[CANDIDATES], -1, np.float32(depth_bonus)
     for row in range(leaves.shape[0]):
         leaf = leaves[row]
         if leaf != ROOT:
@@ -236,21 +242,43 @@ def offer(
             if not np.isfinite(logprobs[row, child]):
                 continue
             logprob = min(float(logprobs[row, child]), 0.0)
-            score = above + logprob + bonus
-            at = count
-            if count == size:
-                if worst < 0:
-                    worst = int(np.argmin(candidates.score))
-                if candidates.score[worst] >= score:
-                    continue
-                at, worst = worst, -1
-            else:
-                count += 1
-            candidates.parent[at] = leaf
-            candidates.token[at] = tokens[row, child]
-            candidates.logprob[at] = logprob
-            candidates.score[at] = score
+            token = tokens[row, child]
+            score = above + logprob
+            count, worst = _note(candidates, count, worst, leaf, token, logprob, score + bonus)
+            if leaf == ROOT or reading.pairs.shape[0] == 0:
+                continue
+            token = merged(reading, nodes.token[leaf], token)
+            if token >= 0:
+                both = float(nodes.logprob[leaf]) + logprob
+                beside = nodes.parent[leaf]
+                count, worst = _note(candidates, count, worst, beside, token, both, score)
     state[CANDIDATES] = count
+
+
+@njit()
+def _note(
+    candidates: ChildCandidates,
+    count: int,
+    worst: int,
+    parent: int,
+    token: int,
+    logprob: float,
+    score: float,
+) -> tuple[int, int]:
+    """Add a candidate to `count` of them, in place of the worst where there is no room.
+
+    Returns their number and the worst's place, -1: not known, as `worst`.
+    """
+    at = count
+    if count == candidates.parent.shape[0]:
+        at = worst if worst >= 0 else int(np.argmin(candidates.score))
+        if candidates.score[at] >= score:
+            return count, at
+    candidates.parent[at] = parent
+    candidates.token[at] = token
+    candidates.logprob[at] = logprob
+    candidates.score[at] = score
+    return max(count, at + 1), -1
 
 
 @njit()
