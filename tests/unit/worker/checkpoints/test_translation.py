@@ -53,6 +53,14 @@ def test_a_token_of_the_target_alone_is_read_as_the_longest_that_spell_it() -> N
     assert made.reading.longest == 3
 
 
+def test_a_token_goes_before_the_byte_that_stands_in_where_there_is_none() -> None:
+    gemma = [b"\n", *ALL_BYTES, b"a"]
+    made = translation(gemma, [b"a", b"\n", b"b"], 3)
+    assert made.target_ids.tolist() == [len(gemma) - 1, 0, 1 + ord("b")]
+    back = translation([b"a", b"\n", b"b"], gemma, len(gemma))
+    assert read(back.reading, np.arange(3, dtype=np.int32)).tolist() == made.target_ids.tolist()
+
+
 def test_what_nothing_spells_is_read_as_the_last_id() -> None:
     made = translation([b"ab", b"\xff", b""], DRAFT, len(DRAFT))
     assert read(made.reading, np.array([1, 2], np.int32)).tolist() == [len(DRAFT) - 1] * 2

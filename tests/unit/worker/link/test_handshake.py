@@ -12,6 +12,7 @@ from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.link import handshake
+from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.messages import Identity
 from tests.tiny_models import write_tiny
 
@@ -50,6 +51,12 @@ def test_a_draft_of_another_tokenizer_gets_the_target_s_tokens(
     assert found.target_ids.tolist() == [1, 0, -1, 2]
     assert found.allowed.tolist() == [True, True, True, True, False], "ba, read as two, too"
     assert handshake.accept_vocabulary(draft, heard, said) is found, "once for all its pods"
+
+
+def test_the_largest_vocabularies_fit_in_a_message() -> None:
+    random = np.random.default_rng(0)
+    tokens = [random.bytes(8) for _ in range(1 << 18)]
+    assert len(vocabulary.packed(tokens)) < MAX_HELLO_BYTES
 
 
 def test_a_draft_of_the_same_tokenizer_gets_nothing(target: Identity) -> None:

@@ -25,6 +25,7 @@ LONGEST = 16
 """Most ids by which a token is read: of a longer one the last."""
 NONE = -1
 """In place of the target's id of a token that it does not have."""
+ALL_BYTES = [bytes([byte]) for byte in range(256)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +83,7 @@ def translation(target: Sequence[bytes], draft: Sequence[bytes], known: int) -> 
     both.
     """
     draft = draft[:known]
-    own = {token: number for number, token in enumerate(draft) if token}
-    ids = {token: number for number, token in enumerate(target) if token}
+    own, ids = ids_by_bytes(draft), ids_by_bytes(target)
     target_ids, allowed = np.full(len(draft), NONE, np.int32), np.zeros(len(target), np.bool_)
     shared = own.keys() & ids.keys()
     for token in shared:
@@ -100,6 +100,18 @@ def translation(target: Sequence[bytes], draft: Sequence[bytes], known: int) -> 
     pairs = dict(_pairs(ids, draft, read, target_ids))
     allowed[list(pairs.values())] = True
     return Translation(target_ids, allowed, _reading(read, pairs, known))
+
+
+def ids_by_bytes(tokens: Sequence[bytes]) -> dict[bytes, int]:
+    """Return ids by their bytes; of several, one that texts have.
+
+    SentencePiece's tokens of single bytes, which lie in a row, stand for what has no other token:
+    in Gemma's vocabulary the token of a line break lies before them, those of letters behind.
+    """
+    ids = {token: number for number, token in enumerate(tokens) if token}
+    zeros = (number for number, token in enumerate(tokens) if token == ALL_BYTES[0])
+    row = next((at for at in zeros if [*tokens[at : at + 256]] == ALL_BYTES), 0)
+    return ids | {token: number for number, token in enumerate(tokens[:row]) if token}
 
 
 def _pairs(
