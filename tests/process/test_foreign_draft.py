@@ -2,18 +2,19 @@
 
 import contextlib
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from outrider.client import Sampling
-from outrider.contract.settings import ModelSettings, Role
+from outrider.client import LinkState, Sampling
+from outrider.contract.settings import Dtype, ModelSettings, PolicySettings, Role
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import Worker, answer, assert_speculated, let_grow, pair_with
-from tests.tiny_models import reverse_bytes
+from tests.tiny_models import make_unreadable, reverse_bytes
 
 COUNT = 300
 
@@ -57,3 +58,30 @@ def test_one_that_is_killed_costs_no_token_and_comes_back(
     given = answer(target, COUNT, {20: lambda: let_grow(target, foreign.worker)})
     assert given.tokens == plain[:COUNT]
     assert_speculated(given)
+
+
+def test_one_that_hangs_costs_no_token(
+    target: Worker, foreign: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    foreign.until_ready()
+    pair_with(target, foreign.address)
+    hang = {60: lambda: foreign.worker.signal_all(signal.SIGSTOP)}
+    try:
+        given = answer(target, COUNT, {20: lambda: let_grow(target, foreign.worker)} | hang)
+    finally:
+        foreign.worker.signal_all(signal.SIGCONT)
+    assert given.tokens == plain[:COUNT]
+
+
+def test_a_pod_whose_draft_is_refused_serves_without_it_and_says_why(
+    folders: Folders, tmp_path: Path, plain: tuple[int, ...]
+) -> None:
+    folder = make_unreadable(copied(folders.draft, tmp_path))
+    draft = ModelSettings(uri=f"file://{folder}", dtype=Dtype.FP32)
+    settings = folders.settings(Role.TARGET, colocated=draft)
+    with workers.started(settings, folders.logs) as worker:
+        assert answer(worker, COUNT).tokens == plain[:COUNT]
+        worker.client.set_policy(PolicySettings(version=9))
+        (link,) = worker.client.state().links
+    assert (link.address, link.state) == ("colocated", LinkState.REFUSED)
+    assert "the draft's tokens cannot be read" in link.detail

@@ -22,6 +22,10 @@ class LinkState(enum.StrEnum):
     """The pair cannot work, or the draft broke the protocol; the link's `detail` says why."""
 
 
+INSIDE = "colocated"
+"""Address of a draft in its target's process, whose link is reported where it is refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """One link, as the target sees it."""

@@ -12,7 +12,7 @@ import grpc
 from outrider.client.errors import ClientError
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
-from outrider.contract.state import Link, LinkState, State
+from outrider.contract.state import INSIDE, Link, LinkState, State
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.naming import (
     GROUP_SIZE,
@@ -131,6 +131,8 @@ class SmallWorkers:
         """What carries them."""
         self.link_detail = ""
         """Why the others are refused; empty: they are not."""
+        self.refused_draft = ""
+        """Why the draft in a target's process is not used; empty: it is, or there is none."""
         self.gain = 1.5
         """Of every window in which there was drafting."""
         self.works = True
@@ -198,6 +200,8 @@ class SmallWorkers:
             )
             for number, address in enumerate(policy.drafts)
         )
+        if self.refused_draft:
+            links += (Link(INSIDE, LinkState.REFUSED, self.refused_draft),)
         return State(
             role=pod.role,
             model="m",

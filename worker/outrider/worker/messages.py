@@ -338,6 +338,8 @@ class Ready:
     """Of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
     longest_pass: float = 0.0
     """Seconds of the largest pass, as measured; 0: this engine's passes are run by others."""
+    refused_draft: str = ""
+    """Why the draft in this process is not used; empty: it is, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Leaves times to `status`.
 from collections.abc import Iterable
 
 from outrider.contract.settings import Role
-from outrider.contract.state import Link, LinkState
+from outrider.contract.state import INSIDE, Link, LinkState
 from outrider.operator.control.reasons import LoopReason
 from outrider.operator.manifests.desired import roles
 from outrider.operator.naming import DRAFT_CONTAINER
@@ -148,16 +148,17 @@ def _links(view: View) -> ConditionState:
     kind = ConditionType.LINK_ESTABLISHED
     targets = view.observed.serving(Role.TARGET)
     expected = len(targets) * len(draft_addresses(view.observed, view.service))
-    if expected == 0:
+    known = links(view.poll, view.observed, view.service)
+    refused = next((link for link in known if link.state is LinkState.REFUSED), None)
+    if expected == 0 and refused is None:
         if not _pairs_wanted(view):
             return ConditionState(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
         return ConditionState(kind, False, LinkReason.CONNECTING, "there is no pair yet")
     up = links_up(view.poll, view.observed, view.service)
-    known = links(view.poll, view.observed, view.service)
     words = f"{up} of {expected} links are up" + _carried(known)
-    refused = next((link for link in known if link.state is LinkState.REFUSED), None)
     if refused is not None and not up:
-        detail = f"{words}; {refused.address}: {refused.detail}"
+        address = "" if refused.address == INSIDE else f"{refused.address}: "
+        detail = f"{words}; {address}{refused.detail}"
         return ConditionState(kind, False, LinkReason.REFUSED, detail)
     if up == expected:
         return ConditionState(kind, True, LinkReason.CONNECTED, words)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import SourceKind
-from outrider.contract.state import Link, LinkState, State
+from outrider.contract.state import INSIDE, Link, LinkState, State
 from outrider.operator.cluster.differences import digest
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
@@ -226,10 +226,11 @@ def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) 
 
 
 def links(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> tuple[Link, ...]:
-    """Return the links of ready targets to the drafts that they pair with, as they report them."""
+    """Return the links of ready targets to the drafts that they pair with, as they report them;
+    those to drafts in their own processes where they are refused."""
     known = (poll.states.get(pod.uid) for pod in observed.serving(Role.TARGET))
     states = (state for state in known if state is not None)
-    addresses = draft_addresses(observed, service)
+    addresses = (*draft_addresses(observed, service), INSIDE)
     return tuple(link for state in states for link in state.links if link.address in addresses)
 
 

@@ -108,6 +108,11 @@ def links(detail: str, share: float = 0.0) -> Scene:
     return scene
 
 
+def refused_inside(service: OneService) -> None:
+    service.workers.refused_draft = "another tokenizer"
+    described(draft=COLOCATED)(service)
+
+
 def lost(passes: int) -> Scene:
     """Drafting is on, and every link goes."""
 
@@ -243,7 +248,9 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.LINK_ESTABLISHED, "True", "PartiallyConnected", links("", 0.5)),
     (ConditionType.LINK_ESTABLISHED, "False", "Connecting", drafts_starting),
     (ConditionType.LINK_ESTABLISHED, "False", "Refused", links("another tokenizer")),
+    (ConditionType.LINK_ESTABLISHED, "False", "Refused", refused_inside),
     (ConditionType.LINK_ESTABLISHED, "True", "NotRequired", described(draft=None)),
+    (ConditionType.LINK_ESTABLISHED, "True", "NotRequired", described(draft=COLOCATED)),
     (ConditionType.METRICS_AVAILABLE, "True", "MetricsFound", rested),
     (ConditionType.METRICS_AVAILABLE, "False", "MetricsMissing", silent),
     (ConditionType.METRICS_AVAILABLE, "Unknown", "NoPods", starting),

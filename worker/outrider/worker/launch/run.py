@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from outrider.contract.settings import LinkTransport, Role, WorkerSettings
-from outrider.contract.state import Link, LinkState
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
@@ -25,14 +24,11 @@ from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
 from outrider.worker.link import distributed
-from outrider.worker.messages import Failed, LinkStates, Ready
+from outrider.worker.messages import Failed, Ready
 from outrider.worker.parallel.placement import engines_processors
 from outrider.worker.pipeline.loop import PipelinedEngine
 
 logger = logging.getLogger(__name__)
-
-INSIDE = "colocated"
-"""In place of the address of a draft in the same process."""
 
 
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
@@ -81,16 +77,15 @@ def require_distributed() -> None:
 
 def with_draft(
     settings: WorkerSettings, models: Models, transport: Transport
-) -> tuple[Engine[Any, Any], LoadedModel]:
-    """Build the engine of a target and its draft; of the target alone, with the link said to be
-    refused, where the two cannot work together: a pod never ends for its draft."""
+) -> tuple[Engine[Any, Any], LoadedModel, str]:
+    """Build the engine of a target and its draft, or of the target alone where the two cannot work
+    together: a pod never ends for its draft. Returns also why, else nothing."""
     try:
-        return build_serial(settings, models, transport)
+        return *build_serial(settings, models, transport), ""
     except PairRefused as error:
         logger.warning("the draft is not used: %s", error)
-        refused = Link(INSIDE, LinkState.REFUSED, str(error))
-        transport.send(LinkStates((refused,)))
-        return build_target(dataclasses.replace(settings, colocated=None), models, transport)
+        alone = dataclasses.replace(settings, colocated=None)
+        return *build_target(alone, models, transport), str(error)
 
 
 def build_engine(
@@ -106,10 +101,11 @@ def build_engine(
         pipelined, announcement = build_pipelined(settings, models, transport)
         transport.send(announcement)
         return pipelined
+    refused = ""
     if settings.role is Role.DRAFT:
         engine, loaded = build_draft(settings, models, transport)
     elif settings.colocated is not None:
-        engine, loaded = with_draft(settings, models, transport)
+        engine, loaded, refused = with_draft(settings, models, transport)
     else:
         engine, loaded = build_target(settings, models, transport)
     loaded.limit_passes()
@@ -125,6 +121,7 @@ def build_engine(
             context=loaded.context,
             kv_bytes=loaded.kv_bytes,
             prefix_cache=settings.prefix_cache,
+            refused_draft=refused,
         )
     )
     return engine

@@ -16,9 +16,11 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.contract.state import (
+    INSIDE,
     EngineState,
     EngineWork,
     Link,
+    LinkState,
     SegmentTotals,
     StageGroup,
     StageTotals,
@@ -119,9 +121,14 @@ class Control:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """One for each draft of the policy in force, as the engine last reported it."""
+        """One for each draft of the policy in force, as the engine last reported it; then that of a
+        draft in the engine itself which was refused."""
         known = {link.address: link for link in self.engine.links}
-        return tuple(known.get(address, Link(address)) for address in self.policy.drafts)
+        links = tuple(known.get(address, Link(address)) for address in self.policy.drafts)
+        engine = self._engine_ready()
+        if engine is None or not engine.refused_draft:
+            return links
+        return *links, Link(INSIDE, LinkState.REFUSED, engine.refused_draft)
 
     def state(self) -> State:
         """Return the state now."""
