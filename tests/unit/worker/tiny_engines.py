@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.config_file import read_config
-from outrider.worker.checkpoints.translation import TargetTokens, translation
+from outrider.worker.checkpoints.translation import TargetTokens, Translation, translation
 from outrider.worker.compiled_loop.loop import MOST_ROOTS
 from outrider.worker.compiled_loop.run import RootOutput, RootPlanner
 from outrider.worker.compiled_loop.runner import CompiledDraft, CompiledTarget
@@ -50,12 +50,12 @@ VOCABULARY, DRAFT_VOCABULARY = 500, 490
 """Fewer than the models' columns: the rest is padding."""
 ALLOWED = np.ones(VOCABULARY, np.bool_)
 SAME = TargetTokens(ALLOWED)
-TOKENS = [
+TOKENS = (
     *(bytes([1 + i // 25, 101 + i % 25]) for i in range(VOCABULARY - 21)),
     *(bytes([byte]) for byte in (*range(1, 21), 104)),
-]
+)
 """Of the target, where its draft has another tokenizer."""
-FOREIGN_TOKENS = [token for number, token in enumerate(TOKENS) if number % 25 != 3][::-1]
+FOREIGN_TOKENS = tuple(token for number, token in enumerate(TOKENS) if number % 25 != 3)[::-1]
 """Of such a draft: most are the target's, in another order; those at 3, 28, … take two."""
 CONTEXT, DRAFT_CONTEXT = 300, 260
 EMBEDDING = "model.embed_tokens.weight"
@@ -116,19 +116,19 @@ def weights_of(folder: Path, noise: float) -> dict[str, NDArray[np.float32]]:
 
 
 @cache
-def foreign_tokens() -> TargetTokens:
+def foreign_tokens(
+    target: Sequence[bytes] = TOKENS, draft: Sequence[bytes] = FOREIGN_TOKENS
+) -> TargetTokens:
     """Return the target's tokens as a draft of another tokenizer sees them."""
-    made = translation(TOKENS, FOREIGN_TOKENS, len(FOREIGN_TOKENS))
+    made = translation(target, draft, len(draft))
     return TargetTokens(made.allowed, made)
 
 
-def model_of(folder: Path, noise: float = 0.0, *, foreign: bool = False) -> Llama:
+def model_of(folder: Path, noise: float = 0.0, made: Translation | None = None) -> Llama:
     """Return the tiny model; one with noise in its weights agrees with it now and then, in its own
-    ids if it is foreign."""
+    ids if it has another tokenizer."""
     config, weights = read_config(folder), dict(weights_of(folder, noise))
-    if foreign:
-        made = foreign_tokens().translation
-        assert made is not None
+    if made is not None:
         rows = weights[EMBEDDING].copy()  # tied to the head
         rows[: len(made.target_ids)] = weights[EMBEDDING][made.target_ids]
         weights[EMBEDDING] = rows
@@ -280,25 +280,24 @@ class TinyTarget:
 class TinySerial(TinyTarget):
     """A target with a draft on the same loop; where `roots` is 0 both go by steps in Python."""
 
-    foreign: bool = False
-    """The draft has another tokenizer."""
+    tokens: TargetTokens = SAME
+    """The target's, as the draft sees them."""
 
     def __post_init__(self) -> None:
         self.link = LoopbackLink()
         super().__post_init__()
         self.draft, draft_runner, self.draft_model = draft_of(
-            self.folder, self.link.send_to_target, foreign=self.foreign
+            self.folder, self.link.send_to_target, self.tokens
         )
-        tokens = foreign_tokens() if self.foreign else SAME
         self.scheduler = SerialScheduler(
-            self.target, self.runner, self.draft, draft_runner, self.link, tokens
+            self.target, self.runner, self.draft, draft_runner, self.link, self.tokens
         )
         self.target.runs = None
         if self.roots:
             self.planner = self.scheduler.runs = RootPlanner(self.target, self.draft, LINK)
             self.planner.most = self.roots
             self.runner.draft = CompiledDraft(
-                draft_runner, self.draft_model, self.draft.rows, tokens.allowed
+                draft_runner, self.draft_model, self.draft.rows, self.tokens.allowed
             )
 
     def send_to_draft(self, link: int, message: Any) -> None:
@@ -326,8 +325,8 @@ class TinyLinked(TinyTarget):
     """A target that goes by steps, and a draft behind a link with as much delay as chance likes."""
 
     rng: random.Random = field(default_factory=lambda: random.Random(0))
-    foreign: bool = False
-    """The draft has another tokenizer."""
+    tokens: TargetTokens = SAME
+    """The target's, as the draft sees them."""
 
     def __post_init__(self) -> None:
         self.roots, self.link = 0, 0
@@ -342,11 +341,9 @@ class TinyLinked(TinyTarget):
         self.to_draft: deque[Any] = deque()
         self.to_target: deque[Any] = deque()
         self.draft, self.draft_runner, _ = draft_of(
-            self.folder,
-            lambda link, messages: self.to_target.extend(messages),
-            foreign=self.foreign,
+            self.folder, lambda link, messages: self.to_target.extend(messages), self.tokens
         )
-        self.draft.sessions.link_up(self.link, *(foreign_tokens() if self.foreign else SAME))
+        self.draft.sessions.link_up(self.link, *self.tokens)
         self.target.sessions.link_up(self.link, ALLOWED)
 
     def send_to_draft(self, link: int, message: Any) -> None:
@@ -368,13 +365,14 @@ class TinyLinked(TinyTarget):
 
 
 def draft_of(
-    folder: Path, send: Callable[[int, Any], None], *, foreign: bool = False
+    folder: Path, send: Callable[[int, Any], None], tokens: TargetTokens = SAME
 ) -> tuple[DraftScheduler, DraftRunner, Llama]:
     """Return a draft's scheduler, its runner and its model."""
-    model = model_of(folder, noise=0.1, foreign=foreign)
+    made = tokens.translation
+    model = model_of(folder, 0.1, made)
     buffer = SendBuffer(send, coalesce=False)
-    if foreign:
-        size = len(FOREIGN_TOKENS)
+    if made is not None:
+        size = len(made.target_ids)
         scheduler = DraftScheduler(model.kv_cache, DRAFT_CONTEXT, 2, size, buffer)
         return scheduler, DraftRunner(model, None, size), model
     scheduler = DraftScheduler(model.kv_cache, DRAFT_CONTEXT, 2, VOCABULARY, buffer)

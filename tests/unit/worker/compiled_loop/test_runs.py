@@ -24,11 +24,13 @@ from tests.unit.worker.tiny_engines import (
     DRAFT_CONTEXT,
     MOST_STEPS,
     POLICY,
+    SAME,
     SAMPLINGS,
     TinySerial,
     TinyTarget,
     any_time_will_do,
     assert_same,
+    foreign_tokens,
 )
 
 DRAFT_AND_TEXT = SourceKind.DRAFT, SourceKind.SUFFIX
@@ -180,7 +182,8 @@ def test_runs_leave_the_state_that_steps_leave(
     sources: tuple[SourceKind, ...],
     foreign: bool,
 ) -> None:
-    steps, runs = (TinySerial(folder, roots, price, foreign=foreign) for roots in (0, MOST_ROOTS))
+    tokens = foreign_tokens() if foreign else SAME
+    steps, runs = (TinySerial(folder, roots, price, tokens=tokens) for roots in (0, MOST_ROOTS))
     for pair in (steps, runs):
         pair.set_policy(replace(POLICY, sources=sources))
         pair.submit(1, prompt=20, count=200, sampling=sampling)

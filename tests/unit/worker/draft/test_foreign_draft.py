@@ -6,34 +6,40 @@ from pathlib import Path
 
 import pytest
 
+from outrider.contract.counters import Counters
+from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tiny
 from tests.unit.worker.tiny_engines import (
     DRAFT_CONTEXT,
+    DRAFT_VOCABULARY,
     FOREIGN_TOKENS,
     SAMPLINGS,
     TOKENS,
+    VOCABULARY,
     TinyLinked,
     TinySerial,
     TinyTarget,
     any_time_will_do,
+    foreign_tokens,
 )
 
 COUNT = 120
-Engine = Callable[[Path], TinyTarget]
+FOREIGN = foreign_tokens()
+Engine = Callable[[Path, TargetTokens], TinyTarget]
 
 
-def by_steps(folder: Path) -> TinyTarget:
-    return TinySerial(folder, 0, price=0.0, foreign=True)
+def by_steps(folder: Path, tokens: TargetTokens) -> TinyTarget:
+    return TinySerial(folder, 0, price=0.0, tokens=tokens)
 
 
-def by_runs(folder: Path) -> TinyTarget:
-    return TinySerial(folder, price=0.0, foreign=True)
+def by_runs(folder: Path, tokens: TargetTokens) -> TinyTarget:
+    return TinySerial(folder, price=0.0, tokens=tokens)
 
 
-def behind_a_link(folder: Path) -> TinyTarget:
-    return TinyLinked(folder, rng=random.Random(5), foreign=True)
+def behind_a_link(folder: Path, tokens: TargetTokens) -> TinyTarget:
+    return TinyLinked(folder, rng=random.Random(5), tokens=tokens)
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +66,35 @@ def plain_text(folder: Path, sampling: SamplingParams) -> list[int]:
 def test_the_text_is_the_target_s_in_fewer_passes(
     folder: Path, engine: Engine, accepted: int, sampling: SamplingParams
 ) -> None:
-    target = engine(folder)
+    assert counters_of(engine(folder, FOREIGN), sampling).accepted_rows >= accepted
+
+
+@pytest.mark.parametrize("engine", [by_steps, by_runs, behind_a_link])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_two_tokenizers_change_the_text(folder: Path, engine: Engine, seed: int) -> None:
+    rng = random.Random(seed)
+    alphabet = [bytes([byte]) for byte in rng.sample(range(256), 24)]
+    longer = sorted({b"".join(rng.choices(alphabet, k=rng.randint(2, 4))) for _ in range(800)})
+
+    def vocabulary(size: int) -> tuple[bytes, ...]:
+        tokens = alphabet + rng.sample(longer, size - len(alphabet))
+        return tuple(rng.sample(tokens, size))
+
+    tokens = foreign_tokens(vocabulary(VOCABULARY), vocabulary(rng.randint(50, DRAFT_VOCABULARY)))
+    assert counters_of(engine(folder, tokens), SAMPLINGS[seed % 3]).draft_rows > 0
+
+
+def counters_of(target: TinyTarget, sampling: SamplingParams) -> Counters:
+    """Write an answer, which must be plain decoding's; return what was counted."""
     target.submit(1, prompt=30, count=COUNT, sampling=sampling)
     target.run_to_end()
-    assert target.text() == plain_text(folder, sampling)
-    counters = target.target.report().counters
-    assert counters.accepted_rows >= accepted
+    assert target.text() == plain_text(target.folder, sampling)
+    return target.target.report().counters
 
 
 @pytest.mark.parametrize("roots", [0, 8])
 def test_the_draft_reads_the_target_s_text_in_its_own_ids(folder: Path, roots: int) -> None:
-    target = TinySerial(folder, roots, foreign=True)
+    target = TinySerial(folder, roots, tokens=FOREIGN)
     target.submit(1, prompt=30, count=COUNT)
     seen = 0
     while target.busy:
@@ -90,7 +114,7 @@ def text_of(session: DraftSession) -> bytes:
 
 
 def test_a_draft_that_dies_costs_no_token(folder: Path) -> None:
-    target = TinyLinked(folder, rng=random.Random(3), foreign=True)
+    target = TinyLinked(folder, rng=random.Random(3), tokens=FOREIGN)
     target.submit(1, prompt=30, count=COUNT)
     while target.busy:
         target.step()
@@ -101,7 +125,7 @@ def test_a_draft_that_dies_costs_no_token(folder: Path) -> None:
 
 
 def test_a_text_that_is_too_long_in_the_draft_s_ids_is_not_drafted_for(folder: Path) -> None:
-    target = TinySerial(folder, 0, foreign=True)
+    target = TinySerial(folder, 0, tokens=FOREIGN)
     target.submit(1, prompt=DRAFT_CONTEXT - 8, count=8)
     target.run_to_end()
     assert len(target.text()) == 8
