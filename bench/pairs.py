@@ -2,11 +2,12 @@
 
 The pair is Qwen2.5-Coder-Instruct of 1.5B and 0.5B parameters (`bench.sides.code_pair` fetches
 them), or any two GGUF files. Compared are plain decoding with one thread and with all, target and
-draft in one process and in two, the text as the only source of draft tokens, and one process with
-each depth from 1 to 6. Beside them stands llama.cpp on the same files, plain and with its own
-draft. The prompts are code to write, edits of code, and chats. The sides run at once and are asked
-in turns, each alone. Every answer of this build is compared with plain decoding's. Two more tables:
-several streams at once, and the speed of reading prompts of 512 to 4,096 tokens.
+draft in one process and in two, a draft with another tokenizer in one process (SmolLM2-135M), the
+text as the only source of draft tokens, and one process with each depth from 1 to 6. Beside them
+stands llama.cpp on the same files, plain and with its own draft. The prompts are code to write,
+edits of code, and chats. The sides run at once and are asked in turns, each alone. Every answer of
+this build is compared with plain decoding's. Two more tables: several streams at once, and the
+speed of reading prompts of 512 to 4,096 tokens.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from rich.table import Table
 
 from bench.prompts.pairs import chats, code, edits
 from bench.record.report import RESULTS, Prompt, say, write_run
+from bench.same_ids import SMOLLM2
 from bench.sides import code_pair, llama_server
 from bench.sides.peer import DoesNotRun, uv
 from bench.sides.services import (
@@ -48,6 +50,7 @@ from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
 SETS = {"code": code, "edits": edits, "chats": chats}
 GREEDY = "greedy"
 ONE, TWO, SUFFIX = "one process", "two processes", "suffix source"
+FOREIGN = "another tokenizer"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
 STREAMS = (1, 4, 8)
 STREAM_TOKENS = 64
@@ -58,10 +61,10 @@ kind: SpeculativeService
 metadata: {{name: pair}}
 spec:
   target:
-    model: {{uri: "file://{target}"}}
+    model: {{uri: "{target}"}}
     engine: {{maxContext: 4608, maxRunning: 8, kvMemory: 1536Mi}}
   draft:
-    model: {{uri: "file://{draft}"}}
+    model: {{uri: "{draft}"}}
     engine: {{maxContext: 4608, maxRunning: 8, kvMemory: 384Mi}}
 """
 
@@ -113,6 +116,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, help="a GGUF file; left out: Qwen2.5-Coder 1.5B")
     parser.add_argument("--draft", type=Path, help="a GGUF file; left out: Qwen2.5-Coder 0.5B")
+    parser.add_argument(
+        "--foreign", default=SMOLLM2, help="the URI of a draft with another tokenizer"
+    )
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=12, help="most of each set")
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -125,9 +131,12 @@ def parse() -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Start the sides; return the figures of answers, streams and prompts."""
     target, draft = files(options)
-    service = parse_service(SERVICE.format(target=target, draft=draft), "bench.pairs")
+    service, foreign = (
+        parse_service(SERVICE.format(target=target.as_uri(), draft=uri), "bench.pairs")
+        for uri in (draft.as_uri(), options.foreign)
+    )
     async with contextlib.AsyncExitStack() as stack:
-        ours = await own_sides(stack, service, options.depths)
+        ours = await own_sides(stack, service, foreign, options.depths)
         first = next(iter(ours.values())).service
         peers: dict[str, Side] = {}
         missing = "--no-peer"
@@ -154,7 +163,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "streams_tokens_per_second": streams,
         "prompt_tokens_per_second": prompts,
         "peer": missing or llama_server.VERSION,
-        "models": [target.name, draft.name],
+        "models": [target.name, draft.name, options.foreign],
     }
 
 
@@ -168,20 +177,25 @@ def files(options: argparse.Namespace) -> tuple[Path, Path]:
 
 
 async def own_sides(
-    stack: contextlib.AsyncExitStack, service: SpeculativeService, depths: Sequence[int]
+    stack: contextlib.AsyncExitStack,
+    service: SpeculativeService,
+    foreign: SpeculativeService,
+    depths: Sequence[int],
 ) -> dict[str, Ours]:
-    """Start this build's sides; those of a depth share the service of one process."""
+    """Start this build's sides; those of a depth share the service of one process. `foreign`: the
+    service with a draft of another tokenizer."""
     every = processors.count()
     separate = Arrangement(Placement.SEPARATE, max(1, every - 1))
     arranged = {f"plain {n}": (Arrangement(None, n), FREE_SOURCES) for n in sorted({1, every})} | {
         SUFFIX: (Arrangement(Placement.COLOCATED, every), (Proposer.SUFFIX,)),
         ONE: (Arrangement(Placement.COLOCATED, every), FREE_SOURCES),
+        FOREIGN: (Arrangement(Placement.COLOCATED, every), FREE_SOURCES),
         TWO: (separate, FREE_SOURCES),
     }
     sides = {}
     for name, (arrangement, sources) in arranged.items():
         say(f"starting: {name}")
-        wanted = with_speculation(service, sources=sources)
+        wanted = with_speculation(foreign if name == FOREIGN else service, sources=sources)
         if Proposer.DRAFT not in sources:
             wanted = without_draft(wanted)
         one = await started(stack, wanted, name, arrangement)
