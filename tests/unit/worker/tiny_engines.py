@@ -117,10 +117,12 @@ def weights_of(folder: Path, noise: float) -> dict[str, NDArray[np.float32]]:
 
 @cache
 def foreign_tokens(
-    target: Sequence[bytes] = TOKENS, draft: Sequence[bytes] = FOREIGN_TOKENS
+    target: Sequence[bytes] = TOKENS,
+    draft: Sequence[bytes] = FOREIGN_TOKENS,
+    begin: Sequence[int] = (),
 ) -> TargetTokens:
     """Return the target's tokens as a draft of another tokenizer sees them."""
-    made = translation(target, draft, len(draft))
+    made = translation(target, draft, len(draft), begin)
     return TargetTokens(made.allowed, made)
 
 

@@ -79,6 +79,13 @@ def test_ids_that_the_draft_s_model_lacks_are_neither_proposed_nor_read() -> Non
     assert [DRAFT[one] for one in read(made.reading, np.array([0], np.int32))] == [b"a", b"b", b"c"]
 
 
+def test_a_text_begins_as_the_draft_s_tokenizer_begins_it() -> None:
+    made = translation(TARGET, DRAFT, len(DRAFT), [0])
+    assert made.begun(np.array([3, 4], np.int32)).tolist() == [0, 3, 4]
+    assert made.begun(np.array([0, 4], np.int32)).tolist() == [0, 4], "it does already"
+    assert translation(TARGET, DRAFT, len(DRAFT)).begun(made.begin).tolist() == [0]
+
+
 def test_too_few_tokens_in_common_are_refused_with_their_number() -> None:
     with pytest.raises(PairRefused, match=r"1 tokens are in both; 10 % of the smaller one's 11"):
         translation([bytes([65 + i, 90]) for i in range(20)], [*TARGET * 3, b"AZ"], 99)

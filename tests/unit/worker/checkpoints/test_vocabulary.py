@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 
 from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
@@ -56,6 +56,18 @@ def test_another_kind_of_tokenizer_is_refused_by_name() -> None:
     tokenizer.decoder = decoders.WordPiece()
     with pytest.raises(ModelError, match="WordPiece"):
         token_bytes(tokenizer)
+
+
+def test_it_is_known_what_a_tokenizer_puts_before_every_text(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    model = PreparedModel("tiny", tmp_path, tmp_path, tmp_path, "0" * 64)
+    assert vocabulary.begin(model) == []
+    tokenizer = vocabulary.load_tokenizer(tmp_path)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{SPECIALS[0]} $0", special_tokens=[(SPECIALS[0], 256)]
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert vocabulary.begin(model) == [256]
 
 
 def test_tokens_are_remembered_until_the_tokenizer_changes(tmp_path: Path) -> None:

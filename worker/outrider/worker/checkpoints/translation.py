@@ -37,6 +37,14 @@ class Translation:
     allowed: NDArray[np.bool_]
     """[the target's tokens] ids that the draft may propose."""
     reading: Reading
+    begin: Ints
+    """int32[few] the draft's ids before every text, such as Gemma's <bos>."""
+
+    def begun(self, ids: Ints) -> Ints:
+        """Return a text in the draft's ids as the draft's tokenizer begins it."""
+        if np.array_equal(ids[: len(self.begin)], self.begin):
+            return ids
+        return np.concatenate([self.begin, ids])
 
     @property
     def share(self) -> float:
@@ -72,15 +80,17 @@ def tokens_for(target: PreparedModel, draft: PreparedModel, size: int) -> Target
     found = vocabulary.agreement(hashes, draft_hashes, counts)
     if found.is_same:
         return TargetTokens(found.allowed(size))
-    made = translation(tokens[:size], draft_tokens, config.vocab)
+    made = translation(tokens[:size], draft_tokens, config.vocab, vocabulary.begin(draft))
     return TargetTokens(made.allowed, made)
 
 
-def translation(target: Sequence[bytes], draft: Sequence[bytes], known: int) -> Translation:
+def translation(
+    target: Sequence[bytes], draft: Sequence[bytes], known: int, begin: Sequence[int] = ()
+) -> Translation:
     """Return the translation between two vocabularies, given as the bytes of each id.
 
-    `known`: ids that the draft's model can read. Raises `PairRefused` where too few tokens are in
-    both.
+    `known`: ids that the draft's model can read; `begin`: those before every text. Raises
+    `PairRefused` where too few tokens are in both.
     """
     draft = draft[:known]
     own, ids = ids_by_bytes(draft), ids_by_bytes(target)
@@ -99,7 +109,8 @@ def translation(target: Sequence[bytes], draft: Sequence[bytes], known: int) -> 
     read = [spelled(token, own, longest)[-LONGEST:] or [known - 1] for token in target]
     pairs = dict(_pairs(ids, draft, read, target_ids))
     allowed[list(pairs.values())] = True
-    return Translation(target_ids, allowed, _reading(read, pairs, known))
+    first = np.array([one for one in begin if one < known], np.int32)
+    return Translation(target_ids, allowed, _reading(read, pairs, known), first)
 
 
 def ids_by_bytes(tokens: Sequence[bytes]) -> dict[bytes, int]:

@@ -63,6 +63,12 @@ def read(prepared: PreparedModel) -> list[bytes]:
     return [token.encode(BYTES) for token in known]
 
 
+def begin(prepared: PreparedModel) -> list[int]:
+    """Return the ids that a model's tokenizer puts before every text; raises `ModelError`."""
+    ids: list[int] = load_tokenizer(prepared.tokenizer).encode("").ids
+    return ids
+
+
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Load the tokenizer of a prepared folder; raises `ModelError`."""
     path = directory / "tokenizer.json"

@@ -93,6 +93,8 @@ class DraftSessions:
         same = Reading.same(self.vocabulary)
         reading = same if target.translation is None else target.translation.reading
         ids = draft_ids.read(reading, message.tokens)
+        if target.translation is not None:
+            ids = target.translation.begun(ids)
         length = len(ids)
         if length >= self.context:
             self.close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")

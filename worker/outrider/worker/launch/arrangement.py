@@ -145,9 +145,12 @@ class Candidate:
         text, config = np.concatenate([prompt, answer[:-1]]), self.model.config
         reading = Reading.same(config.vocab) if translation is None else translation.reading
         lengths = np.diff(reading.first)[text] if len(reading.first) else np.ones_like(text)
-        ends = np.cumsum(lengths)
-        ends = ends[ends <= self.block_tables[0].room]
+        ends, begin = np.cumsum(lengths), 0 if translation is None else len(translation.begin)
+        ends = ends[ends <= self.block_tables[0].room - begin]
         read = draft_ids.read(reading, text[: len(ends)])
+        if translation is not None:
+            read = translation.begun(read)
+        ends += len(read) - ends[-1]
         logits = self._logits(read, self.block_tables[0])[ends[len(prompt) - 1 :] - 1]
         size = len(allowed) if translation is None else len(translation.target_ids)
         outputs = range(size) if config.output_ids is None else config.output_ids

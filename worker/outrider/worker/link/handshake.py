@@ -164,7 +164,8 @@ def accept_vocabulary(own: Identity, target: TargetHello, payload: bytes) -> Tra
 @lru_cache(maxsize=4)
 def _translation(tokens: tuple[bytes, ...], own: PreparedModel) -> Translation:
     """Return the translation of a target's tokens, kept for its other pods."""
-    return translation(tokens, vocabulary.read(own), own.config().vocab)
+    known, begin = own.config().vocab, vocabulary.begin(own)
+    return translation(tokens, vocabulary.read(own), known, begin)
 
 
 def _translates(found: Agreement, peer: bool, own: Identity) -> bool:
