@@ -1,5 +1,6 @@
 """A draft of another tokenizer: the text is the target's own, and drafting works."""
 
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,15 @@ def text_of(session: DraftSession) -> bytes:
     begin, *ids = session.tokens[: session.length].tolist()
     assert begin == BEGIN
     return b"".join(FOREIGN_TOKENS[one] for one in ids)
+
+
+def test_links_of_one_tokenizer_share_its_translation(folder: Path) -> None:
+    sessions = TinySerial(folder, 0, tokens=FOREIGN).draft.sessions
+    others = foreign_tokens(TOKENS, FOREIGN_TOKENS[1:])
+    for link, tokens in enumerate((FOREIGN, others, FOREIGN), 5):
+        sessions.link_up(link, *pickle.loads(pickle.dumps(tokens)))  # it comes from the server
+    assert sessions.links[7].translation is sessions.links[5].translation
+    assert sessions.links[6].translation is not sessions.links[5].translation
 
 
 def test_a_draft_that_dies_costs_no_token(folder: Path) -> None:

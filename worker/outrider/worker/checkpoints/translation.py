@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError, PairRefused
-from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.growth import Ids, Ints
 from outrider.worker.tree.reading import Reading
 
 MIN_SHARED = 0.1
@@ -45,6 +45,15 @@ class Translation:
         if np.array_equal(ids[: len(self.begin)], self.begin):
             return ids
         return np.concatenate([self.begin, ids])
+
+    def equals(self, other: "Translation") -> bool:
+        """Return True for a translation of the same tokens."""
+        parts = zip(self._parts, other._parts, strict=True)
+        return all(np.array_equal(one, two) for one, two in parts)
+
+    @property
+    def _parts(self) -> tuple[Ints | Ids | int, ...]:
+        return self.target_ids, self.begin, *self.reading
 
     @property
     def share(self) -> float:

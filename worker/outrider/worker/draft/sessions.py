@@ -61,7 +61,11 @@ class DraftSessions:
         self, link: int, allowed: NDArray[np.bool_], translation: Translation | None = None
     ) -> None:
         """Take sessions of a target; `allowed` [its vocabulary] ids that may be draft tokens,
-        `translation`: of a target of another tokenizer."""
+        `translation`: of a target of another tokenizer. Links of one tokenizer share one, as what
+        runners keep for it."""
+        if translation is not None:
+            known = (one.translation for one in self.links.values() if one.translation is not None)
+            translation = next(filter(translation.equals, known), translation)
         self.links[link] = TargetTokens(allowed, translation)
 
     def link_down(self, link: int) -> None:
