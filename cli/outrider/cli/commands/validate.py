@@ -38,15 +38,16 @@ def validate(
     """
     text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
     from outrider.cli.models.kept import own_shelf
-    from outrider.cli.service.answers import answers_of, in_words, with_pairings
+    from outrider.cli.service.answers import answers_of, in_words, kept_of, with_pairings
     from outrider.cli.service.validation import as_json, check
     from outrider.cli.terminal import interrupts
     from outrider.cli.terminal.text import print_json
 
     found = check(text, str(file.absolute().parent))
     try:
-        answers = interrupts.run(answers_of(found, own_shelf()))
-        found = interrupts.run(with_pairings(found, own_shelf()))
+        kept = interrupts.run(kept_of(found, own_shelf()))
+        answers = answers_of(found, kept)
+        found = interrupts.run(with_pairings(found, kept, own_shelf()))
     except Failure as error:  # the YAML is right or wrong all the same
         print(f"{file}: what is kept of its models is not known: {error}", file=sys.stderr)
         answers = []

@@ -12,23 +12,36 @@ from outrider.cli.models.kept import Shelf, sampling_in_words
 from outrider.cli.service.validation import Checked, Problem
 
 
-async def answers_of(found: Sequence[Checked], shelf: Shelf) -> list[dict[str, Any]]:
-    """Return an object for each model of the services that is kept; raises `Failure`."""
+async def kept_of(found: Sequence[Checked], shelf: Shelf) -> dict[str, dict[str, Any]]:
+    """Return what is kept of any model, by its URIs; nothing where no service has any.
+
+    Raises `Failure`.
+    """
+    if not any(one.models for one in found) or not shelf.has_any():
+        return {}
+    kept = await shelf.models()
+    return {uri: model for model in kept if model["is_whole"] for uri in model["uris"]}
+
+
+def answers_of(
+    found: Sequence[Checked], kept: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return an object for each model of the services that is `kept`."""
     wanted = [(one, role, uri) for one in found for role, uri in one.models.items()]
-    by_uri = await _kept(found, shelf)
     return [
         {"document": one.number, "role": role, "uri": uri}
-        | {key: by_uri[uri][key] for key in ("end_tokens", "default_sampling")}
+        | {key: kept[uri][key] for key in ("end_tokens", "default_sampling")}
         for one, role, uri in wanted
-        if uri in by_uri
+        if uri in kept
     ]
 
 
-async def with_pairings(found: Sequence[Checked], shelf: Shelf) -> tuple[Checked, ...]:
-    """Return what was found, with how the draft of each service drafts whose models are kept: one
+async def with_pairings(
+    found: Sequence[Checked], kept: Container[str], shelf: Shelf
+) -> tuple[Checked, ...]:
+    """Return what was found, with how the draft of each service drafts whose models are `kept`: one
     that cannot is an error. Raises `Failure`."""
-    by_uri = await _kept(found, shelf)
-    return tuple([await _with_pairing(one, by_uri, shelf) for one in found])
+    return tuple([await _with_pairing(one, kept, shelf) for one in found])
 
 
 async def _with_pairing(one: Checked, kept: Container[str], shelf: Shelf) -> Checked:
@@ -39,14 +52,6 @@ async def _with_pairing(one: Checked, kept: Container[str], shelf: Shelf) -> Che
     if pair.refused:
         return replace(one, errors=(Problem("spec.draft.model.uri", str(pair)),))
     return replace(one, drafting=str(pair))
-
-
-async def _kept(found: Sequence[Checked], shelf: Shelf) -> dict[str, dict[str, Any]]:
-    """Return what is kept of any model, by its URIs; nothing where no service has any."""
-    if not any(one.models for one in found) or not shelf.has_any():
-        return {}
-    kept = await shelf.models()
-    return {uri: model for model in kept if model["is_whole"] for uri in model["uris"]}
 
 
 def in_words(answers: Mapping[str, Any]) -> str:
