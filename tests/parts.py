@@ -124,12 +124,13 @@ def commands(parts: Iterable[str], *options: str) -> dict[str, list[str]]:
     rest = sorted(set(parts) - {CLUSTER})
     processes = min(os.cpu_count() or 1, MOST_WORKERS)
     spread = (f"--numprocesses={processes}", "--dist=loadgroup", "--no-loadscope-reorder")
+    once = "--max-worker-restart=0"  # else a test that ends its process is tried for ever
     found = {}
     if CLUSTER in parts:
         network = ("-m", "tests.kube.pod_network", sys.executable)
         found[CLUSTER] = [sys.executable, *network, "-m", "pytest", *options]
     if rest:
-        found[", ".join(rest)] = [sys.executable, "-m", "pytest", *spread, *options]
+        found[", ".join(rest)] = [sys.executable, "-m", "pytest", *spread, once, *options]
     files = test_files()
     for name, words in found.items():
         words += sorted(file for part in name.split(", ") for file in files[part])
