@@ -8,7 +8,7 @@ import pytest
 
 from outrider.client import Client, Sampling, State
 from outrider.contract.settings import PolicySettings, Role
-from outrider.contract.sources import SOURCES, SourceKind
+from outrider.contract.sources import POLICY_SOURCES, SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import ADVANCE_SECONDS, EARNED_SHARE
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
@@ -73,7 +73,7 @@ def test_all_sources_change_no_token_whether_the_draft_is_up_or_down(
     target: Worker, draft: MortalDraft
 ) -> None:
     """Each is counted by itself."""
-    pair_with(target, draft.address, sources=SOURCES)
+    pair_with(target, draft.address, sources=POLICY_SOURCES)
     plain = answer(target, 2 * COUNT, sampling=REPETITIVE, speculate=False)
 
     def lose() -> None:
@@ -83,7 +83,7 @@ def test_all_sources_change_no_token_whether_the_draft_is_up_or_down(
     events = {100: lambda: let_grow(target, draft.worker), COUNT: lose}
     given = answer(target, 2 * COUNT, events, sampling=REPETITIVE)
     assert given.tokens == plain.tokens
-    pair_with(target, sources=SOURCES)
+    pair_with(target, sources=POLICY_SOURCES)
     assert until_helped(target, plain, sampling=REPETITIVE) > 0
     counters = target.client.state().counters
     assert sum(counters.source_rows) == counters.draft_rows
@@ -127,8 +127,7 @@ def helped_over_http(target: Worker, key: str, expected: Answer) -> bool:
     """Whether draft tokens were accepted for the same answer over HTTP."""
     given = http_answer(target, key).json()
     assert given["choices"][0]["text"] == expected.result.text
-    usage = given["usage"]["completion_tokens_details"]
-    return bool(usage["accepted_prediction_tokens"] > 0)
+    return bool(given["outrider"]["choices"][0]["accepted_rows"] > 0)
 
 
 def http_answer(target: Worker, key: str) -> httpx.Response:

@@ -111,8 +111,8 @@ class Counters:
     growth_latency_seconds: float = 0.0
     """Sum of those times."""
     source_rows: tuple[int, ...] = ()
-    """Node rows verified by what proposed them, in the order of `sources.SOURCES`; the draft where
-    it and another source did;"""
+    """Node rows verified by what proposed them, in the order of `sources.SOURCES`; of several the
+    prediction, else the draft;"""
     source_accepted: tuple[int, ...] = ()
     """of them, those accepted."""
     local_plain_seconds: float = 0.0

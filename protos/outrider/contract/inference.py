@@ -78,6 +78,9 @@ class Usage:
     first_guesses: int = 0
     first_hits: int = 0
     cached_prompt_tokens: int = 0
+    prediction_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    cut_prediction_tokens: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -180,12 +180,12 @@ NUM_ACCEPTED_TOKENS_PER_POS = _counter(
 )
 NUM_SOURCE_TOKENS = _counter(
     "spec_decode_num_source_tokens",
-    "Node rows verified, by what proposed them; the draft where it and another source did.",
+    "Node rows verified, by what proposed them; of several the prediction, else the draft.",
     "source",
 )
 NUM_SOURCE_ACCEPTED_TOKENS = _counter(
     "spec_decode_num_source_accepted_tokens",
-    "Node rows accepted, by what proposed them; the draft where it and another source did.",
+    "Node rows accepted, by what proposed them; of several the prediction, else the draft.",
     "source",
 )
 NUM_FIRST_GUESSES = _counter(

@@ -116,6 +116,10 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
+        (
+            {"policy": {"sources": ["draft", "prediction"]}},
+            "settings.policy.sources: a prediction comes .* some of draft, suffix, answers",
+        ),
         ({"api_keys_file": "f"}, "settings.api_keys_file: only a target"),
         ({"allowed_hosts": ["h"]}, "settings.allowed_hosts: only a target"),
         ({"allowed_hosts": ["h:1"]}, "settings.allowed_hosts: 'h:1' is not allowed"),

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from outrider.contract.sources import SOURCES, SourceKind
+from outrider.contract.sources import POLICY_SOURCES, SOURCES, SourceKind
 from outrider.kernels.sampling import reference as sampling_rules
 from outrider.kernels.sampling.gumbel_max import sampling_tuple
 from outrider.worker.compiled_loop.loop import MOST_ROOTS, Reason
@@ -68,10 +68,19 @@ PROMPTS = (1, 5, 58, 70, 125)
 MOST = 60
 """Tokens of an answer."""
 EXAMPLES = 25
-SOURCE_SETS = ((SourceKind.DRAFT,), (SourceKind.DRAFT, SourceKind.SUFFIX), SOURCES)
+SOURCE_SETS = ((SourceKind.DRAFT,), (SourceKind.DRAFT, SourceKind.SUFFIX), POLICY_SOURCES)
 
 
 seeds = st.integers(0, 2**16).map(random.Random)
+
+
+def predicted(text: list[int], rng: random.Random) -> list[int]:
+    """Return a prediction of a text: none, right, with edits, shuffled, or far longer than it."""
+    whole = text * rng.choice((1, 1, 20))
+    edits = rng.choice((0, 1, 5, len(whole)))
+    for at in rng.sample(range(len(whole)), edits):
+        whole[at : at + rng.randint(0, 3)] = rng.choices(range(VOCABULARY), k=rng.randint(0, 3))
+    return whole[rng.choice((0, 0, 7)) :] if rng.random() < 0.8 else []
 
 
 class Request(NamedTuple):
@@ -184,6 +193,8 @@ class OnePiece:
     def run_to_end(self) -> None:
         while self.engine.busy:
             self.step()
+        counted = self.engine.target.stats.source_accepted
+        self.counts["from a prediction"] += counted[SOURCES.index(SourceKind.PREDICTION)]
 
     def go_on(self, steps: int, rng: random.Random) -> None:
         for _ in range(steps):
@@ -308,6 +319,7 @@ class Histories(RuleBasedStateMachine):
             "speculate": rng.random() < 0.8,
             "stream_seconds": rng.choice((ALWAYS, NEVER, NEVER)),
             "logprobs": rng.choice((None, None, None, 1)),
+            "prediction": np.array(predicted(whole, rng), np.int32),
         }
         for path in self.paths.values():
             path.submit(len(self.requests), asked, **changes)
@@ -393,6 +405,8 @@ def test_any_history_writes_what_the_reference_writes(
     wanted = {name: ["accepted", "fall-out", "greedy", "sampled"] for name in Histories.counts}
     for name in ("steps with a linked draft", "runs with a serial draft", "pipeline"):
         wanted[name] += ["fall-in", "end within a path"]
+    for name in [*wanted][:4]:
+        wanted[name].append("from a prediction")
     for name in ("runs", "runs with a serial draft"):
         wanted[name].append("passes of longer runs")
     unseen = [

@@ -117,6 +117,10 @@ class Submit:
     """Number of the API key that it came with; others see nothing of its answer."""
     shows_tree: bool = False
     """Whether its `Tokens` say what the last pass verified."""
+    prediction: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    """Answer that its client expects, a source of draft tokens; empty: none."""
+    cut_prediction_tokens: int = 0
+    """Tokens of it that were left out."""
 
 
 @dataclass(frozen=True, slots=True)

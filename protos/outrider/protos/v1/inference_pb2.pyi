@@ -406,6 +406,9 @@ class Usage(_message.Message):
     FIRST_GUESSES_FIELD_NUMBER: _builtins.int
     FIRST_HITS_FIELD_NUMBER: _builtins.int
     CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    PREDICTION_TOKENS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_PREDICTION_TOKENS_FIELD_NUMBER: _builtins.int
+    CUT_PREDICTION_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Tokens of the prompt."""
     completion_tokens: _builtins.int
@@ -424,6 +427,12 @@ class Usage(_message.Message):
     """Of those, the passes in which it was right."""
     cached_prompt_tokens: _builtins.int
     """Tokens of the prompt whose KV was kept from earlier requests."""
+    prediction_tokens: _builtins.int
+    """Tokens of the prediction."""
+    accepted_prediction_tokens: _builtins.int
+    """Tokens of the answer that were committed from a node that the prediction proposed."""
+    cut_prediction_tokens: _builtins.int
+    """Tokens at the end of the prediction that were left out: it was longer than the context."""
     def __init__(
         self,
         *,
@@ -436,10 +445,13 @@ class Usage(_message.Message):
         first_guesses: _builtins.int = ...,
         first_hits: _builtins.int = ...,
         cached_prompt_tokens: _builtins.int = ...,
+        prediction_tokens: _builtins.int = ...,
+        accepted_prediction_tokens: _builtins.int = ...,
+        cut_prediction_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "cached_prompt_tokens", b"cached_prompt_tokens", "completion_tokens", b"completion_tokens", "draft_rows", b"draft_rows", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "passes", b"passes", "passes_with_nodes", b"passes_with_nodes", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_prediction_tokens", b"accepted_prediction_tokens", "accepted_rows", b"accepted_rows", "cached_prompt_tokens", b"cached_prompt_tokens", "completion_tokens", b"completion_tokens", "cut_prediction_tokens", b"cut_prediction_tokens", "draft_rows", b"draft_rows", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "passes", b"passes", "passes_with_nodes", b"passes_with_nodes", "prediction_tokens", b"prediction_tokens", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -221,7 +221,7 @@ def test_what_is_copied_is_guessed_within_runs(folder: Path) -> None:
     target.submit(1, prompt=120, count=150)
     assert sum(root.done.nodes for output in target.run_to_end() for root in output.roots) > 0
     counters = target.target.report().counters
-    assert counters.source_rows == (0, counters.draft_rows, 0)
+    assert counters.source_rows == (0, counters.draft_rows, 0, 0)
 
 
 def test_moves_that_no_pass_has_made_wait_for_the_next(

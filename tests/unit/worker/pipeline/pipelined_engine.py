@@ -196,7 +196,12 @@ class Target:
         return BlockPool(self.blocks, 6 * BLOCK)
 
     def submit(
-        self, prompt: Sequence[int], tokens: int, start_by: float = NEVER, **sampling: Any
+        self,
+        prompt: Sequence[int],
+        tokens: int,
+        start_by: float = NEVER,
+        prediction: Sequence[int] = (),
+        **sampling: Any,
     ) -> int:
         number = len(self.requests)
         request = Submit(
@@ -209,6 +214,7 @@ class Target:
             float(number),
             start_by=start_by,
             stream_seconds=0.0,
+            prediction=np.array(prediction, np.int32),
         )
         self.requests[number], self.texts[number] = request, []
         self.inbox.append(request)

@@ -66,7 +66,7 @@ def test_sources_that_need_a_whole_target_are_left_out(
 def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
     control = PipelinedDraftControl(WITH_TEXT)
     assert control.sources(submit()) == 1 << DRAFT | 1 << SUFFIX
-    step = SourceStep(SourceRows([0, 4, 0], [0, 0, 0], 4), COSTS, 0.01)
+    step = SourceStep(SourceRows([0, 4, 0, 0], [0, 0, 0, 0], 4), COSTS, 0.01)
     for number in range(1, 100):  # 40 ms of rows a step, and no token of the text
         control.count(0.05, True, 0.0, number * 0.05, step)
         if control.sources(submit()) == 1 << DRAFT:
@@ -77,7 +77,7 @@ def test_a_text_that_loses_rests_and_its_draft_goes_on() -> None:
 
 def test_what_the_text_brings_is_none_of_the_drafts_gain() -> None:
     alone, helped = (PipelinedDraftControl(WITH_TEXT) for _ in range(2))
-    step = SourceStep(SourceRows([0, 4, 0], [0, 4, 0], 4), COSTS, 0.01)
+    step = SourceStep(SourceRows([0, 4, 0, 0], [0, 4, 0, 0], 4), COSTS, 0.01)
     for number in range(1, 200):
         alone.count(0.03, True, 0.0, number * 0.05)
         spent = helped.count(0.07, True, 0.0, number * 0.09, step)

@@ -1,6 +1,7 @@
 """The loop of a pipelined target's engine: answers, drafts, groups that are lost, and who waits."""
 
 import dataclasses
+import random
 
 import pytest
 
@@ -11,7 +12,7 @@ from outrider.worker.pipeline.draft_control import PipelinedDraftControl
 from outrider.worker.pipeline.planner import PipelinePlanner
 from outrider.worker.pipeline.scheduler import GIVEN_UP
 from outrider.worker.pipeline.sequence import PipelinedSequence
-from outrider.worker.tree.mirror import DRAFT, SUFFIX
+from outrider.worker.tree.mirror_table import DRAFT, PREDICTION, SUFFIX
 from tests.unit.worker.pipeline.build import find
 from tests.unit.worker.pipeline.pipelined_engine import LINK, Target
 
@@ -242,6 +243,28 @@ def test_the_text_is_searched_with_a_draft_and_without(stages: int, draft: bool)
     assert sum(rows.values()) == counters.draft_rows
     assert sum(accepted.values()) == counters.accepted_rows
     assert counters.first_guesses == 0 or draft, "the draft alone is judged by them"
+
+
+@pytest.mark.parametrize(("stages", "draft"), [(1, False), (3, True)])
+@pytest.mark.parametrize("right", [0.0, 0.9, 1.0])
+def test_a_prediction_changes_no_text(stages: int, draft: bool, right: float) -> None:
+    truth = Target(stages)
+    target = Target(stages, PolicySettings(off_below_percent=0))
+    if draft:
+        target.link_draft()
+    rng = random.Random(0)
+    for number, prompt in enumerate(PROMPTS):
+        sampling = {"temperature": 0.5 * number, "seed": number}
+        text = truth.truth(truth.submit(prompt, ANSWER, **sampling))
+        prediction = [token if rng.random() < right else (token + 5) % 12 for token in text]
+        target.submit(prompt, ANSWER, prediction=prediction, **sampling)
+    target.run(steps=20_000)
+    assert_true(target)
+    usages = [one.usage for one in target.finished.values()]
+    accepted = sum(one.accepted_prediction_tokens for one in usages)
+    assert accepted == target.report.counters.source_accepted[PREDICTION]
+    assert accepted > 2 * ANSWER * (right - 0.5)
+    assert sum(one.prediction_tokens for one in usages) == len(PROMPTS) * ANSWER
 
 
 def test_a_text_is_searched_on_after_its_stages_were_lost() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import PolicySettings
-from outrider.contract.sources import SOURCES, SourceKind
+from outrider.contract.sources import POLICY_SOURCES, SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import (
     ADVANCE_SECONDS,
     EARNED_SHARE,
@@ -31,7 +31,7 @@ def rows_of(draft: int, suffix: int) -> list[int]:
         (BOTH, 1 << SUFFIX),
         (PolicySettings(sources=(SourceKind.SUFFIX,)), 1 << SUFFIX),
         (PolicySettings(sources=(SourceKind.DRAFT,)), 0),
-        (PolicySettings(sources=SOURCES, speculate=False), 0),
+        (PolicySettings(sources=POLICY_SOURCES, speculate=False), 0),
     ],
 )
 def test_a_policy_says_which_are_on(policy: PolicySettings, on: int) -> None:

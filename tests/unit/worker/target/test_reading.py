@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import PolicySettings
-from outrider.contract.sources import SOURCES
+from outrider.contract.sources import POLICY_SOURCES
 from outrider.worker.messages import SetPolicy, Submit
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.suffix_automaton import MAX_TOKENS, MOST_READ, READ
@@ -16,7 +16,7 @@ REPEATED = 40
 
 def pair_of(context: int) -> Pair:
     pair = Pair(context=context)
-    pair.target.receive(SetPolicy(PolicySettings(version=1, sources=SOURCES)), 0.0)
+    pair.target.receive(SetPolicy(PolicySettings(version=1, sources=POLICY_SOURCES)), 0.0)
     return pair
 
 

@@ -14,6 +14,7 @@ from outrider.worker.speculation.acceptance import (
     outcomes,
 )
 from outrider.worker.speculation.answer_index import NO_ANSWERS
+from outrider.worker.speculation.prediction_source import Prediction
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeTables, candidates, settle, write_rows
@@ -57,6 +58,7 @@ class Side:
                 self.average.curves,
                 SuffixTables.empty(0),
                 NO_ANSWERS,
+                Prediction.of(np.empty(0, np.int32), PROMPT),
                 ENDS,
                 arrays,
             )

@@ -178,7 +178,7 @@ class RootPlanner:
             sent_at=sequence.sent_at,
             stream_seconds=sequence.submit.stream_seconds,
             roots=self.most,
-            local=bool(selector.local.on & sequence.sources),
+            local=bool(selector.local_sources(sequence.submit) & sequence.sources),
             grown=sequence.growths,
         )
         return RootRun(TargetPart.verify(sequence, NO_NODES), terms, now, drafting)

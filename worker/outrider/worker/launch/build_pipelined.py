@@ -32,6 +32,7 @@ from outrider.worker.pipeline.text_search import TextSearch
 from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.acceptance import ALL_SOURCES
 from outrider.worker.target.sessions import TargetSessions
 
 logger = logging.getLogger(__name__)
@@ -160,14 +161,17 @@ def warm_up_leader(vocabulary: int) -> None:
     """Compile what a leader runs, by a request whose draft sends arbitrary nodes and whose stages
     choose one token; only compiled code remains."""
     leader = Leader(BlockPool(4, 128), SegmentPlan(4, 2, 16), LeaderLimits(1, tree_blocks=1))
-    sequence = leader.submit(Submit(1, PROMPT, SamplingParams(), 4 * TURNS, (), True, 0.0))
+    submit = Submit(
+        1, PROMPT, SamplingParams(), 4 * TURNS, (), True, 0.0, prediction=np.repeat(PROMPT, 2)
+    )
+    sequence = leader.submit(submit)
     mirror = sequence.mirror
     text = TextSearch.of(sequence)
     text.read_on()
     mirror.attach()
     allowed = np.ones(vocabulary, np.bool_)
     for turn in range(TURNS):
-        text.search(GRANTED, TURNS)
+        text.search(ALL_SOURCES, GRANTED, TURNS)
         while leader.fill():
             pass
         growth = arbitrary_growth(mirror.root_position, 3 * turn + 1).growth

@@ -40,7 +40,9 @@ def warm_up_target(scheduler: TargetScheduler, runner: Runner[Any, Any], vocabul
     for request, sampling in enumerate(SAMPLINGS, start=1):
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
-        submit = Submit(request, PROMPT, sampling, STEPS * 4, (), True, now, logprobs=1)
+        submit = Submit(
+            request, PROMPT, sampling, STEPS * 4, (), True, now, logprobs=1, prediction=PROMPT
+        )
         scheduler.receive(submit, now)
         for step_number in range(STEPS):
             step = scheduler.next(time.monotonic(), may_wait=False)

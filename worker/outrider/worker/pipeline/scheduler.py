@@ -42,7 +42,6 @@ from outrider.worker.target.request import stream
 from outrider.worker.target.request_scheduler import RequestScheduler
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import RequestStats
-from outrider.worker.tree.mirror import SUFFIX
 
 FAILURES = {
     Finish.FAILED: NO_NUMBER,
@@ -120,9 +119,8 @@ class PipelinedScheduler(RequestScheduler[PipelinedSequence]):
         if decoding:
             self.control.enter(len(decoding), now)
         if decoding and self.planner.round_trip:
-            rows, step = self.stats.take_step(), None
-            if self.control.local.wanted:
-                step = SourceStep(rows, self.planner.row_costs(len(decoding)), plain)
+            costs = self.planner.row_costs(len(decoding))
+            step = SourceStep(self.stats.take_step(), costs, plain)
             spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now, step)
             self.stats.count_lent(self.control.local.lent)
             self.stats.count_gain(tokens * plain, spent)
@@ -220,11 +218,11 @@ class PipelinedScheduler(RequestScheduler[PipelinedSequence]):
         """
         policy = self.control.policy
         sequence.sources = self.control.sources(sequence.submit)
-        if not sequence.sources >> SUFFIX & 1 or sequence.placed is None:
+        if not self.control.local_sources(sequence.submit) or sequence.placed is None:
             return
         sequence.text = sequence.text or TextSearch.of(sequence)
         if sequence.generated:
-            sequence.text.search(policy.max_rows, policy.depth)
+            sequence.text.search(sequence.sources, policy.max_rows, policy.depth)
         else:
             sequence.text.read_on()
 

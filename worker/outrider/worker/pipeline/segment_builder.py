@@ -14,6 +14,7 @@ from outrider.worker.pipeline.records import Bytes, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import COMMITTED, PipelinedSequence, SentRow
 from outrider.worker.speculation.planner import sorted_candidates
+from outrider.worker.tree import mirror_table
 from outrider.worker.tree.mirror import DRAFT
 from outrider.worker.tree.walk import ROOT
 
@@ -183,7 +184,9 @@ class SegmentBuilder:
 
     def _add_node(self, sequence: PipelinedSequence, node: int) -> None:
         placed, mirror = sequence.kv, sequence.mirror
-        source = source_of(sequence, node)
+        source = mirror_table.counted_source(mirror.tables.nodes, node)
+        if not sequence.sources >> source & 1:
+            source = source_of(sequence, node)
         sequence.source_rows[source] += 1
         slot = placed.slots.take()
         placed.rows += [None] * (node + 1 - len(placed.rows))

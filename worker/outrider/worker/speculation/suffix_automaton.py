@@ -16,7 +16,7 @@ from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Ids, Ints
 
 MAX_TOKENS = 16384
-"""Most tokens that one automaton holds, at 112 bytes each."""
+"""Most tokens of a sequence that its automaton holds, at 120 bytes each."""
 MOST_READ = 256
 """Tokens that a sequence reads in one step while it decodes."""
 NONE = -1
@@ -38,6 +38,8 @@ class SuffixTables(NamedTuple):
     link: Ints
     occurrences: Ints
     """[states] of each suffix."""
+    first: Ints
+    """[states] tokens up to the end of the first occurrence of each suffix."""
     newest: Ints
     """[states] the newest edge that leaves it, or `NONE`."""
     source: Ints
@@ -52,32 +54,38 @@ class SuffixTables(NamedTuple):
     numbers: Ids
 
     @classmethod
-    def empty(cls, tokens: int) -> "SuffixTables":
-        """Return an automaton with room for so many tokens, at most `MAX_TOKENS`; 0: none at all.
+    def empty(cls, tokens: int, most: int = MAX_TOKENS) -> "SuffixTables":
+        """Return an automaton with room for so many tokens, at most for `most`; 0: none at all.
 
         It reads nothing where it has no room.
         """
-        held = min(tokens, MAX_TOKENS)
+        held = min(tokens, most)
         states, edges = (2 * held + 1, 3 * held + 1) if held else (0, 0)
         bits = (2 * edges).bit_length() if held else 0
         numbers = np.zeros(5, np.int64)
         numbers[SHIFT] = 64 - bits
-        by_state = [np.empty(states, np.int32) for _ in range(4)]
+        by_state = [np.empty(states, np.int32) for _ in range(5)]
         by_edge = [np.empty(edges, np.int32) for _ in range(4)]
         slots = np.zeros(1 << bits if held else 0, np.int32)
         tables = cls._make([*by_state, *by_edge, slots, numbers])
         if held:
-            clear(tables)
+            _begin(tables)
         return tables
 
 
 @njit()
 def clear(tables: SuffixTables) -> None:
     """Forget the text."""
-    numbers = tables.numbers
     tables.slots[:] = 0
+    _begin(tables)
+
+
+@njit()
+def _begin(tables: SuffixTables) -> None:
+    """Begin with no text, where no slot is in use."""
+    numbers = tables.numbers
     tables.length[START], tables.link[START], tables.occurrences[START] = 0, NONE, 0
-    tables.newest[START] = NONE
+    tables.first[START], tables.newest[START] = 0, NONE
     numbers[STATES], numbers[EDGES], numbers[LAST] = 1, 0, START
 
 
@@ -116,6 +124,7 @@ def append(tables: SuffixTables, token: int) -> None:
     length, link, numbers = tables.length, tables.link, tables.numbers
     state = numbers[LAST]
     added = _add_state(tables, length[state] + 1)
+    tables.first[added] = length[added]
     edge = edge_of(tables, state, token)
     while edge == NONE:
         _add_edge(tables, state, token, added)
@@ -165,7 +174,7 @@ def _suffix_state(tables: SuffixTables, state: int, token: int, edge: int) -> in
     if length[whole] == length[state] + 1:
         return whole
     part = _add_state(tables, length[state] + 1)
-    tables.occurrences[part] = tables.occurrences[whole]
+    tables.occurrences[part], tables.first[part] = tables.occurrences[whole], tables.first[whole]
     link[part] = link[whole]
     _copy_edges(tables, whole, part)
     while edge != NONE and tables.target[edge] == whole:

@@ -10,7 +10,7 @@ from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.gain import GainAccount
 from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.speculation.switch import Switch, SwitchSettings
-from outrider.worker.tree.mirror import DRAFT
+from outrider.worker.tree.mirror_table import DRAFT, PREDICTION
 
 
 @dataclass(slots=True)
@@ -62,7 +62,14 @@ class DraftSwitch:
         """Return the sources whose nodes may get rows for a request, a bit each."""
         if not submit.speculate:
             return 0
-        return self.local.on | self.wants_drafts(submit) << DRAFT
+        return self.local_sources(submit) | self.wants_drafts(submit) << DRAFT
+
+    def local_sources(self, submit: Submit) -> int:
+        """Return those of them that need no draft; a request's prediction is judged by its own
+        calibration alone."""
+        if not (submit.speculate and self.policy.speculate):
+            return 0
+        return self.local.on | bool(len(submit.prediction)) << PREDICTION
 
     def wants_drafts(self, submit: Submit) -> bool:
         """True if drafts should grow for a request."""

@@ -99,6 +99,8 @@ class Request(abc.ABC):
     def __post_init__(self) -> None:
         self.prompt_length = self.usage.prompt_tokens = len(self.submit.prompt)
         self.most_tokens = self.prompt_length + self.submit.max_tokens
+        cut = self.usage.cut_prediction_tokens = self.submit.cut_prediction_tokens
+        self.usage.prediction_tokens = len(self.submit.prediction) + cut
 
     @property
     @abc.abstractmethod

@@ -30,7 +30,7 @@ from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats, StepRecord
 from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.mirror_table import ANSWERS
+from outrider.worker.tree.mirror_table import ANSWERS, PREDICTION
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         """Make the sequence of a request, without KV."""
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[: len(submit.prompt)] = submit.prompt
-        wanted = self.row_selector.local.wanted
+        wanted = self.row_selector.local.wanted | bool(len(submit.prediction)) << PREDICTION
         return Sequence(
             submit=submit,
             tokens=tokens,

@@ -218,7 +218,7 @@ class RowSelector(DraftSwitch):
     def search(self, sequence: Sequence) -> None:
         """Let local sources add to a sequence's tree, if they may and have read its text."""
         sequence.searched = sequence.length
-        on = self.local.on & sequence.sources
+        on = self.local_sources(sequence.submit) & sequence.sources
         if on and sequence.length > sequence.prompt_length:
             depth = min(self.policy.depth, sequence.remaining - 1)
             search(sequence.tree, on, self.policy.max_rows, depth)
@@ -364,7 +364,7 @@ class RowSelector(DraftSwitch):
     def _has_room(self, sequence: Sequence, session: TargetSession) -> bool:
         """True if a sequence's tree may grow by more than its draft has under way."""
         mirror = sequence.mirror
-        drafted = mirror.drafted if self.local.wanted else len(mirror)
+        drafted = mirror.drafted if sequence.sources else len(mirror)
         return drafted < FULL_SHARE * session.nodes_ahead and sequence.growths < MOST_GROWTHS
 
     def _waits(

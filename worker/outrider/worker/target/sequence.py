@@ -13,11 +13,12 @@ from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
+from outrider.worker.speculation.prediction_source import Prediction
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.request import Request
-from outrider.worker.target.tree_pass import TreeHandle, TreeTables
-from outrider.worker.tree.mirror import SUFFIX
+from outrider.worker.target.tree_pass import TreeHandle, TreeTables, read_prediction
+from outrider.worker.tree.mirror_table import PREDICTION, SUFFIX
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +56,7 @@ class Sequence(Request):
             average,
             suffix,
             self.answers,
+            Prediction.of(self.submit.prediction, self.prompt_length),
             self.ends,
             arrays,
         )
@@ -93,6 +95,8 @@ class Sequence(Request):
         self.block_table, self.computed = block_table, block_table.cached
         if not self.started:
             self.start(block_table.cached, now)
+            if self.sources >> PREDICTION & 1:
+                read_prediction(self.tree)
         self.committed_at = now
 
     def append(self, tokens: NDArray[np.int32], now: float) -> None:

@@ -28,7 +28,7 @@ from outrider.worker.target.pass_record import PassRecord
 from outrider.worker.target.request import Request
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.tree.mirror import DRAFT
+from outrider.worker.tree.mirror_table import DRAFT, PREDICTION
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +184,7 @@ class RequestStats(Generic[Control]):
             self.source_rows[DRAFT] += record.nodes
             self.source_accepted[DRAFT] += record.accepted
             return
+        record.sequence.usage.accepted_prediction_tokens += found.accepted[PREDICTION]
         self.source_rows = sums(self.source_rows, found.rows)
         self.source_accepted = sums(self.source_accepted, found.accepted)
         rows, accepted, total = self._step
@@ -265,9 +266,8 @@ class Stats(RequestStats[RowSelector]):
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
         each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
-        if selector.local.wanted:
-            selector.observe_sources(sources, each, spent)
-            self.count_lent(selector.local.lent)
+        selector.observe_sources(sources, each, spent)
+        self.count_lent(selector.local.lent)
         if learns:
             self._learn(step, StepTimes(plain, spent, now))
         self.count_gain(plain, spent)
@@ -280,7 +280,7 @@ class Stats(RequestStats[RowSelector]):
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
             selector.observe(expected, forward, plain, spent, now)
             return
-        if selector.local.on and any([one.sequence.submit.speculate for one in step.decoding]):
+        if any([selector.local_sources(one.sequence.submit) for one in step.decoding]):
             selector.learn_step(expected, forward, plain, spent)
         selector.saw_plain(plain, spent, now)
 

@@ -22,6 +22,11 @@ from outrider.worker.speculation.acceptance import (
 from outrider.worker.speculation.answer_index import AnswerIndex
 from outrider.worker.speculation.answer_source import answered
 from outrider.worker.speculation.planner import sorted_candidates
+from outrider.worker.speculation.prediction_source import (
+    Prediction,
+    add_predicted,
+    index_prediction,
+)
 from outrider.worker.speculation.suffix_automaton import SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
 from outrider.worker.speculation.wait import next_reach
@@ -30,11 +35,13 @@ from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.mirror_table import (
     ANSWERS,
     COUNT,
+    PREDICTION,
     ROOT_POSITION,
     SUFFIX,
     MirrorTables,
     add_proposals,
     commit,
+    counted_source,
 )
 from outrider.worker.tree.walk import accept, row_paths
 
@@ -51,6 +58,8 @@ class TreeTables(NamedTuple):
     """Of prompt and answer; without room where the text is no source."""
     answers: AnswerIndex
     """Of finished answers to the same key; without room where they are no source."""
+    prediction: Prediction
+    """Of the answer; without tokens where the request has none."""
     ends: Ints
     """Tokens that end the answer."""
     out: PassArrays
@@ -81,6 +90,12 @@ def read_text(tree: TreeHandle, length: int, most: int) -> None:
 
 
 @njit()
+def read_prediction(tree: TreeHandle) -> None:
+    """Do `index_prediction` by the handle of a tree."""
+    index_prediction(tree.value.prediction)
+
+
+@njit()
 def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     """Let local sources, a bit each, add to the tree what they find; return how much that is.
 
@@ -89,6 +104,8 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
     mirror, added = tree.value.mirror, 0
     if nodes <= 0 or depth <= 0:
         return 0
+    if sources >> PREDICTION & 1:
+        added += add_predicted(mirror, tree.value.prediction, nodes, depth)
     if sources >> SUFFIX & 1:
         added += add_from_text(mirror, tree.value.suffix, nodes, depth)
     if sources >> ANSWERS & 1:
@@ -132,7 +149,7 @@ def write_rows(tree: TreeHandle, selected: Ints, block_table: Ints) -> None:
     out.tokens[0], out.depth[0] = mirror.tokens[root], 0
     for row in range(1, count):
         out.tokens[row], out.depth[row] = nodes.token[selected[row - 1]], depths[row - 1]
-        out.source[row] = nodes.proposer[selected[row - 1]]
+        out.source[row] = counted_source(nodes, selected[row - 1])
         for level in range(depths[row - 1]):
             out.ancestors[row, level] = root + 1 + paths[row - 1, level]
     for row in range(count):

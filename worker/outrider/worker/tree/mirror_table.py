@@ -15,7 +15,7 @@ from outrider.kernels.jit.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 
-DRAFT, SUFFIX, ANSWERS = range(3)
+DRAFT, SUFFIX, ANSWERS, PREDICTION = range(4)
 """Proposers, in the order of `contract.sources.SOURCES`: `DRAFT` of every node that has an id, the
 others of *local* nodes, which the target added by itself."""
 NOBODY = -1
@@ -316,11 +316,20 @@ def _place(nodes: MirrorNodes, node: int, above: int, token: int) -> None:
 
 @njit()
 def _propose_again(nodes: MirrorNodes, node: int, proposer: int, logprob: float) -> None:
-    """Note what a local proposer thinks of a node; the first one of them is heard."""
-    if nodes.proposer[node] == proposer:
-        nodes.logprob[node] = min(float(logprob), 0.0)
-    elif nodes.proposer[node] == DRAFT and nodes.other[node] in (NOBODY, proposer):
-        nodes.other[node], nodes.other_logprob[node] = proposer, min(float(logprob), 0.0)
+    """Note what a local proposer thinks of a node; of them a prediction is heard, else the first
+    one."""
+    is_heard, logprob = proposer == PREDICTION, min(float(logprob), 0.0)
+    if nodes.proposer[node] == DRAFT:
+        if is_heard or nodes.other[node] in (NOBODY, proposer):
+            nodes.other[node], nodes.other_logprob[node] = proposer, logprob
+    elif is_heard or nodes.proposer[node] == proposer:
+        nodes.proposer[node], nodes.logprob[node] = proposer, logprob
+
+
+@njit()
+def counted_source(nodes: MirrorNodes, node: int) -> int:
+    """Return what a node's row is counted for: its prediction where that has proposed it too."""
+    return PREDICTION if nodes.other[node] == PREDICTION else int(nodes.proposer[node])
 
 
 @njit()
