@@ -132,7 +132,8 @@ class LoopbackEndpoint:
             if way is Way.GARBAGE:
                 yield "data: {not json\n\n"
                 return
-        yield choice({}, "stop")
+        figures = {"index": 0, "draft_rows": self.words + 3, "accepted_rows": self.words}
+        yield choice({}, "stop") | {"outrider": {"seed": 1, "choices": [figures]}}
         if self.usage and body["stream_options"]["include_usage"]:
             yield {"choices": [], "usage": usage(self.words)}
         yield "data: [DONE]\n\n"
@@ -144,10 +145,5 @@ def choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 
 def usage(words: int) -> dict[str, Any]:
-    """Two tokens a word, of which one was a guess that held."""
-    details = {"accepted_prediction_tokens": words, "rejected_prediction_tokens": 3}
-    return {
-        "prompt_tokens": 7,
-        "completion_tokens": 2 * words,
-        "completion_tokens_details": details,
-    }
+    """Two tokens a word."""
+    return {"prompt_tokens": 7, "completion_tokens": 2 * words}

@@ -217,20 +217,45 @@ def test_a_draft_shows_in_usage_and_not_in_the_text(
             temperature=0.0,
             extra_body={"ignore_eos": True, "speculate": speculate},
         )
-        assert answer.usage
-        return answer.choices[0].text, answer.usage.completion_tokens_details
+        assert answer.model_extra
+        return answer.choices[0].text, answer.model_extra["outrider"]["choices"][0]
 
     pair_with(target, draft.address)
     try:
         text, drafted = ask(speculate=True)
-        while not drafted.accepted_prediction_tokens:  # no guess came in time
+        while not drafted["accepted_rows"]:  # no guess came in time
             text, drafted = ask(speculate=True)
         plain_text, plain = ask(speculate=False)
     finally:
         pair_with(target)
     assert text == plain_text
-    assert drafted.rejected_prediction_tokens is not None
+    assert drafted["draft_rows"] >= drafted["accepted_rows"]
+    assert (plain["draft_rows"], plain["accepted_rows"]) == (0, 0)
+
+
+def test_a_prediction_shows_in_usage_and_not_in_the_text(client: openai.OpenAI) -> None:
+    def ask(**extra: Any) -> tuple[str, Any]:
+        answer = client.completions.create(
+            model=MODEL,
+            prompt=PROMPT,
+            max_tokens=60,
+            temperature=0.0,
+            n=2,
+            extra_body={"ignore_eos": True, **extra},
+        )
+        assert answer.usage
+        return answer.choices[0].text, answer.usage.completion_tokens_details
+
+    text, plain = ask()
     assert (plain.accepted_prediction_tokens, plain.rejected_prediction_tokens) == (0, 0)
+    predicted, right = ask(prediction={"type": "content", "content": text})
+    other, wrong = ask(prediction={"type": "content", "content": "\x01\x02" * 20})
+    assert predicted == other == text
+    assert right.accepted_prediction_tokens > 0
+    assert (wrong.accepted_prediction_tokens, wrong.rejected_prediction_tokens) == (0, 80)
+    with pytest.raises(openai.BadRequestError) as refusal:
+        ask(prediction={"type": "content", "content": ""})
+    assert refusal.value.param == "prediction.content"
 
 
 def test_the_asynchronous_client_streams_and_completes(target: Worker) -> None:

@@ -66,5 +66,8 @@ class Options(TypedDict, total=False):
     stream_interval_ms: int | None
     """Least milliseconds between two chunks, 0 (each pass's tokens at once) to 1000; None (the
     default): 16 for `generate`, 1000 for `complete`, whose caller waits for the end."""
+    prediction: str | None
+    """Text that the answer is expected to have: it comes sooner where that is right, and is the
+    same whatever it is; None (the default): none is expected."""
     timeout: float | None
     """Seconds until the call is given up; None (the default) takes the client's."""

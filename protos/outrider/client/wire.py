@@ -33,7 +33,7 @@ Sent = TypeVar("Sent", bound=Proto)
 
 SCALARS = (
     *("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"),
-    *("stream_interval_ms", "stop"),
+    *("stream_interval_ms", "stop", "prediction"),
 )
 """Options that a request carries as they are."""
 TURN = ("role", "content", "tool_call_id", "name")

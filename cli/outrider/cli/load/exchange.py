@@ -49,6 +49,8 @@ class Exchange:
     """Arrival of each piece of text."""
     usage: dict[str, Any] = field(default_factory=dict)
     """As reported by the endpoint; empty if it was not."""
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    """Of each choice, as Outrider's endpoint reports them; empty if it was not."""
     finish_reason: str | None = None
 
     @property
@@ -95,6 +97,7 @@ class Exchange:
             if event.get("error"):
                 raise Broken(f"error in the stream: {error_words(value)}")
             self.usage = event.get("usage") or self.usage
+            self.figures += (event.get("outrider") or {}).get("choices") or ()
             for choice in event.get("choices") or ():
                 delta = choice.get("delta") or {}
                 if piece := "".join(delta.get(key) or "" for key in TEXT_KEYS):

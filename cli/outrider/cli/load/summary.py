@@ -12,7 +12,7 @@ from rich.table import Table
 
 from outrider.cli.load.exchange import Exchange, Status
 
-COUNTS = (*Status, "prompt_tokens", "completion_tokens", "accepted_prediction_tokens")
+COUNTS = (*Status, "prompt_tokens", "completion_tokens", "draft_rows", "accepted_rows")
 LATENCIES = {
     "ttft": "time to first token",
     "itl": "inter-token latency",
@@ -31,8 +31,7 @@ def summary(ended: Sequence[Exchange]) -> dict[str, Any]:
     completed = [one for one in ended if one.status is Status.COMPLETED]
     duration = max((one.ended for one in ended), default=0.0)
     tokens = sum(one.tokens for one in ended)
-    details = [one.usage.get("completion_tokens_details") or {} for one in ended]
-    predicted = ("accepted_prediction_tokens", "rejected_prediction_tokens")
+    figures = [of_choice for one in ended for of_choice in one.figures]
     return {
         "sent": len(ended),
         **{str(status): counts[status] for status in Status},
@@ -43,7 +42,7 @@ def summary(ended: Sequence[Exchange]) -> dict[str, Any]:
         "prompt_tokens": sum(one.usage.get("prompt_tokens", 0) for one in ended),
         "completion_tokens": tokens,
         "tokens_reported": all("completion_tokens" in one.usage for one in completed),
-        **{name: sum(one.get(name) or 0 for one in details) for name in predicted},
+        **{n: sum(one.get(n) or 0 for one in figures) for n in ("draft_rows", "accepted_rows")},
         "ttft": percentiles(one.times[0] - one.sent for one in completed if one.times),
         "itl": percentiles(b - a for one in completed for a, b in pairwise(one.times)),
         "tpot": percentiles(

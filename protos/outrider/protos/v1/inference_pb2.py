@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"outrider/protos/v1/inference.proto\x12\x12outrider.protos.v1\"i\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x17\n\x0ftool_calls_json\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"M\n\x04\x43hat\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.outrider.protos.v1.ChatMessage\x12\x12\n\ntools_json\x18\x02 \x01(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xdf\x03\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x02H\x07\x88\x01\x01\x12?\n\nlogit_bias\x18\t \x03(\x0b\x32+.outrider.protos.v1.Sampling.LogitBiasEntry\x12\x13\n\x06\x63hoice\x18\n \x01(\rH\x08\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penaltyB\x15\n\x13_repetition_penaltyB\t\n\x07_choice\"O\n\x06\x46ormat\x12\x15\n\x0bjson_object\x18\x01 \x01(\x08H\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\xce\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x12.\n\x06tokens\x18\x04 \x01(\x0b\x32\x1c.outrider.protos.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_end\x18\x08 \x01(\x08\x12\x16\n\tspeculate\x18\t \x01(\x08H\x02\x88\x01\x01\x12\x10\n\x08priority\x18\n \x01(\x11\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x03\x88\x01\x01\x12*\n\x06\x66ormat\x18\x0c \x01(\x0b\x32\x1a.outrider.protos.v1.Format\x12\x1f\n\x12stream_interval_ms\x18\r \x01(\rH\x04\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x0c\n\n_speculateB\x0b\n\t_logprobsB\x15\n\x13_stream_interval_ms\"\xb6\x02\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06passes\x18\x03 \x01(\r\x12\x12\n\ndraft_rows\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x01(\r\x12\x19\n\x11passes_with_nodes\x18\x06 \x01(\r\x12\x15\n\rfirst_guesses\x18\x07 \x01(\r\x12\x12\n\nfirst_hits\x18\x08 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\t \x01(\r\x12\x19\n\x11prediction_tokens\x18\n \x01(\r\x12\"\n\x1a\x61\x63\x63\x65pted_prediction_tokens\x18\x0b \x01(\r\x12\x1d\n\x15\x63ut_prediction_tokens\x18\x0c \x01(\r\"\x9f\x01\n\x06Timing\x12\x16\n\x0equeued_seconds\x18\x01 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12\x15\n\rplain_seconds\x18\x05 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\x06 \x01(\x01\"3\n\x06Likely\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\x0c\"c\n\rTokenLogprobs\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.outrider.protos.v1.Likely\x12\'\n\x03top\x18\x02 \x03(\x0b\x32\x1a.outrider.protos.v1.Likely\"\x95\x02\n\x10GenerateResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x37\n\rfinish_reason\x18\x03 \x01(\x0e\x32 .outrider.protos.v1.FinishReason\x12(\n\x05usage\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.Usage\x12*\n\x06timing\x18\x05 \x01(\x0b\x32\x1a.outrider.protos.v1.Timing\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x0e\n\x06passes\x18\x07 \x01(\r\x12\x33\n\x08logprobs\x18\x08 \x03(\x0b\x32!.outrider.protos.v1.TokenLogprobs\"c\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x42\x07\n\x05input\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"/\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"\xf5\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x19\n\x11has_chat_template\x18\x05 \x01(\x08\x12H\n\x10\x64\x65\x66\x61ult_sampling\x18\x06 \x03(\x0b\x32..outrider.protos.v1.Model.DefaultSamplingEntry\x1a\x36\n\x14\x44\x65\x66\x61ultSamplingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.outrider.protos.v1.Model*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xf5\x02\n\tInference\x12W\n\x08Generate\x12#.outrider.protos.v1.GenerateRequest\x1a$.outrider.protos.v1.GenerateResponse0\x01\x12U\n\x08Tokenize\x12#.outrider.protos.v1.TokenizeRequest\x1a$.outrider.protos.v1.TokenizeResponse\x12[\n\nDetokenize\x12%.outrider.protos.v1.DetokenizeRequest\x1a&.outrider.protos.v1.DetokenizeResponse\x12[\n\nListModels\x12%.outrider.protos.v1.ListModelsRequest\x1a&.outrider.protos.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"outrider/protos/v1/inference.proto\x12\x12outrider.protos.v1\"i\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x17\n\x0ftool_calls_json\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"M\n\x04\x43hat\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.outrider.protos.v1.ChatMessage\x12\x12\n\ntools_json\x18\x02 \x01(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xdf\x03\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x02H\x07\x88\x01\x01\x12?\n\nlogit_bias\x18\t \x03(\x0b\x32+.outrider.protos.v1.Sampling.LogitBiasEntry\x12\x13\n\x06\x63hoice\x18\n \x01(\rH\x08\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penaltyB\x15\n\x13_repetition_penaltyB\t\n\x07_choice\"O\n\x06\x46ormat\x12\x15\n\x0bjson_object\x18\x01 \x01(\x08H\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\xf6\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x12.\n\x06tokens\x18\x04 \x01(\x0b\x32\x1c.outrider.protos.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_end\x18\x08 \x01(\x08\x12\x16\n\tspeculate\x18\t \x01(\x08H\x02\x88\x01\x01\x12\x10\n\x08priority\x18\n \x01(\x11\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x03\x88\x01\x01\x12*\n\x06\x66ormat\x18\x0c \x01(\x0b\x32\x1a.outrider.protos.v1.Format\x12\x1f\n\x12stream_interval_ms\x18\r \x01(\rH\x04\x88\x01\x01\x12\x17\n\nprediction\x18\x0e \x01(\tH\x05\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x0c\n\n_speculateB\x0b\n\t_logprobsB\x15\n\x13_stream_interval_msB\r\n\x0b_prediction\"\xb6\x02\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06passes\x18\x03 \x01(\r\x12\x12\n\ndraft_rows\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x01(\r\x12\x19\n\x11passes_with_nodes\x18\x06 \x01(\r\x12\x15\n\rfirst_guesses\x18\x07 \x01(\r\x12\x12\n\nfirst_hits\x18\x08 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\t \x01(\r\x12\x19\n\x11prediction_tokens\x18\n \x01(\r\x12\"\n\x1a\x61\x63\x63\x65pted_prediction_tokens\x18\x0b \x01(\r\x12\x1d\n\x15\x63ut_prediction_tokens\x18\x0c \x01(\r\"\x9f\x01\n\x06Timing\x12\x16\n\x0equeued_seconds\x18\x01 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12\x15\n\rplain_seconds\x18\x05 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\x06 \x01(\x01\"3\n\x06Likely\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\x0c\"c\n\rTokenLogprobs\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.outrider.protos.v1.Likely\x12\'\n\x03top\x18\x02 \x03(\x0b\x32\x1a.outrider.protos.v1.Likely\"\x95\x02\n\x10GenerateResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x37\n\rfinish_reason\x18\x03 \x01(\x0e\x32 .outrider.protos.v1.FinishReason\x12(\n\x05usage\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.Usage\x12*\n\x06timing\x18\x05 \x01(\x0b\x32\x1a.outrider.protos.v1.Timing\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x0e\n\x06passes\x18\x07 \x01(\r\x12\x33\n\x08logprobs\x18\x08 \x03(\x0b\x32!.outrider.protos.v1.TokenLogprobs\"c\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x42\x07\n\x05input\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"/\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"\xf5\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x19\n\x11has_chat_template\x18\x05 \x01(\x08\x12H\n\x10\x64\x65\x66\x61ult_sampling\x18\x06 \x03(\x0b\x32..outrider.protos.v1.Model.DefaultSamplingEntry\x1a\x36\n\x14\x44\x65\x66\x61ultSamplingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.outrider.protos.v1.Model*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xf5\x02\n\tInference\x12W\n\x08Generate\x12#.outrider.protos.v1.GenerateRequest\x1a$.outrider.protos.v1.GenerateResponse0\x01\x12U\n\x08Tokenize\x12#.outrider.protos.v1.TokenizeRequest\x1a$.outrider.protos.v1.TokenizeResponse\x12[\n\nDetokenize\x12%.outrider.protos.v1.DetokenizeRequest\x1a&.outrider.protos.v1.DetokenizeResponse\x12[\n\nListModels\x12%.outrider.protos.v1.ListModelsRequest\x1a&.outrider.protos.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_MODEL_DEFAULTSAMPLINGENTRY']._loaded_options = None
   _globals['_MODEL_DEFAULTSAMPLINGENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=2759
-  _globals['_FINISHREASON']._serialized_end=2854
+  _globals['_FINISHREASON']._serialized_start=2799
+  _globals['_FINISHREASON']._serialized_end=2894
   _globals['_CHATMESSAGE']._serialized_start=58
   _globals['_CHATMESSAGE']._serialized_end=163
   _globals['_CHAT']._serialized_start=165
@@ -50,33 +50,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORMAT']._serialized_start=751
   _globals['_FORMAT']._serialized_end=830
   _globals['_GENERATEREQUEST']._serialized_start=833
-  _globals['_GENERATEREQUEST']._serialized_end=1295
-  _globals['_USAGE']._serialized_start=1298
-  _globals['_USAGE']._serialized_end=1608
-  _globals['_TIMING']._serialized_start=1611
-  _globals['_TIMING']._serialized_end=1770
-  _globals['_LIKELY']._serialized_start=1772
-  _globals['_LIKELY']._serialized_end=1823
-  _globals['_TOKENLOGPROBS']._serialized_start=1825
-  _globals['_TOKENLOGPROBS']._serialized_end=1924
-  _globals['_GENERATERESPONSE']._serialized_start=1927
-  _globals['_GENERATERESPONSE']._serialized_end=2204
-  _globals['_TOKENIZEREQUEST']._serialized_start=2206
-  _globals['_TOKENIZEREQUEST']._serialized_end=2305
-  _globals['_TOKENIZERESPONSE']._serialized_start=2307
-  _globals['_TOKENIZERESPONSE']._serialized_end=2338
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2340
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2387
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2389
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2423
-  _globals['_LISTMODELSREQUEST']._serialized_start=2425
-  _globals['_LISTMODELSREQUEST']._serialized_end=2444
-  _globals['_MODEL']._serialized_start=2447
-  _globals['_MODEL']._serialized_end=2692
-  _globals['_MODEL_DEFAULTSAMPLINGENTRY']._serialized_start=2638
-  _globals['_MODEL_DEFAULTSAMPLINGENTRY']._serialized_end=2692
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2694
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2757
-  _globals['_INFERENCE']._serialized_start=2857
-  _globals['_INFERENCE']._serialized_end=3230
+  _globals['_GENERATEREQUEST']._serialized_end=1335
+  _globals['_USAGE']._serialized_start=1338
+  _globals['_USAGE']._serialized_end=1648
+  _globals['_TIMING']._serialized_start=1651
+  _globals['_TIMING']._serialized_end=1810
+  _globals['_LIKELY']._serialized_start=1812
+  _globals['_LIKELY']._serialized_end=1863
+  _globals['_TOKENLOGPROBS']._serialized_start=1865
+  _globals['_TOKENLOGPROBS']._serialized_end=1964
+  _globals['_GENERATERESPONSE']._serialized_start=1967
+  _globals['_GENERATERESPONSE']._serialized_end=2244
+  _globals['_TOKENIZEREQUEST']._serialized_start=2246
+  _globals['_TOKENIZEREQUEST']._serialized_end=2345
+  _globals['_TOKENIZERESPONSE']._serialized_start=2347
+  _globals['_TOKENIZERESPONSE']._serialized_end=2378
+  _globals['_DETOKENIZEREQUEST']._serialized_start=2380
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2427
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2429
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2463
+  _globals['_LISTMODELSREQUEST']._serialized_start=2465
+  _globals['_LISTMODELSREQUEST']._serialized_end=2484
+  _globals['_MODEL']._serialized_start=2487
+  _globals['_MODEL']._serialized_end=2732
+  _globals['_MODEL_DEFAULTSAMPLINGENTRY']._serialized_start=2678
+  _globals['_MODEL_DEFAULTSAMPLINGENTRY']._serialized_end=2732
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2734
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2797
+  _globals['_INFERENCE']._serialized_start=2897
+  _globals['_INFERENCE']._serialized_end=3270
 # @@protoc_insertion_point(module_scope)

@@ -306,6 +306,7 @@ class GenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     STREAM_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    PREDICTION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Empty, or the name that ListModels gives."""
     text: _builtins.str
@@ -326,6 +327,12 @@ class GenerateRequest(_message.Message):
     """Least milliseconds between two messages with tokens, the first one apart: tokens of passes that
     take less travel together. 0: a message for each pass; at most 1000, for an answer that nobody
     reads before its end; default 16, which is also the most of a request with stop strings.
+    """
+    prediction: _builtins.str
+    """Text that the answer is expected to have, such as the code that is to be edited: a source of
+    draft tokens, so that an answer comes sooner where it is right, and the same answer whatever it
+    is. If set, at least one character; tokens beyond the context length are left out
+    (Usage.cut_prediction_tokens).
     """
     @_builtins.property
     def chat(self) -> Global___Chat:
@@ -363,15 +370,18 @@ class GenerateRequest(_message.Message):
         logprobs: _builtins.int | None = ...,
         format: Global___Format | None = ...,
         stream_interval_ms: _builtins.int | None = ...,
+        prediction: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_prediction", b"_prediction", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "prediction", b"prediction", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "ignore_end", b"ignore_end", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stop", b"stop", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_prediction", b"_prediction", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "ignore_end", b"ignore_end", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "model", b"model", "prediction", b"prediction", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stop", b"stop", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__prediction: _TypeAlias = _typing.Literal["prediction"]  # noqa: Y015
+    _WhichOneofArgType__prediction: _TypeAlias = _typing.Literal["_prediction", b"_prediction"]  # noqa: Y015
     _WhichOneofReturnType__speculate: _TypeAlias = _typing.Literal["speculate"]  # noqa: Y015
     _WhichOneofArgType__speculate: _TypeAlias = _typing.Literal["_speculate", b"_speculate"]  # noqa: Y015
     _WhichOneofReturnType__stream_interval_ms: _TypeAlias = _typing.Literal["stream_interval_ms"]  # noqa: Y015
@@ -382,6 +392,8 @@ class GenerateRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prediction) -> _WhichOneofReturnType__prediction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speculate) -> _WhichOneofReturnType__speculate | None: ...
     @_typing.overload

@@ -55,7 +55,7 @@ def test_every_request_is_sent_and_counted(
         run = measured(capsys, endpoint.url, *pace, "--requests", "12")
     assert (run["sent"], run["completed"], len(endpoint.bodies)) == (12, 12, 12)
     assert run["completion_tokens"] == 12 * 8
-    assert (run["accepted_prediction_tokens"], run["rejected_prediction_tokens"]) == (48, 36)
+    assert (run["draft_rows"], run["accepted_rows"]) == (84, 48)
     assert run["prompt_tokens"] == 84
     assert run["tokens_reported"] is True
     assert run["ttft"]["n"] == run["latency"]["n"] == run["tpot"]["n"] == 12

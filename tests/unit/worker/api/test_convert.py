@@ -43,6 +43,7 @@ def test_every_setting_is_converted() -> None:
         priority=-3,
         logprobs=0,
         stream_interval_ms=0,
+        prediction="",
         format=pb.Format(regex="a+"),
         sampling=pb.Sampling(**SAMPLED, logit_bias={9: 1.5, 3: -2.0}),  # type: ignore[arg-type]
     )
@@ -55,6 +56,7 @@ def test_every_setting_is_converted() -> None:
     assert (request.ignore_end, request.speculate) == (True, False)
     assert (request.priority, request.logprobs, request.stream_interval_ms) == (-3, 0, 0)
     assert request.response_format == ResponseFormat(regex="a+")
+    assert request.prediction == "", "to be refused"
 
 
 def test_a_chat_keeps_its_turns_and_tools() -> None:

@@ -114,14 +114,24 @@ def test_every_setting_reaches_the_request(ask: Any) -> None:
         stream=True,
         stream_options={"include_usage": True},
         stream_interval_ms=0,
+        prediction={"type": "content", "content": "hello"},
     )
     request = parsed.request
+    assert request.prediction == "hello"
     assert request.stream_interval_ms == 0
     assert {name: request.sampling[name] for name in SAMPLED} == SAMPLED
     assert dict(request.sampling["logit_bias"]) == {5: -100.0, 259: 2.5}
     assert (request.max_tokens, list(request.stop), request.model) == (9, ["a", "b"], "tiny")
     assert (request.priority, request.speculate, request.ignore_end) == (-3, False, True)
     assert (parsed.choices, parsed.stream, parsed.include_usage) == (4, True, True)
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_text_parts_of_a_prediction_follow_each_other(ask: Any) -> None:
+    parts = [{"type": "text", "text": "def f():\n"}, {"type": "text", "text": "    pass\n"}]
+    parsed = ask(prediction={"type": "content", "content": parts})
+    assert parsed.request.prediction == "def f():\n    pass\n"
+    assert ask().request.prediction == ask(prediction=None).request.prediction == ()
 
 
 @pytest.mark.parametrize("ask", [chat, completion])
@@ -240,6 +250,21 @@ def test_one_of_several_tools_may_be_named() -> None:
     ]
     + [
         ({"n": 0}, "n"),
+        ({"prediction": "hello"}, "prediction"),
+        ({"prediction": {"content": "hello"}}, "prediction.type"),
+        ({"prediction": {"type": "text", "content": "hello"}}, "prediction.type"),
+        ({"prediction": {"type": "content"}}, "prediction.content"),
+        ({"prediction": {"type": "content", "content": ""}}, "prediction.content"),
+        ({"prediction": {"type": "content", "content": []}}, "prediction.content"),
+        ({"prediction": {"type": "content", "content": 7}}, "prediction.content"),
+        (
+            {"prediction": {"type": "content", "content": [{"type": "text", "text": ""}]}},
+            "prediction.content",
+        ),
+        (
+            {"prediction": {"type": "content", "content": [{"type": "image_url"}]}},
+            "prediction.content",
+        ),
         ({"temperature": "hot"}, "temperature"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
@@ -397,9 +422,11 @@ def test_usage_counts_a_prompt_once_and_every_answer() -> None:
     parsed = completion(prompt=["a", "b"], n=2, seed=11)
     response = OpenAIResponse(CompletionChoice, parsed, "tiny", lambda: "r1")
     spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
-    for index in range(4):
+    spent |= {"prediction_tokens": 7}
+    for index, accepted in enumerate((2, 5, 0, 9)):
         response.take(index, GenerateResponse(text=str(index)))
-        response.take(index, last(**spent, cached_prompt_tokens=1))
+        predicted = {"accepted_prediction_tokens": accepted}
+        response.take(index, last(**spent, **predicted, cached_prompt_tokens=1))
     whole = response.whole()
     assert whole["usage"] == {
         "prompt_tokens": 6,
@@ -408,7 +435,7 @@ def test_usage_counts_a_prompt_once_and_every_answer() -> None:
         "prompt_tokens_details": {"cached_tokens": 2},
         "completion_tokens_details": {
             "accepted_prediction_tokens": 16,
-            "rejected_prediction_tokens": 20,
+            "rejected_prediction_tokens": 5 + 2 + 7,
         },
     }
     assert [choice["text"] for choice in whole["choices"]] == ["0", "1", "2", "3"]

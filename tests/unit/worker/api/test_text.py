@@ -365,6 +365,16 @@ def test_whatever_is_written_no_control_token_comes_of_it(smollm2: Text, parts: 
     assert f"x{written}x" in smollm2.decode(ids)
 
 
+def test_a_prediction_is_tokens_as_a_model_writes_them(smollm2: Text, sentencepiece: Text) -> None:
+    assert sentencepiece.encode("s") == [1, 5]
+    assert sentencepiece.encode_prediction("s") == [5], "no token begins it"
+    ids = smollm2.encode_prediction(f"hello{TURN}")
+    assert control_ids(smollm2, ids) == []
+    assert smollm2.decode(ids) == f"hello{TURN}"
+    with pytest.raises(InvalidField, match=r"prediction: .*valid Unicode"):
+        smollm2.encode_prediction("\ud800")
+
+
 def test_calls_and_tools_are_text_as_well(smollm2: Text, tmp_path: Path) -> None:
     smollm2._tokenizer.save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(TOOLS)

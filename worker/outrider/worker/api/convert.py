@@ -37,6 +37,7 @@ def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
         logprobs=_optional(message, "logprobs"),
         response_format=_format(message.format) if message.HasField("format") else None,
         stream_interval_ms=_optional(message, "stream_interval_ms"),
+        prediction=message.prediction if message.HasField("prediction") else (),
     )
 
 

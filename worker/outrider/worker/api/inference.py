@@ -102,6 +102,11 @@ class Inference:
             self._parser.check_model(model)
             return await self._prompts.encode(prompt)
 
+    async def encode_prediction(self, prediction: str | Sequence[int]) -> Sequence[int]:
+        """Return the token ids of an expected answer; raise `InvalidField`."""
+        with self._count_rejection():
+            return await self._prompts.encode_prediction(prediction)
+
     async def admit(
         self,
         request: GenerateRequest,

@@ -83,6 +83,15 @@ class Prompts:
         tools = parse_tools("chat.tools_json", prompt.tools_json)
         return await asyncio.to_thread(self.text.encode_chat, messages, tools)
 
+    async def encode_prediction(self, prediction: str | Sequence[int]) -> Sequence[int]:
+        """Return the token ids of an expected answer, however many; ids are taken as they are."""
+        if not isinstance(prediction, str):
+            return prediction
+        limit = "it must have at least one character; leave it out where no answer is expected"
+        require(prediction != "", "prediction", prediction, limit)
+        self._check_bytes("prediction", [prediction])
+        return await asyncio.to_thread(self.text.encode_prediction, prediction)
+
     def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
         require(
             len(turns) <= self.context,

@@ -56,6 +56,8 @@ class GenerateRequest:
     stream_interval_ms: int | None = None
     shows_tree: bool = False
     """Whether responses say what passes verified; over HTTP only."""
+    prediction: str | Sequence[int] = ()
+    """The answer that the client expects, as text or token ids; no ids: it expects none."""
 
     def sampling_params(self, default: Mapping[str, Any]) -> SamplingParams:
         """Return what is given, with the model's defaults for the rest."""
@@ -82,6 +84,8 @@ class RequestParser:
         sampling.validate(self.model.vocabulary_size)
         check_stops(request.stop)
         prompt = await self.prompts.encode(request.prompt)
+        prediction = await self.prompts.encode_prediction(request.prediction)
+        context = self.model.context_length
         grammar, count = "", request.logprobs
         if (wanted := request.response_format) is not None:
             grammar = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
@@ -99,6 +103,8 @@ class RequestParser:
             grammar=grammar,
             stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
             shows_tree=request.shows_tree,
+            prediction=np.array(prediction[:context], np.int32),
+            cut_prediction_tokens=max(0, len(prediction) - context),
         )
 
     def check_model(self, name: str) -> None:

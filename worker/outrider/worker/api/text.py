@@ -88,6 +88,14 @@ class Text:
             raise InvalidField("text", text, "it must have at least one character")
         return self._encode("text", [text], special)
 
+    def encode_prediction(self, text: str) -> list[int]:
+        """Return the ids of an expected answer, as a model writes it: without the ids that begin a
+        text, and control tokens are text.
+
+        Raises `InvalidField`.
+        """
+        return self._encode("prediction", self.control.broken(text).split(BREAK), special=False)
+
     def bytes_of(self, token: int) -> bytes:
         """Return what an id adds to a text: nothing where a model has more ids than its tokenizer,
         as embeddings that are padded have."""

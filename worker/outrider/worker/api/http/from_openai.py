@@ -102,6 +102,7 @@ def _request(body: Body, seed: int) -> GenerateRequest:
         response_format=_response_format(body.response_format),
         stream_interval_ms=body.stream_interval_ms if body.stream else MAX_STREAM_INTERVAL_MS,
         shows_tree=bool(body.draft_tree),
+        prediction=body.prediction.content if body.prediction else (),
     )
 
 

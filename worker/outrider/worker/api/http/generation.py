@@ -51,11 +51,13 @@ async def respond(
 async def admit_all(
     inference: Inference, request: OpenAIRequest, seconds: float, headers: Mapping[str, str]
 ) -> list[Admitted]:
-    """Admit every choice of every prompt, or none; a prompt is tokenized once."""
+    """Admit every choice of every prompt, or none; a text is tokenized once."""
     admitted: list[Admitted] = []
+    prediction = await inference.encode_prediction(request.request.prediction)
     try:
         for prompt in request.prompts:
             first = await _tokenized(inference, request, prompt)
+            first = dataclasses.replace(first, prediction=prediction)
             for choice in range(request.choices):
                 sampling = {**first.sampling, "choice": choice}
                 wanted = dataclasses.replace(first, sampling=sampling)

@@ -59,6 +59,11 @@ def _part(part: object) -> str:
     return text
 
 
+def prediction_of(value: object) -> object:
+    """Return the text of a prediction's content: a string, or text parts that follow each other."""
+    return "".join(map(_part, value)) if isinstance(value, list) else value
+
+
 def prompts_of(value: object) -> list[str | list[int]]:
     """Return the prompts of a completion: strings or token ids, one or several."""
     if isinstance(value, str):
@@ -110,6 +115,13 @@ class ResponseFormatBody(ContentPart):
         return self
 
 
+class PredictionBody(ContentPart):
+    """The answer that the client expects."""
+
+    type: Literal["content"]
+    content: Annotated[str, BeforeValidator(prediction_of), Field(min_length=1)]
+
+
 class Body(ContentPart):
     """Fields of both kinds of bodies."""
 
@@ -134,6 +146,7 @@ class Body(ContentPart):
     ignore_eos: bool | None = None
     stream_interval_ms: Count | None = None
     draft_tree: bool | None = None
+    prediction: PredictionBody | None = None
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:

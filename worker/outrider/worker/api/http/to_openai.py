@@ -101,7 +101,7 @@ def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:
     """Return OpenAI's `usage` of some prompts and all answers to them."""
     prompt = sum(one.prompt_tokens for one in prompts)
     completion = sum(one.completion_tokens for one in answers)
-    accepted = sum(one.accepted_rows for one in answers)
+    predicted = [(one.prediction_tokens, one.accepted_prediction_tokens) for one in answers]
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -110,7 +110,7 @@ def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:
             "cached_tokens": sum(one.cached_prompt_tokens for one in prompts)
         },
         "completion_tokens_details": {
-            "accepted_prediction_tokens": accepted,
-            "rejected_prediction_tokens": sum(one.draft_rows for one in answers) - accepted,
+            "accepted_prediction_tokens": sum(accepted for _, accepted in predicted),
+            "rejected_prediction_tokens": sum(max(0, of - accepted) for of, accepted in predicted),
         },
     }
