@@ -44,7 +44,11 @@ class Answering:
     async def models(self) -> list[Any]:
         return [type("Model", (), {"has_chat_template": False})]
 
+    def __init__(self) -> None:
+        self.options: list[dict[str, Any]] = []
+
     def generate(self, prompt: str, **options: Any) -> "Answering":
+        self.options.append(options)
         return self
 
     async def __aenter__(self) -> "Answering":
@@ -68,3 +72,16 @@ def test_an_answer_is_shown_piece_by_piece() -> None:
 
     assert len(asyncio.run(answers())) == 2
     assert shown == ["What?", "It", " is.", ".", "Why?", "It", " is.", "."]
+
+
+@pytest.mark.parametrize("prediction", [None, "", "def f(): ..."])
+def test_every_prompt_is_asked_with_the_prediction(prediction: str | None) -> None:
+    client = Answering()
+
+    async def answers() -> list[Result]:
+        questions = PromptSet(prompts=["What?", "Why?"], prediction=prediction)
+        silent = Screen(lambda prompt: None, lambda chunk: None, lambda: None)
+        return [one async for one in ask(cast(AsyncClient, client), questions, silent)]
+
+    asyncio.run(answers())
+    assert [one.get("prediction") for one in client.options] == [prediction] * 2

@@ -21,6 +21,7 @@ def generate(
     seed: options.Seed = None,
     sampling: options.SamplingParams = None,
     stop: options.Stop = None,
+    prediction: options.Prediction = None,
     no_draft: options.NoDraft = False,
     raw: options.Raw = False,
     json: options.Json = False,
@@ -36,6 +37,7 @@ def generate(
     outrider generate "Why is the sky blue?"
     outrider generate - < question.txt
     outrider generate --system "Answer in one sentence." --no-draft "What is a tree?"
+    outrider generate --prediction app.py "Rename f to total: $(cat app.py)"
     outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
     outrider generate --address llm.example.com:50051 --tls-ca system --api-key-env KEY "Hello!"
     ```
@@ -46,12 +48,14 @@ def generate(
     from outrider.cli.run import run as running
     from outrider.cli.run.prompts import PromptSet, with_stdin
     from outrider.cli.terminal import interrupts
+    from outrider.cli.terminal.text import read_text
 
     questions = PromptSet(
         prompts=with_stdin(prompt, sys.stdin.buffer),
         system=system,
         sampling=options.sampling_of(temperature, seed, sampling),
         stop=tuple(stop or ()),
+        prediction=None if prediction is None else read_text(prediction),
         speculate=not no_draft,
         max_tokens=max_tokens,
         raw=raw,

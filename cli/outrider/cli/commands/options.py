@@ -233,6 +233,13 @@ Stop = Annotated[
     list[str] | None,
     Option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
 ]
+Prediction = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="Text that the answers should have, as when it is edited: they come sooner.",
+    ),
+]
 NoDraft = Annotated[bool, Option("--no-draft", help="Answer by plain decoding.")]
 RunNoDraft = Annotated[
     bool, Option("--no-draft", help="Start no draft: the target decodes plainly.")

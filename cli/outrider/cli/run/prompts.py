@@ -26,6 +26,8 @@ class PromptSet:
     """Sampling params."""
     stop: Sequence[str] = ()
     """Strings at which an answer ends."""
+    prediction: str | None = None
+    """Text that the answers are expected to have; None: none is expected."""
     speculate: bool = True
     """False: by plain decoding."""
     max_tokens: int | None = None
@@ -86,6 +88,8 @@ async def ask(
         if seeds:
             sampling = dataclasses.replace(sampling, seed=seeds[number])
         options = Options(sampling=sampling, max_tokens=questions.max_tokens, stop=questions.stop)
+        if questions.prediction is not None:
+            options["prediction"] = questions.prediction
         if not (speculate and questions.speculate):
             options["speculate"] = False
         screen.begin(text)
