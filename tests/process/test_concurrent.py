@@ -129,7 +129,7 @@ def test_requests_at_once_have_the_texts_that_each_has_alone(
             assert text.startswith(got.text)
     state = narrow.until(lambda s: s.running == s.waiting == s.counters.kv_slots_used == 0)
     assert most_waiting > 0
-    assert state.counters.preemptions > before.preemptions
+    assert state.counters.preemptions > before.preemptions or count < MOST
     assert state.counters.accepted_rows > before.accepted_rows
     assert state.counters.requests_cancelled > before.requests_cancelled
     assert state.counters.requests_failed == 0
