@@ -197,6 +197,33 @@ def test_a_stop_string_ends_the_text_wherever_tokens_cut_it(
         assert parts[-1].choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("speculate", [False, True])
+def test_nothing_behind_a_stop_string_is_counted_or_shown(
+    target: Worker, draft: MortalDraft, http: httpx.Client, speculate: bool
+) -> None:
+    pair_with(target, draft.address)
+    asked = {"ignore_end": True, "max_tokens": 120, "speculate": speculate}
+    whole = target.client.complete(PROMPT, logprobs=0, **asked)
+    stop = [c for c in whole.text if c.isascii()][20]
+    ids = [found.token.text for found in whole.logprobs]
+    wanted = whole.token_ids[: ids.index(stop.encode()) + 1]
+    counted = target.client.state().counters.generation_tokens
+    given = target.client.complete(PROMPT, logprobs=0, stop=(stop,), **asked)
+    assert tuple(given.token_ids) == tuple(wanted)
+    assert given.logprobs == whole.logprobs[: len(wanted)]
+    assert given.usage.completion_tokens == len(wanted)
+    body = {"prompt": PROMPT, "n": 2, "max_tokens": 120, "temperature": 0, "stop": stop}
+    body |= {"ignore_eos": True, "logprobs": 1, "speculate": speculate}
+    answer = http.post("/v1/completions", json=body).json()
+    for choice in answer["choices"]:
+        assert choice["text"] == whole.text[: whole.text.index(stop)]
+        assert len(choice["logprobs"]["tokens"]) == len(wanted)
+    streamed = events(http, body | {"stream": True, "stream_options": {"include_usage": True}})
+    assert answer["usage"] == streamed[-1]["usage"]
+    assert answer["usage"]["completion_tokens"] == 2 * len(wanted)
+    target.until(lambda seen: seen.counters.generation_tokens == counted + 5 * len(wanted))
+
+
 def test_no_event_holds_half_a_character(target: Worker, http: httpx.Client) -> None:
     body = {"prompt": PROMPT, "max_tokens": 300, "stream": True, "temperature": 8.0, "seed": 3}
     texts = [c["choices"][0]["text"] for c in events(http, body | {"ignore_eos": True})]

@@ -395,7 +395,7 @@ def sequence_state(sequence: Any) -> tuple[Any, ...]:
         sequence.submit.request,
         sequence.committed().tolist(),
         (sequence.computed, sequence.growths, sequence.unsent),
-        (sequence.unsent_passes, sequence.usage),
+        (sequence.unsent_sizes, sequence.usage),
         (sequence.kv.table.tolist(), sequence.kv.published),
         (mirror.root_position, mirror.last_id, mirror.acknowledged),
         [column.tolist() for column in (mirror.parent, mirror.token, mirror.first_id)],

@@ -117,6 +117,9 @@ class Submit:
     """Number of the API key that it came with; others see nothing of its answer."""
     shows_tree: bool = False
     """Whether its `Tokens` say what the last pass verified."""
+    ends_by_text: bool = False
+    """Whether its text may end it, as a stop string does: its answer is then cut and counted by the
+    server, where text is."""
     prediction: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     """Answer that its client expects, a source of draft tokens; empty: none."""
     cut_prediction_tokens: int = 0
@@ -388,8 +391,8 @@ class Tokens:
 
     request: int
     ids: tuple[int, ...]
-    passes: int = 1
-    """That committed them."""
+    sizes: tuple[int, ...] = ()
+    """Number of them that each pass committed."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of each token, if the request asks for them."""
     tree: PassTree | None = None
@@ -398,7 +401,12 @@ class Tokens:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a call, without the field by field copy of dataclasses: the one message that
         is sent all the time."""
-        return Tokens, (self.request, self.ids, self.passes, self.logprobs, self.tree)
+        return Tokens, (self.request, self.ids, self.sizes, self.logprobs, self.tree)
+
+    @property
+    def passes(self) -> int:
+        """Passes that committed them."""
+        return len(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,9 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Strings at which the answer ends; the string itself is not returned. At most 16."""
+        """Strings at which the answer ends; the string itself is not returned, and its last token
+        is the answer's last. At most 16.
+        """
 
     @_builtins.property
     def format(self) -> Global___Format:
@@ -405,7 +407,9 @@ Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """What one answer cost, in tokens, rows and passes."""
+    """What one answer cost, in tokens, rows and passes. Rows that were verified beyond a stop string
+    count.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

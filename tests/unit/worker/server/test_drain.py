@@ -33,7 +33,7 @@ class Leaving:
             ready.set_result(SimpleNamespace(dtype="fp32", sessions=1))
         parts: dict[str, Any] = {
             "settings": SimpleNamespace(role=Role.TARGET, lame_duck_seconds=lame_duck),
-            "engine": SimpleNamespace(ready=ready, events=self.requests, gone=self.gone),
+            "engine": SimpleNamespace(ready=ready, answers=self.requests, gone=self.gone),
             "control": SimpleNamespace(
                 availability=self.availability, ready=True, send_drafts=lambda: None
             ),

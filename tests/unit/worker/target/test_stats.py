@@ -88,6 +88,14 @@ def test_latencies_are_counted_in_their_buckets() -> None:
     assert latencies.seconds == pytest.approx(sum(n * s for n, s in enumerate(inside)))
 
 
+def test_an_answer_that_its_text_may_end_is_left_to_the_server_to_count() -> None:
+    pair = Pair()
+    for request, ends_by_text in enumerate((False, True)):
+        pair.submit([1, 2, 3], COUNT, request=request, ends_by_text=ends_by_text)
+        pair.run(request)
+        assert (counters(pair).generation_tokens, counters(pair).requests_finished) == (COUNT, 1)
+
+
 DRAFT, SUFFIX = SOURCES.index(SourceKind.DRAFT), SOURCES.index(SourceKind.SUFFIX)
 REPEATS = [5, 6, 7, 8, 9, 10] * 12
 

@@ -197,7 +197,7 @@ def test_what_waits_for_long_goes_along_and_what_has_just_gone_does_not() -> Non
 
 
 def test_tokens_are_pickled_with_all_that_they_hold() -> None:
-    tokens = Tokens(7, (1, 2), 2, (TokenLogprob(-0.5, ((1, -0.5),)), TokenLogprob(-1.0, ())))
+    tokens = Tokens(7, (1, 2), (1, 1), (TokenLogprob(-0.5, ((1, -0.5),)), TokenLogprob(-1.0, ())))
     assert pickle.loads(pickle.dumps(tokens)) == tokens
     fields = (f.name for f in dataclasses.fields(Tokens))
     assert tokens.__reduce__()[1] == tuple(getattr(tokens, name) for name in fields)

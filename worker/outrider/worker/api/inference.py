@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.api.answer_text import AnswerText
 from outrider.worker.api.auth import AUTHORIZATION, ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
@@ -65,7 +66,7 @@ class Inference:
     @property
     def open_requests(self) -> int:
         """Count of requests that wait or run."""
-        return len(self.engine.events)
+        return len(self.engine.answers)
 
     @property
     def max_open(self) -> int:
@@ -138,7 +139,8 @@ class Inference:
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
-        return Admitted(submit, self.engine.submit(submit), detokenizer, stops, deadline)
+        answer = AnswerText(detokenizer, stops)
+        return Admitted(submit, self.engine.submit(submit, answer), answer, deadline)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.
@@ -153,13 +155,13 @@ class Inference:
 
     def release(self, admitted: Admitted) -> None:
         """Cancel a request, unless it has ended."""
-        if admitted.submit.request in self.engine.events:
+        if admitted.submit.request in self.engine.answers:
             self.engine.cancel(admitted.submit.request)
 
     def end_open(self) -> None:
         """End every open answer with `Stopping`: the time to finish them is over."""
-        for events in self.engine.events.values():
-            events.put_nowait(None)
+        for answer in self.engine.answers.values():
+            answer.events.put_nowait(None)
 
     def _queue_full(self) -> QueueFull:
         running = self.engine.report.running

@@ -103,6 +103,7 @@ class RequestParser:
             grammar=grammar,
             stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
             shows_tree=request.shows_tree,
+            ends_by_text=bool(request.stop),
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )

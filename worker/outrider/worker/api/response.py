@@ -6,11 +6,13 @@ Leaves admission to `inference`, and tokens as text to `text`.
 import asyncio
 import ctypes
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
-from outrider.worker.api.text import Detokenizer, StopStrings, Text
-from outrider.worker.engine.handle import EngineHandle, Event
+from outrider.worker.api.answer_text import AnswerText
+from outrider.worker.api.text import Text
+from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.engine.open_answer import Event
 from outrider.worker.errors import (
     DeadlineExceeded,
     GrammarFailed,
@@ -75,8 +77,7 @@ class Admitted:
 
     submit: Submit
     events: "asyncio.Queue[Event | None]"
-    detokenizer: Detokenizer
-    stops: StopStrings
+    answer: AnswerText
     deadline: float | None
     """Loop time at which it is given up."""
 
@@ -94,23 +95,15 @@ class Responses:
         Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded`, `Stopping` or
         `StagesMissing`.
         """
-        submit, stops, detokenizer = admitted.submit, admitted.stops, admitted.detokenizer
-        stopped = False
+        seed, answer = admitted.submit.sampling.seed, admitted.answer
         while True:
             match await self._next_event(admitted):
-                case Tokens(ids=ids, passes=passes) as tokens:
-                    if stopped:
-                        continue
-                    piece, stopped = stops.push(detokenizer.push(ids))
-                    shown, logprobs = self._tree(tokens), self._logprobs(tokens)
-                    yield GenerateResponse(piece, ids, passes, logprobs, tree=shown)
-                    if stopped:
-                        self.engine.cancel(submit.request, Finish.STOP)
+                case Tokens(ids=ids) as tokens:
+                    piece, shown = answer.pieces.popleft(), self._tree(tokens)
+                    logprobs = self._logprobs(tokens)
+                    yield GenerateResponse(piece, ids, tokens.passes, logprobs, tree=shown)
                 case Finished() as finished:
-                    if stopped:  # it may have ended in another way before the engine heard of it
-                        finished = replace(finished, finish=Finish.STOP)
-                    rest = "" if stopped else stops.finish()
-                    yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
+                    yield GenerateResponse(answer.finish(), end=_answer_end(finished, seed))
                     return
                 case None:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"

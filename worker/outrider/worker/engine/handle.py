@@ -15,9 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.counters import Counters
 from outrider.contract.inference import Timing
 from outrider.contract.state import Link
 from outrider.worker.engine.heartbeat import Heartbeat
+from outrider.worker.engine.open_answer import (
+    AnswerReader,
+    Event,
+    OpenAnswer,
+    count_finish,
+    with_answers,
+)
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Alive,
@@ -45,7 +53,6 @@ from outrider.worker.messages import (
 
 logger = logging.getLogger(__name__)
 
-Event = Tokens | Finished
 GONE = "the engine is gone; this worker is stopping"
 MIN_SECONDS, MAX_SECONDS = 1, 60
 WINDOW = 32
@@ -116,7 +123,9 @@ class EngineHandle(abc.ABC):
         """Of a pipelined target, once it has begun."""
         self.stages_changed = asyncio.Event()
         """Set where that is new."""
-        self.events: dict[int, asyncio.Queue[Event | None]] = {}
+        self.answers: dict[int, OpenAnswer] = {}
+        self._ended_by_text = Counters()
+        """Counts of answers that their text may end."""
         self._timeline: asyncio.Future[Timeline] | None = None
         """The one that the engine was asked for, until it comes."""
         self._measured: deque[asyncio.Future[Measured]] = deque()
@@ -130,15 +139,17 @@ class EngineHandle(abc.ABC):
     async def close(self) -> None:
         """End the engine and wait until it has ended."""
 
-    def submit(self, request: Submit) -> "asyncio.Queue[Event | None]":
+    def submit(self, request: Submit, reader: AnswerReader) -> "asyncio.Queue[Event | None]":
         """Hand a request over; the queue yields its events, None if the engine dies.
+
+        `reader` reads its tokens as they come, whether or not anybody takes them from the queue.
 
         Raises `Stopping` if the engine is gone.
         """
         if self.gone.is_set():
             raise Stopping(GONE)
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self.events[request.request] = queue
+        self.answers[request.request] = OpenAnswer(request, reader, queue)
         self._listeners.on_submit(request)
         self.send(request)
         return queue
@@ -179,8 +190,8 @@ class EngineHandle(abc.ABC):
         for future in self._measured:
             if not future.done():  # else its caller has gone
                 future.set_exception(Stopping(GONE))
-        for queue in self.events.values():
-            queue.put_nowait(None)
+        for answer in self.answers.values():
+            answer.events.put_nowait(None)
 
     def deliver(self, messages: Sequence[Any]) -> None:
         """Handle messages of the engine."""
@@ -189,13 +200,10 @@ class EngineHandle(abc.ABC):
 
     def _deliver(self, message: object) -> None:
         match message:
-            case Tokens(request=request):
-                self._put_event(request, message)
-            case Finished(request=request):
-                self._put_event(request, message)
-                self.events.pop(request, None)
-                self.retry_after.add(message.timing)
-                self._listeners.on_finished(message)
+            case Tokens():
+                self._take(message)
+            case Finished():
+                self._finish(message)
             case SessionEnded():
                 self._listeners.on_session(message)
             case SegmentTraced():
@@ -209,7 +217,7 @@ class EngineHandle(abc.ABC):
             case ToPeer() | DirectLinkLost():
                 self._listeners.on_peer((message,))
             case EngineReport():
-                self.report = message
+                self.report = with_answers(message, self._ended_by_text)
             case LinkStates(links=links):
                 self.links = links
             case StageGroupState():
@@ -233,8 +241,25 @@ class EngineHandle(abc.ABC):
         if asked is not None:
             asked.set_result(timeline)
 
-    def _put_event(self, request: int, event: Event) -> None:
-        self._listeners.on_event(event)
-        queue = self.events.get(request)
-        if queue is not None:
-            queue.put_nowait(event)
+    def _take(self, tokens: Tokens) -> None:
+        """Hand on tokens of an answer; have the engine end one whose text has ended."""
+        answer = self.answers[tokens.request]
+        if (kept := answer.take(tokens)) is None:
+            return
+        if answer.submit.ends_by_text:
+            self._ended_by_text.generation_tokens += len(kept.ids)
+        self._listeners.on_event(kept)
+        answer.events.put_nowait(kept)
+        if answer.reader.ended:
+            self.cancel(tokens.request, Finish.STOP)
+
+    def _finish(self, finished: Finished) -> None:
+        """Hand on the end of an answer."""
+        answer = self.answers.pop(finished.request)
+        finished = answer.end(finished)
+        if answer.submit.ends_by_text:
+            count_finish(self._ended_by_text, finished.finish)
+        self.retry_after.add(finished.timing)
+        self._listeners.on_event(finished)
+        answer.events.put_nowait(finished)
+        self._listeners.on_finished(finished)

@@ -128,7 +128,7 @@ class Worker:
         if self.engine.gone.is_set():
             return False
         if self.settings.role is Role.TARGET:
-            return bool(self.engine.events)
+            return bool(self.engine.answers)
         return self.engine.ready.done() and not self.engine.report.draining
 
     async def close(self) -> None:

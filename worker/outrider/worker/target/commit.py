@@ -55,7 +55,8 @@ class RequestCommitter(Generic[Control]):
         root = sequence.position - count
         self.sessions.commit(sequence, root, tokens, now, record.draft_follows)
         sequence.take(tokens.tolist(), not decodes, now)
-        self.stats.counters.generation_tokens += count
+        if not sequence.submit.ends_by_text:
+            self.stats.counters.generation_tokens += count
         return count if decodes else 0
 
     def close(self, request: Request, finish: Finish, now: float, detail: str = "") -> None:

@@ -83,8 +83,8 @@ class Request(abc.ABC):
     """Committed tokens that the client has not been sent."""
     unsent_logprobs: list[TokenLogprob] = field(default_factory=list)
     """Log-probability of each unsent token, if the request asks for it."""
-    unsent_passes: int = 0
-    """Passes that committed them."""
+    unsent_sizes: list[int] = field(default_factory=list)
+    """Number of them that each pass committed."""
     unsent_tree: PassTree | None = None
     """Tree of the last unsent pass that was a step with nodes, if the request asks for it."""
     sent_at: float = 0.0
@@ -144,14 +144,14 @@ class Request(abc.ABC):
             self.first_token = now
         self.last_token = now
         self.unsent += ids
-        self.unsent_passes += 1
+        self.unsent_sizes.append(len(ids))
 
     def send_tokens(self, outbox: list[Any], now: float) -> None:
         """Send the server the tokens committed since the last message."""
-        ids, passes = tuple(self.unsent), self.unsent_passes
+        ids, sizes = tuple(self.unsent), tuple(self.unsent_sizes)
         logprobs, tree = tuple(self.unsent_logprobs), self.unsent_tree
-        outbox.append(Tokens(self.submit.request, ids, passes, logprobs, tree))
-        self.unsent, self.unsent_passes, self.sent_at = [], 0, now
+        outbox.append(Tokens(self.submit.request, ids, sizes, logprobs, tree))
+        self.unsent, self.unsent_sizes, self.sent_at = [], [], now
         self.unsent_logprobs, self.unsent_tree = [], None
 
     def send_end(

@@ -20,6 +20,7 @@ from outrider.contract.counters import (
 )
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
+from outrider.worker.engine.open_answer import count_finish
 from outrider.worker.messages import EngineReport, Finish
 from outrider.worker.speculation.local_sources import NO_ROWS, NOTHING_LENT, Lent, SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch
@@ -194,7 +195,8 @@ class RequestStats(Generic[Control]):
 
     def count_end(self, request: Request, finish: Finish) -> None:
         """Count a request that ended, and log it."""
-        count_finish(self.counters, finish)
+        if not request.submit.ends_by_text:
+            count_finish(self.counters, finish)
         usage, timing = request.usage, request.timing
         logger.info(
             "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
@@ -301,17 +303,6 @@ class Stats(RequestStats[RowSelector]):
         counters.draft_wait_seconds = self.control.waited_seconds
         report = RequestStats.report(self, running, waiting)
         return dataclasses.replace(report, planner_choice=self.control.choice.value)
-
-
-def count_finish(counters: Counters, finish: Finish) -> None:
-    """Count a request that ended."""
-    if finish in (Finish.CANCELLED, Finish.EXPIRED, Finish.STAGES_MISSING):
-        counters.requests_cancelled += 1
-    else:
-        counters.requests_finished += 1
-    counters.requests_expired += finish is Finish.EXPIRED
-    counters.requests_failed += finish is Finish.FAILED
-    counters.requests_at_length += finish is Finish.LENGTH
 
 
 def sums(one: list[int], other: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
-from outrider.worker.engine.handle import Event
+from outrider.worker.engine.open_answer import Event
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
 
 

@@ -1,0 +1,35 @@
+"""Text of one answer, made as its tokens come: it ends with the token that completes a stop string.
+
+Leaves characters and stop strings to `text`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from outrider.worker.api.text import Detokenizer, StopStrings
+
+
+@dataclass(slots=True)
+class AnswerText:
+    """Reader of one answer's tokens."""
+
+    detokenizer: Detokenizer
+    stops: StopStrings
+    pieces: deque[str] = field(default_factory=deque)
+    """Text of each message with tokens that has not been taken from here."""
+    ended: bool = False
+    """Whether a stop string has come."""
+
+    def read(self, ids: Sequence[int]) -> int:
+        """Take the next tokens; return how many of them belong to the answer."""
+        shown, count = "", 0
+        while count < len(ids) and not self.ended:
+            piece, self.ended = self.stops.push(self.detokenizer.push((ids[count],)))
+            shown, count = shown + piece, count + 1
+        self.pieces.append(shown)
+        return count
+
+    def finish(self) -> str:
+        """Return all that is left to show at the end."""
+        return "" if self.ended else self.stops.finish()
