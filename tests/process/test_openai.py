@@ -224,6 +224,52 @@ def test_nothing_behind_a_stop_string_is_counted_or_shown(
     target.until(lambda seen: seen.counters.generation_tokens == counted + 5 * len(wanted))
 
 
+NOTE: Any = {
+    "type": "function",
+    "function": {
+        "name": "note",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "minLength": 500}},
+            "required": ["text"],
+        },
+    },
+}
+
+
+def test_a_forced_call_that_is_cut_off_is_a_call(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": CHAT, "seed": 3, "max_tokens": 60}
+    asked |= {"tools": [NOTE], "tool_choice": "required"}
+    (choice,) = client.chat.completions.create(**asked).choices
+    (call,) = choice.message.tool_calls
+    assert (choice.message.content, choice.finish_reason) == (None, "length")
+    assert call.function.name == "note"
+    assert call.function.arguments.startswith("{")
+    deltas = [
+        delta
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for delta in chunk.choices[0].delta.tool_calls or ()
+    ]
+    assert [delta.function.name for delta in deltas if delta.id] == ["note"]
+    assert "".join(delta.function.arguments for delta in deltas) == call.function.arguments
+
+
+def test_what_a_schema_cannot_force_is_a_warning_or_refused_if_strict(http: httpx.Client) -> None:
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
+    schema |= {"minItems": 2, "maxItems": 2, "uniqueItems": True}
+    form: dict[str, Any] = {"name": "x", "schema": schema}
+    shaped = {"type": "json_schema", "json_schema": form}
+    body = {"messages": CHAT, "max_tokens": 200, "seed": 3, "response_format": shaped}
+    answer = http.post("/v1/chat/completions", json=body).json()
+    assert len(json.loads(answer["choices"][0]["message"]["content"])) == 2
+    assert "uniqueItems" in answer["outrider"]["warnings"][0]
+    assert "uniqueItems" in http.post("/v1/chat/completions", json=body | {"stream": True}).text
+    form["strict"] = True
+    refused = http.post("/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert "uniqueItems" in refused.json()["error"]["message"]
+
+
 def test_no_event_holds_half_a_character(target: Worker, http: httpx.Client) -> None:
     body = {"prompt": PROMPT, "max_tokens": 300, "stream": True, "temperature": 8.0, "seed": 3}
     texts = [c["choices"][0]["text"] for c in events(http, body | {"ignore_eos": True})]

@@ -112,7 +112,9 @@ def begins(schema: Any, text: str) -> bool:
     source = ResponseFormats(tokenizer).compile(
         ResponseFormat(json_schema=json.dumps(schema)), ignore_end=False
     )
-    return bool(LLMatcher(tokenizer(), source).validate_tokens(list(text.encode())) == len(text))
+    return bool(
+        LLMatcher(tokenizer(), source.grammar).validate_tokens(list(text.encode())) == len(text)
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ def tokenizer() -> LLTokenizer:
     return built
 
 
-def fits(schema: dict[str, Any], answer: object) -> bool:
+def fits(schema: dict[str, Any], answer: object, of_tools: str | None = None) -> bool:
     """Whether an answer is allowed, by the grammar that a worker makes of a schema."""
-    wanted = ResponseFormat(json_schema=json.dumps(schema))
-    grammar = ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+    wanted = ResponseFormat(json_schema=json.dumps(schema), of_tools=of_tools)
+    grammar = ResponseFormats(tokenizer).compile(wanted, ignore_end=False).grammar
     matcher = LLMatcher(tokenizer(), grammar)
     text = json.dumps(answer).encode()
     return matcher.validate_tokens([*text, END]) == len(text) + 1
@@ -70,6 +70,16 @@ def test_a_single_function_may_refer_to_itself() -> None:
     schema = schema_of_calls([("grow", TREE)])
     assert fits(schema, call("grow", {"v": 1, "kids": [{"v": 2, "kids": []}]}))
     assert not fits(schema, call("grow", {"v": "1"}))
+
+
+def test_arguments_have_no_properties_but_those_that_are_named() -> None:
+    schema = schema_of_calls(FUNCTIONS)
+    item = {"name": "a", "other": 1}
+    for arguments in ({"items": [item]}, {"items": [{"name": "a", "parts": [item]}]}):
+        assert fits(schema, call("order", arguments))
+        assert not fits(schema, call("order", arguments), of_tools="chat.tools_json")
+    assert fits(schema, call("order", {"items": [{"name": "a"}]}), of_tools="chat.tools_json")
+    assert fits(schema, call("stop", {"any": "thing"}), of_tools="chat.tools_json")
 
 
 INTEGER, BOOLEAN = {"type": "integer"}, {"type": "boolean"}

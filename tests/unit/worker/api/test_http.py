@@ -173,7 +173,7 @@ def test_either_name_of_the_limit_of_tokens_is_taken() -> None:
         ({"type": "json_object"}, ResponseFormat(json_object=True)),
         (
             {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}},
-            ResponseFormat(json_schema='{"type": "array"}'),
+            ResponseFormat(json_schema='{"type": "array"}', strict=False),
         ),
     ],
 )
@@ -231,6 +231,18 @@ def test_a_call_that_must_come_is_a_form_of_the_answer(choice: Any) -> None:
     assert schema["properties"]["name"] == {"const": "weather"}
     assert schema["properties"]["arguments"] == TOOL["function"]["parameters"]  # type: ignore[index]
     assert parsed.calling is Calling.FORCED
+
+
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_strict_refuses_what_cannot_be_forced_and_is_no_part_of_the_prompt(strict: Any) -> None:
+    function = TOOL["function"] | {"strict": strict}  # type: ignore[operator]
+    parsed = chat(tools=[{"type": "function", "function": function}], tool_choice="required")
+    schema = {"name": "x", "strict": strict, "schema": {"type": "array"}}
+    shaped = chat(response_format={"type": "json_schema", "json_schema": schema})
+    for asked in (parsed, shaped):
+        assert asked.request.response_format is not None
+        assert asked.request.response_format.strict is bool(strict)
+    assert "strict" not in only_chat(parsed).tools_json
 
 
 def test_one_of_several_tools_may_be_named() -> None:
@@ -355,10 +367,72 @@ def test_several_calls_are_kept_unless_one_is_wanted() -> None:
 
 
 def test_a_forced_call_is_the_whole_answer() -> None:
-    found = ToolCalls(Calling.FORCED)
+    found = ToolCalls(Calling.FORCED, ("weather", "time"))
     assert found.push('{"name": "weather", ') == ""
     assert found.push('"arguments": {}}') + found.finish() == ""
     assert found.calls[0]["function"] == {"name": "weather", "arguments": "{}"}
+    assert found.complete
+
+
+ARGUMENTS = '{\n "city": "K\\"}]\\\\", "days": [{"n": 1}, {}]\n}'
+FORCED = f'{{"name": "weather",\n "arguments": {ARGUMENTS}\n}}'
+
+
+def forced(*pieces: str, functions: tuple[str, ...] = ("weather", "week")) -> ChatChoice:
+    """A choice that must be a call, after some pieces of its text."""
+    choice = ChatChoice(0, Calling.FORCED, functions)
+    for piece in pieces:
+        choice.take(GenerateResponse(text=piece))
+    return choice
+
+
+@pytest.mark.parametrize("at", range(len(FORCED) + 1))
+def test_a_forced_call_comes_as_its_text_does(at: int) -> None:
+    choice, arguments, names = forced(), "", []
+    for response in (*map(GenerateResponse, (FORCED[:at], FORCED[at:])), last()):
+        for chunk in choice.take(response):
+            assert not chunk["delta"].get("content")
+            for delta in chunk["delta"].get("tool_calls", []):
+                names += [delta["function"]["name"]] if "id" in delta else []
+                arguments += delta["function"]["arguments"]
+    assert (names, arguments) == (["weather"], ARGUMENTS)
+    message = choice.whole()["message"]
+    assert message["content"] is None
+    assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": ARGUMENTS}
+    assert choice.whole()["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.STOP])
+@pytest.mark.parametrize("at", range(FORCED.index("ea") + 2, len(FORCED)))
+def test_a_forced_call_that_is_cut_off_has_the_arguments_so_far(at: int, finish: Finish) -> None:
+    choice = forced(FORCED[:at])
+    choice.take(last(finish))
+    whole = choice.whole()
+    assert whole["finish_reason"] == finish.value
+    assert whole["message"]["content"] is None
+    (call,) = whole["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    so_far = ARGUMENTS[: max(0, at - FORCED.index(ARGUMENTS))]
+    assert call["function"]["arguments"] == so_far
+
+
+def test_a_forced_call_is_shown_once_its_function_is_known() -> None:
+    names = ("week", "weather", "wée")
+    shown = {
+        '{"name": "we': None,
+        '{"name": "wea': "weather",
+        '{"name": "w\\u00e': "wée",
+        '{"name": "wé': "wée",
+        '{"name": "week"': "week",
+    }
+    for text, wanted in shown.items():
+        choice = forced(text, functions=names)
+        choice.take(last(Finish.LENGTH))
+        message = choice.whole()["message"]
+        found = [call["function"]["name"] for call in message.get("tool_calls", [])]
+        assert (found, message["content"] or "") == ([wanted] if wanted else [], ""), text
+    (call,) = forced("{", functions=("time",)).whole()["message"]["tool_calls"]
+    assert call["function"] == {"name": "time", "arguments": ""}
 
 
 def test_without_tools_a_call_is_text() -> None:

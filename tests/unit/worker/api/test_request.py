@@ -57,7 +57,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> RequestParser:
 
 def parsed(parser: RequestParser, prediction: str) -> Submit:
     request = GenerateRequest("hi", {"seed": 1}, prediction=prediction)
-    return asyncio.run(parser.parse(request))
+    return asyncio.run(parser.parse(request)).submit
 
 
 def test_a_prediction_is_cut_at_the_context_and_the_engine_is_told(parser: RequestParser) -> None:

@@ -127,7 +127,7 @@ class Inference:
         self, request: GenerateRequest, seconds: float | None, carrier: Mapping[str, Any]
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        submit = await self._parser.parse(request)
+        submit, warnings = await self._parser.parse(request)
         stops = StopStrings(tuple(request.stop))
         if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
@@ -140,7 +140,8 @@ class Inference:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
         answer = AnswerText(detokenizer, stops)
-        return Admitted(submit, self.engine.submit(submit, answer), answer, deadline)
+        events = self.engine.submit(submit, answer)
+        return Admitted(submit, events, answer, deadline, warnings)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.

@@ -8,18 +8,19 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Prompt, Prompts
-from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
+from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams, require
 
 DEFAULT_MAX_TOKENS = 256
+NO_FORMAT = CompiledFormat("", ())
 MAX_STOPS = 16
 MAX_PRIORITY = 1000
 MAX_LOGPROBS = 20
@@ -65,6 +66,14 @@ class GenerateRequest:
         return SamplingParams(**{**unsaid, **self.sampling})
 
 
+class ParsedRequest(NamedTuple):
+    """One request for text, checked."""
+
+    submit: Submit
+    warnings: tuple[str, ...]
+    """Parts of its response format that are not forced."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestParser:
     """Makes the engine's requests of the clients' requests for one model."""
@@ -76,7 +85,7 @@ class RequestParser:
     """Longest that a request waits for its first step."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def parse(self, request: GenerateRequest) -> Submit:
+    async def parse(self, request: GenerateRequest) -> ParsedRequest:
         """Check a request and fill in its defaults; raise `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self.check_model(request.model)
@@ -86,10 +95,10 @@ class RequestParser:
         prompt = await self.prompts.encode(request.prompt)
         prediction = await self.prompts.encode_prediction(request.prediction)
         context = self.model.context_length
-        grammar, count = "", request.logprobs
+        form, count = NO_FORMAT, request.logprobs
         if (wanted := request.response_format) is not None:
-            grammar = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
-        return Submit(
+            form = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
+        submit = Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
             sampling=sampling,
@@ -100,13 +109,14 @@ class RequestParser:
             priority=checked("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY),
             start_by=arrived + self.queue_seconds,
             logprobs=None if count is None else checked("logprobs", count, 0, MAX_LOGPROBS),
-            grammar=grammar,
+            grammar=form.grammar,
             stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
             shows_tree=request.shows_tree,
             ends_by_text=bool(request.stop),
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )
+        return ParsedRequest(submit, form.warnings)
 
     def check_model(self, name: str) -> None:
         """Raise `UnknownModel` for a name that is neither this model's nor empty."""

@@ -53,6 +53,8 @@ class AnswerEnd:
     timing: Timing
     seed: int
     """The seed in force."""
+    warnings: tuple[str, ...] = ()
+    """Parts of its response format that are not forced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Admitted:
     answer: AnswerText
     deadline: float | None
     """Loop time at which it is given up."""
+    warnings: tuple[str, ...] = ()
+    """Parts of its response format that are not forced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class Responses:
         Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded`, `Stopping` or
         `StagesMissing`.
         """
-        seed, answer = admitted.submit.sampling.seed, admitted.answer
+        answer = admitted.answer
         while True:
             match await self._next_event(admitted):
                 case Tokens(ids=ids) as tokens:
@@ -103,7 +107,7 @@ class Responses:
                     logprobs = self._logprobs(tokens)
                     yield GenerateResponse(piece, ids, tokens.passes, logprobs, tree=shown)
                 case Finished() as finished:
-                    yield GenerateResponse(answer.finish(), end=_answer_end(finished, seed))
+                    yield GenerateResponse(answer.finish(), end=_answer_end(finished, admitted))
                     return
                 case None:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"
@@ -145,12 +149,13 @@ class Responses:
         return Likely(token, float32(logprob), self.text.bytes_of(token))
 
 
-def _answer_end(finished: Finished, seed: int) -> AnswerEnd:
+def _answer_end(finished: Finished, admitted: Admitted) -> AnswerEnd:
     if (failure := FAILURES.get(finished.finish)) is not None:
         raise failure(finished.detail)
     # no client reads the end of a cancelled answer
     finish = Finish.STOP if finished.finish is Finish.CANCELLED else finished.finish
-    return AnswerEnd(finish, finished.usage, finished.timing, seed)
+    seed, warnings = admitted.submit.sampling.seed, admitted.warnings
+    return AnswerEnd(finish, finished.usage, finished.timing, seed, warnings)
 
 
 def float32(value: float) -> float:

@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
 from outrider.contract.inference import Format
+from outrider.worker.api.closed_objects import with_closed_objects
 from outrider.worker.api.finite_answers import without_endless
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import error_of
@@ -25,6 +26,13 @@ SHOWN_REASON = 300
 MAX_DIGITS = 12
 MAX_MULTIPLE = 100_000
 ANY_OBJECT = '{"type": "object"}'
+JSON_OPTIONS: Any = {
+    "whitespace_pattern": r"\x20|\r?\n(\x20{0,20}|\t{0,6})",
+    "lenient": True,
+}
+"""Between two parts of JSON a space, or a line break and indentation: a small model writes blanks
+without end where it may. Lenient: what cannot be forced of a schema is a warning."""
+UNKNOWN_FORMAT = "Unknown format"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +40,10 @@ class ResponseFormat(Format):
     """The format that an answer must have; one field is set."""
 
     of_tools: str | None = None
-    """Name of the field with the tools of which one must be called, where that is the format."""
+    """Name of the field with the tools of which one must be called, where that is the format: its
+    objects are closed."""
+    strict: bool = True
+    """Whether a schema is refused of which a part cannot be forced; else its warnings name that."""
 
     @property
     def kind(self) -> str | None:
@@ -45,6 +56,15 @@ class ResponseFormat(Format):
         return self.of_tools or f"format.{self.kind}"
 
 
+class CompiledFormat(NamedTuple):
+    """The grammar of a response format."""
+
+    grammar: str
+    """As llguidance reads it."""
+    warnings: tuple[str, ...]
+    """Parts of the schema that it does not force."""
+
+
 @dataclass(slots=True)
 class ResponseFormats:
     """Compiler of the response formats of one model."""
@@ -53,7 +73,7 @@ class ResponseFormats:
     """Makes the tokenizer that grammars are checked with, once; None: no token ends an answer."""
     _tokenizer: LLTokenizer | None = None
 
-    def compile(self, wanted: ResponseFormat, ignore_end: bool) -> str:
+    def compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
         """Return the grammar of a response format; takes a while, so call it on a thread.
 
         Raises `InvalidField`.
@@ -71,24 +91,28 @@ class ResponseFormats:
         if self._tokenizer is None:
             self._tokenizer = self.build()
         try:
-            grammar = _grammar(which, text)
-            problem = _problem(grammar, self._tokenizer)
+            grammar = _grammar(wanted, text)
+            return CompiledFormat(grammar, _warnings(grammar, self._tokenizer, wanted.strict))
         except (ValueError, RecursionError) as error:
-            problem = str(error)
-        if problem:
-            reason = " ".join(problem.split())  # on one line
-            raise InvalidField(name, text[:SHOWN_CHARACTERS], reason[:SHOWN_REASON])
-        return grammar
+            reason = " ".join(str(error).split())  # on one line
+            raise InvalidField(name, text[:SHOWN_CHARACTERS], reason[:SHOWN_REASON]) from error
 
 
-def _problem(grammar: str, tokenizer: LLTokenizer) -> str:
-    """Return why no answer can have this format; empty: at least a first token can."""
+def _warnings(grammar: str, tokenizer: LLTokenizer, strict: bool) -> tuple[str, ...]:
+    """Return what a grammar does not force of its schema.
+
+    Raises `ValueError` with the reason why no answer can have this format, not even a first token;
+    if `strict`, also where more than the names of formats, which are annotations, is not forced.
+    """
     is_error, says = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
-    if is_error:
-        return " ".join(says)
+    unforced = [one for one in says if not one.startswith(UNKNOWN_FORMAT)]
+    if is_error or (strict and unforced):
+        raise ValueError(" ".join(unforced))
     state = LLMatcher(tokenizer, grammar, log_level=0)
     state.compute_bitmask()
-    return f"no answer fits it: {error_of(state)}" if state.is_error() else ""
+    if state.is_error():
+        raise ValueError(f"no answer fits it: {error_of(state)}")
+    return tuple(says)
 
 
 def check_multiples(schema: str) -> None:
@@ -117,12 +141,15 @@ def check_multiples(schema: str) -> None:
             )
 
 
-def _grammar(which: str, text: str) -> str:
-    match which:
+def _grammar(wanted: ResponseFormat, text: str) -> str:
+    match wanted.kind:
         case "json_object":
-            return LLMatcher.grammar_from_json_schema(ANY_OBJECT)
+            return LLMatcher.grammar_from_json_schema(ANY_OBJECT, overrides=JSON_OPTIONS)
         case "json_schema":
             check_multiples(text)
-            return LLMatcher.grammar_from_json_schema(without_endless(text))
+            closed = with_closed_objects(text) if wanted.of_tools else text
+            return LLMatcher.grammar_from_json_schema(
+                without_endless(closed), overrides=JSON_OPTIONS
+            )
         case _:
             return LLMatcher.grammar_from_regex(text)

@@ -48,7 +48,7 @@ class References:
             part, word = parts.pop()
             outer = self._places[id(part)].base
             base = outer if word in BY_NAME else self._name(part, outer)
-            for key, child in _children(part, word):
+            for key, child in children(part, word):
                 self._places[id(child)] = PartPlace(part, key, base)
                 parts.append((child, "" if word in BY_NAME else str(key)))
 
@@ -102,7 +102,7 @@ def _base(part: Mapping[str, Any], outer: str) -> str:
     return urljoin(outer, given.partition("#")[0]) if isinstance(given, str) else outer
 
 
-def _children(part: Any, word: str) -> Iterator[tuple[str | int, Any]]:
+def children(part: Any, word: str) -> Iterator[tuple[str | int, Any]]:
     """Yield the mappings and lists that the value of a keyword holds; empty: that of none."""
     is_schema = isinstance(part, Mapping) and word not in BY_NAME
     for key, child in part.items() if isinstance(part, Mapping) else enumerate(part):

@@ -5,6 +5,7 @@
 """
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,6 +29,8 @@ class AnswerChoice(abc.ABC):
     index: int
     calling: Calling
     """NONE for completions, which call no functions."""
+    forced: Sequence[str] = ()
+    """Functions of which one has to be called."""
     _texts: list[str] = field(default_factory=list)
     _logprobs: list[TokenLogprobs] = field(default_factory=list)
     _finish: str | None = None
@@ -87,7 +90,7 @@ class ChatChoice(AnswerChoice):
     _tools: ToolCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        self._tools = ToolCalls(self.calling)
+        self._tools = ToolCalls(self.calling, self.forced)
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the role."""
@@ -95,17 +98,14 @@ class ChatChoice(AnswerChoice):
 
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
         """Return text and calls, and the finish reason at the end."""
-        known = len(self._tools.calls)
         text = self._tools.push(response.text)
         if response.end is not None:
             text += self._tools.finish()
         self._texts.append(text)
         self._logprobs.extend(response.logprobs)
         delta: dict[str, Any] = {"content": text} if text else {}
-        if new := self._tools.calls[known:]:
-            delta["tool_calls"] = [
-                {"index": index, **call} for index, call in enumerate(new, known)
-            ]
+        if deltas := self._tools.take_deltas():
+            delta["tool_calls"] = deltas
         shown = delta or response.logprobs
         chunks = [self._chunk(delta, list(response.logprobs))] if shown else []
         if response.end is not None:
@@ -128,7 +128,7 @@ class ChatChoice(AnswerChoice):
 
     def _finish_reason(self, end: AnswerEnd) -> str:
         reason = end.finish.value
-        return "tool_calls" if self._tools.calls and reason == "stop" else reason
+        return "tool_calls" if self._tools.complete and reason == "stop" else reason
 
     def _chunk(
         self, delta: dict[str, Any], tokens: list[TokenLogprobs] | None = None

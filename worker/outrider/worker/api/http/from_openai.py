@@ -44,6 +44,8 @@ class OpenAIRequest:
     calling: Calling
     max_tokens: int | None
     """Where the body names none; None: all that the context has room for."""
+    forced: tuple[str, ...] = ()
+    """Functions of which one has to be called."""
 
 
 def completion(body: CompletionBody) -> OpenAIRequest:
@@ -63,8 +65,9 @@ def chat(body: ChatBody) -> OpenAIRequest:
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
     if parsed.calling is Calling.FORCED:
-        schema = json.dumps(_schema_of_calls(body))
-        changes["response_format"] = ResponseFormat(json_schema=schema, of_tools="chat.tools_json")
+        functions = _forced(body)
+        changes["response_format"] = _format_of_calls(functions)
+        parsed = dataclasses.replace(parsed, forced=tuple(one.name for one in functions))
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
 
 
@@ -123,7 +126,8 @@ def _response_format(wanted: schemas.ResponseFormatBody | None) -> ResponseForma
         return None
     if wanted.json_schema is None:
         return ResponseFormat(json_object=True)
-    return ResponseFormat(json_schema=json.dumps(wanted.json_schema.schema_))
+    schema, strict = json.dumps(wanted.json_schema.schema_), bool(wanted.json_schema.strict)
+    return ResponseFormat(json_schema=schema, strict=strict)
 
 
 def _biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
@@ -147,13 +151,20 @@ def _calling(body: ChatBody) -> Calling:
     return Calling.FORCED
 
 
-def _schema_of_calls(body: ChatBody) -> Mapping[str, Any]:
-    """Return the JSON Schema of an answer that must be a call."""
+def _forced(body: ChatBody) -> list[schemas.Function]:
+    """Return the functions of which one has to be called."""
     functions = [tool.function for tool in body.tools or ()]
     if isinstance(body.tool_choice, schemas.NamedTool):
         name = body.tool_choice.function.name
-        functions = [function for function in functions if function.name == name]
-    return schema_of_calls([(function.name, function.parameters) for function in functions])
+        return [function for function in functions if function.name == name]
+    return functions
+
+
+def _format_of_calls(functions: Sequence[schemas.Function]) -> ResponseFormat:
+    """Return the response format of an answer that must be a call."""
+    schema = schema_of_calls([(function.name, function.parameters) for function in functions])
+    strict = any(function.strict for function in functions)
+    return ResponseFormat(json_schema=json.dumps(schema), of_tools="chat.tools_json", strict=strict)
 
 
 def schema_of_calls(functions: Sequence[tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:

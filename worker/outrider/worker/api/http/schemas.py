@@ -100,6 +100,7 @@ class JsonSchema(ContentPart):
     """A JSON Schema; its name is ignored."""
 
     schema_: dict[str, JsonValue] = Field(alias="schema")
+    strict: bool | None = None
 
 
 class ResponseFormatBody(ContentPart):
@@ -202,6 +203,8 @@ class Function(NamedFunction):
 
     description: str | None = None
     parameters: dict[str, JsonValue] | None = None
+    strict: Annotated[bool | None, Field(exclude=True)] = None
+    """No part of what templates lay out."""
 
 
 class Tool(ContentPart):

@@ -36,7 +36,8 @@ class OpenAIResponse:
 
     def __post_init__(self) -> None:
         count = len(self.request.prompts) * self.request.choices
-        self.choices = [self.kind(index, self.request.calling) for index in range(count)]
+        calling, forced = self.request.calling, self.request.forced
+        self.choices = [self.kind(index, calling, forced) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the chunks before the first token."""
@@ -94,7 +95,9 @@ class OpenAIResponse:
             {"index": index, **dataclasses.asdict(end.usage), **dataclasses.asdict(end.timing)}
             for index, end in sorted(ended.items())
         ]
-        return {"seed": self.request.seed, "choices": figures}
+        warnings = list(dict.fromkeys(one for end in ended.values() for one in end.warnings))
+        extension = {"seed": self.request.seed, "choices": figures}
+        return extension | ({"warnings": warnings} if warnings else {})
 
 
 def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""What a schema forces of an answer, what it leaves to the caller, and how far blanks may go."""
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher
+
+from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
+from outrider.worker.errors import InvalidField
+from tests.unit.worker.api.test_forced_calls import tokenizer
+
+TWO = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+OBJECT = {"type": "object", "additionalProperties": {"type": "boolean"}}
+STRING = {"type": "string"}
+UNFORCED = {
+    "uniqueItems": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+    "propertyNames": OBJECT | {"propertyNames": {"enum": ["r"]}},
+    "not": {"not": {"type": "string"}},
+    "dependencies": OBJECT | {"dependencies": {"a": []}},
+    "dependentRequired": OBJECT | {"dependentRequired": {"a": ["b"]}},
+    "contains": {"type": "array", "contains": {"const": 4}},
+    "unevaluatedProperties": {"type": "object", "unevaluatedProperties": False},
+    "if": OBJECT | {"if": {"required": ["a"]}, "then": {"required": ["b"]}},
+}
+
+
+def compiled(schema: Any, strict: bool = False) -> CompiledFormat:
+    wanted = ResponseFormat(json_schema=json.dumps(schema), strict=strict)
+    return ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+
+
+def begins(made: CompiledFormat, text: str) -> bool:
+    """Whether an answer may begin so."""
+    matcher = LLMatcher(tokenizer(), made.grammar, log_level=0)
+    return bool(matcher.validate_tokens(list(text.encode())) == len(text.encode()))
+
+
+def ends(made: CompiledFormat, text: str) -> bool:
+    """Whether that may be the whole answer, and the only thing that follows is its end."""
+    matcher = LLMatcher(tokenizer(), made.grammar, log_level=0)
+    assert matcher.consume_tokens(list(text.encode()))
+    return matcher.is_accepting() and not any(begins(made, text + more) for more in " \n\t\r")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\r\n", "\n" + 6 * "\t", "\n" + 20 * " "])
+def test_a_space_or_a_break_with_indentation_may_stand_between_parts(blank: str) -> None:
+    assert ends(compiled(TWO), f"[{blank}1,{blank}2{blank}]")
+
+
+@pytest.mark.parametrize(
+    "blank", ["  ", "\t", "\n\n", "\n \n", "\n \t", "\n" + 7 * "\t", "\n" + 21 * " "]
+)
+def test_blanks_never_go_on_without_end(blank: str) -> None:
+    anything = ResponseFormats(tokenizer).compile(ResponseFormat(json_object=True), False)
+    unbounded = TWO | {"x-guidance": {"whitespace_pattern": r"\s+"}}
+    for made, opened in ((compiled(TWO), "["), (compiled(unbounded), "["), (anything, "{")):
+        assert begins(made, opened + blank[:-1])
+        assert not begins(made, opened + blank)
+
+
+@pytest.mark.parametrize("word", UNFORCED)
+def test_a_keyword_that_cannot_be_forced_is_a_warning(word: str) -> None:
+    schema = {"type": "object", "properties": {"v": UNFORCED[word]}, "required": ["v"]}
+    assert any(word in warning for warning in compiled(schema).warnings)
+    with pytest.raises(InvalidField, match=word):
+        compiled(schema, strict=True)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["path", "binary", "password", "base64", "uri-reference", "own"])
+def test_a_format_of_an_unknown_name_is_an_annotation(name: str, strict: bool) -> None:
+    made = compiled(STRING | {"format": name}, strict)
+    assert ends(made, '"any"')
+    assert made.warnings == (f"Unknown format: {name}",)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_forced_warns_of_nothing(strict: bool) -> None:
+    made = compiled(STRING | {"format": "date"}, strict)
+    assert made.warnings == ()
+    assert ends(made, '"2026-11-28"')
+    assert not begins(made, '"any')
+
+
+def test_a_look_around_is_refused_however_lenient_the_request() -> None:
+    with pytest.raises(InvalidField, match="look-around"):
+        compiled(STRING | {"pattern": "^(?=a)b"})
