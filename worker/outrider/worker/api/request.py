@@ -94,7 +94,7 @@ class RequestParser:
             prompt=np.array(prompt, np.int32),
             sampling=sampling,
             max_tokens=self._max_tokens(request.max_tokens, len(prompt)),
-            end_ids=() if request.ignore_end else self.model.end_ids,
+            end_ids=() if request.ignore_end else self._end_ids(prompt),
             speculate=request.speculate,
             arrived=arrived,
             priority=checked("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY),
@@ -114,6 +114,13 @@ class RequestParser:
                 f"model: {name[:SHOWN_CHARACTERS]!r} is not served here; "
                 f"allowed: {self.model.name!r}, or empty"
             )
+
+    def _end_ids(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens that end the answer: an editor may have laid out the prompt to fill in
+        the middle itself."""
+        fim, own = self.prompts.fim, self.model.end_ids
+        fills = fim is not None and fim.prefix in prompt and fim.suffix in prompt
+        return tuple(dict.fromkeys((*own, *fim.ends))) if fim and fills else own
 
     def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
         room = self.model.context_length - prompt

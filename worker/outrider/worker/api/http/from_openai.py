@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
+from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
@@ -48,7 +49,11 @@ class OpenAIRequest:
 
 def completion(body: CompletionBody) -> OpenAIRequest:
     """Convert a body of /v1/completions; raise `InvalidField`."""
-    parsed = _parse(body, tuple(body.prompt), Calling.NONE, COMPLETION_TOKENS)
+    prompts: tuple[Prompt, ...] = tuple(body.prompt)
+    if suffix := body.suffix:
+        room = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+        prompts = tuple(FimPrompt(str(prefix), suffix, room) for prefix in body.prompt)
+    parsed = _parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
     request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
     return dataclasses.replace(parsed, request=request)
 
