@@ -38,7 +38,7 @@ WORDS = "one two three four five six seven eight "
 def test_tokens_in_which_a_stop_string_may_be_come_as_soon_as_by_default(
     wanted: int | None, stops: tuple[str, ...], milliseconds: int
 ) -> None:
-    assert stream_seconds(wanted, stops) == milliseconds / 1000
+    assert stream_seconds(wanted, bool(stops)) == milliseconds / 1000
 
 
 @pytest.fixture(scope="module")

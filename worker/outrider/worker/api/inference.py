@@ -16,6 +16,7 @@ from typing import Any
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.auth import AUTHORIZATION, ApiKeys
 from outrider.worker.api.availability import Availability
+from outrider.worker.api.line_limits import LineLimits
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import GenerateRequest, RequestParser, ServedModel
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses
@@ -127,7 +128,11 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit = await self._parser.parse(request)
-        stops = StopStrings(tuple(request.stop))
+        words, limits = (
+            StopStrings(tuple(request.stop)),
+            (request.least_indent, request.line_seconds),
+        )
+        stops = LineLimits(words, *limits) if request.limits_lines else words
         if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:

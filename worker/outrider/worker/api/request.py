@@ -56,8 +56,18 @@ class GenerateRequest:
     stream_interval_ms: int | None = None
     shows_tree: bool = False
     """Whether responses say what passes verified; over HTTP only."""
+    least_indent: int = 0
+    """Spaces and tabs before each line of the answer but the first; it ends before a line that has
+    fewer. HTTP only."""
+    line_seconds: float | None = None
+    """Time after which the answer ends with the line that is being written; HTTP only."""
     prediction: str | Sequence[int] = ()
     """The answer that the client expects, as text or token ids; no ids: it expects none."""
+
+    @property
+    def limits_lines(self) -> bool:
+        """Whether there is a limit on the lines of the answer."""
+        return self.least_indent > 0 or self.line_seconds is not None
 
     def sampling_params(self, default: Mapping[str, Any]) -> SamplingParams:
         """Return what is given, with the model's defaults for the rest."""
@@ -101,7 +111,9 @@ class RequestParser:
             start_by=arrived + self.queue_seconds,
             logprobs=None if count is None else checked("logprobs", count, 0, MAX_LOGPROBS),
             grammar=grammar,
-            stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
+            stream_seconds=stream_seconds(
+                request.stream_interval_ms, bool(request.stop) or request.limits_lines
+            ),
             shows_tree=request.shows_tree,
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
@@ -142,14 +154,15 @@ def checked(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def stream_seconds(interval_ms: int | None, stops: Sequence[str]) -> float:
+def stream_seconds(interval_ms: int | None, ends_by_text: bool) -> float:
     """Return the least seconds between two messages with tokens; raise `InvalidField`.
 
-    Stop strings are found where text is, in the server, which therefore has to see tokens soon.
+    What `ends_by_text`, as by a stop string, ends where text is, in the server, which therefore
+    has to see tokens soon.
     """
     interval_ms = STREAM_INTERVAL_MS if interval_ms is None else interval_ms
     checked("stream_interval_ms", interval_ms, 0, MAX_STREAM_INTERVAL_MS)
-    return min(interval_ms, STREAM_INTERVAL_MS if stops else interval_ms) / 1000
+    return min(interval_ms, STREAM_INTERVAL_MS if ends_by_text else interval_ms) / 1000
 
 
 def check_stops(stops: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
+from outrider.worker.api.line_limits import LineLimits
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
 from outrider.worker.errors import (
@@ -51,6 +52,8 @@ class AnswerEnd:
     timing: Timing
     seed: int
     """The seed in force."""
+    word: str | None = None
+    """The stop string that ended it; empty: a limit on its lines did; None: neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Admitted:
     submit: Submit
     events: "asyncio.Queue[Event | None]"
     detokenizer: Detokenizer
-    stops: StopStrings
+    stops: StopStrings | LineLimits
     deadline: float | None
     """Loop time at which it is given up."""
 
@@ -110,7 +113,8 @@ class Responses:
                     if stopped:  # it may have ended in another way before the engine heard of it
                         finished = replace(finished, finish=Finish.STOP)
                     rest = "" if stopped else stops.finish()
-                    yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
+                    end = _answer_end(finished, submit.sampling.seed)
+                    yield GenerateResponse(rest, end=replace(end, word=stops.word))
                     return
                 case None:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"

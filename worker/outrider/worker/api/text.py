@@ -239,6 +239,8 @@ class StopStrings:
     """
 
     stops: tuple[str, ...]
+    word: str | None = None
+    """The one that has ended the text."""
     _buffer: str = ""
 
     def push(self, text: str) -> tuple[str, bool]:
@@ -247,9 +249,10 @@ class StopStrings:
         The end of the text is buffered while it may begin a stop string.
         """
         self._buffer += text
-        ends = [(at + len(s), -len(s)) for s in self.stops if (at := self._buffer.find(s)) >= 0]
+        found = ((self._buffer.find(stop), stop) for stop in self.stops)
+        ends = [(at + len(stop), -len(stop), stop) for at, stop in found if at >= 0]
         if ends:
-            end, length = min(ends)
+            end, length, self.word = min(ends)
             return self._take(end + length), True
         longest = max((len(stop) for stop in self.stops), default=1)
         for start in range(max(0, len(self._buffer) - longest + 1), len(self._buffer)):

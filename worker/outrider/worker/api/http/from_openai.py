@@ -45,6 +45,10 @@ class OpenAIRequest:
     calling: Calling
     max_tokens: int | None
     """Where the body names none; None: all that the context has room for."""
+    prompt_only: bool = False
+    """Whether the prompt is read and nothing is answered; /infill only."""
+    response_fields: tuple[str, ...] = ()
+    """Paths of the fields that the answer has; none: it has all. /infill only."""
 
 
 def completion(body: CompletionBody) -> OpenAIRequest:
@@ -53,7 +57,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
     if suffix := body.suffix:
         room = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
         prompts = tuple(FimPrompt(str(prefix), suffix, room) for prefix in body.prompt)
-    parsed = _parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
+    parsed = parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
     request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
     return dataclasses.replace(parsed, request=request)
 
@@ -61,7 +65,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
     prompt = Chat(body.messages, body.tools_json)
-    parsed = _parse(body, (prompt,), _calling(body), None)
+    parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
@@ -73,7 +77,7 @@ def chat(body: ChatBody) -> OpenAIRequest:
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
 
 
-def _parse(
+def parse(
     body: Body, prompts: tuple[Prompt, ...], calling: Calling, max_tokens: int | None
 ) -> OpenAIRequest:
     choices = body.n or 1
