@@ -123,6 +123,15 @@ def test_finished_answers_help_their_own_key_over_grpc_and_http(closed: Worker) 
         wait_until(lambda key=key: helped_over_http(closed, key, other), START_SECONDS, key)
 
 
+def test_all_callers_of_a_target_on_loopback_without_keys_share_their_answers(
+    target: Worker,
+) -> None:
+    pair_with(target, sources=(SourceKind.ANSWERS,))
+    plain = answer(target, COUNT, speculate=False)
+    assert answer(target, COUNT).result.usage.draft_rows == 0
+    until_helped(target, plain)
+
+
 def helped_over_http(target: Worker, key: str, expected: Answer) -> bool:
     """Whether draft tokens were accepted for the same answer over HTTP."""
     given = http_answer(target, key).json()

@@ -135,5 +135,5 @@ class Speculation(SpecPart):
     sources: Annotated[tuple[Proposer, ...], Field(max_length=len(Proposer))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
-    pass of any model. Answers: what followed in earlier answers to the same API key; a target
-    without keys has none, and a target of several stages neither."""
+    pass of any model. Answers: what followed in earlier answers to the same API key, also those
+    broken off; without keys only on loopback, and not in a target of several stages."""

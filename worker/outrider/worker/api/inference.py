@@ -24,7 +24,7 @@ from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, WorkerError
-from outrider.worker.messages import Submit
+from outrider.worker.messages import NO_KEY, Submit
 
 NO_CARRIER: Mapping[str, Any] = MappingProxyType({})
 
@@ -44,6 +44,8 @@ class Inference:
     """Begins the span of a request, given its metadata or headers; None: off."""
     keys: ApiKeys | None = None
     """Those that its callers need; None: none."""
+    callers: int = NO_KEY
+    """Key of all callers where they need none."""
     rejections: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)
@@ -137,9 +139,8 @@ class Inference:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()
-        if self.keys is not None:
-            key = self.keys.number(carrier.get(AUTHORIZATION, ""))
-            submit = dataclasses.replace(submit, key=key)
+        given, keys = carrier.get(AUTHORIZATION, ""), self.keys
+        submit = dataclasses.replace(submit, key=keys.number(given) if keys else self.callers)
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
