@@ -45,7 +45,7 @@ SOURCES = {
 }
 TYPED = 4
 """Characters of a suggestion that are typed before the next is asked for."""
-FILL_TOKENS, EDIT_TOKENS = 64, 320
+FILL_TOKENS, EDIT_TOKENS = 64, 192
 USELESS_EVERY = 10
 """Lines of a prediction of which one is wrong."""
 COLD, AFTER_WHOLE, AFTER_CANCELLED = "cold", "on, after a whole one", "on, after a cancelled one"
@@ -245,10 +245,13 @@ async def edit_all(sides: Mapping[str, Server], count: int) -> Answers:
         useless = chosen[(number + 1) % count].code
         for name in turns(list(sides), number):
             side, own = sides[name], found[name]
-            own[NO_PREDICTION].append(await side.edit(edit, EDIT_TOKENS, ""))
-            right = with_wrong_lines(own[NO_PREDICTION][-1].text)
-            own[RIGHT].append(await side.edit(edit, EDIT_TOKENS, right))
-            own[USELESS].append(await side.edit(edit, EDIT_TOKENS, useless))
+            bare = await side.edit(edit, EDIT_TOKENS, "")
+            predictions = {RIGHT: with_wrong_lines(bare.text), USELESS: useless}
+            own[NO_PREDICTION].append(bare)
+            for situation, prediction in predictions.items():
+                has_use = name != PLAIN  # which makes nothing of it
+                again = await side.edit(edit, EDIT_TOKENS, prediction) if has_use else bare
+                own[situation].append(again)
     return found
 
 
