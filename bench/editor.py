@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -267,18 +267,25 @@ def with_wrong_lines(text: str) -> str:
 def figures(found: Answers) -> dict[str, Any]:
     """Return medians by situation and side, and seconds over plain's for the same requests."""
     made: dict[str, Any] = {}
-    for situation in next(iter(found.values())):
+    first = next(iter(found.values()))
+    for situation in first:
         made[situation] = {
             name: {
                 "first_seconds": statistics.median(one.first for one in by[situation]),
                 "whole_seconds": statistics.median(one.whole for one in by[situation]),
                 "tokens": sum(one.tokens for one in by[situation]),
                 "rate": rate(by[situation]),
-                "answers": [asdict(one) for one in by[situation]],
+                "same_text": sum(map(same, by[situation], first[situation])) / len(by[situation]),
+                "answers": [(one.first, one.whole, one.tokens) for one in by[situation]],
             }
             for name, by in found.items()
         }
     return made
+
+
+def same(one: Seen, other: Seen) -> bool:
+    """Return True if both texts are equal."""
+    return one.text == other.text
 
 
 def rate(answers: Sequence[Seen]) -> float:
