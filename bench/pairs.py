@@ -31,6 +31,7 @@ from bench.sides import code_pair, llama_server
 from bench.sides.peer import DoesNotRun, uv
 from bench.sides.services import (
     MODES,
+    WITHOUT_ANSWERS,
     Answer,
     Service,
     started,
@@ -45,7 +46,7 @@ from outrider.cli.service.file import parse_service
 from outrider.client import Sampling
 from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
+from outrider.operator.spec.speculation import Proposer
 
 SETS = {"code": code, "edits": edits, "chats": chats}
 GREEDY = "greedy"
@@ -186,11 +187,12 @@ async def own_sides(
     service with a draft of another tokenizer."""
     every = processors.count()
     separate = Arrangement(Placement.SEPARATE, max(1, every - 1))
-    arranged = {f"plain {n}": (Arrangement(None, n), FREE_SOURCES) for n in sorted({1, every})} | {
+    plain = {f"plain {n}": (Arrangement(None, n), WITHOUT_ANSWERS) for n in sorted({1, every})}
+    arranged = plain | {
         SUFFIX: (Arrangement(Placement.COLOCATED, every), (Proposer.SUFFIX,)),
-        ONE: (Arrangement(Placement.COLOCATED, every), FREE_SOURCES),
-        FOREIGN: (Arrangement(Placement.COLOCATED, every), FREE_SOURCES),
-        TWO: (separate, FREE_SOURCES),
+        ONE: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
+        FOREIGN: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
+        TWO: (separate, WITHOUT_ANSWERS),
     }
     sides = {}
     for name, (arrangement, sources) in arranged.items():

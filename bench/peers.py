@@ -33,6 +33,7 @@ from bench.sides.peer import uv
 from bench.sides.services import (
     MODES,
     SERVICE,
+    WITHOUT_ANSWERS,
     Service,
     started,
     turns,
@@ -44,13 +45,13 @@ from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.client import Message
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
+from outrider.operator.spec.speculation import Proposer
 from outrider.worker.checkpoints.source import ModelSource
 
 SCRIPTS = Path(__file__).parent / "sides"
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")
 OURS = "Outrider"
-SOURCES = {PLAIN: (), DRAFT: FREE_SOURCES, LOOKUP: (Proposer.SUFFIX,)}
+SOURCES = {PLAIN: (), DRAFT: WITHOUT_ANSWERS, LOOKUP: (Proposer.SUFFIX,)}
 """Of draft tokens: with a draft, all that the example of the demo uses."""
 ACCELERATE, OPENVINO = "accelerate==1.12.0", "openvino-genai==2026.4.1.0"
 PYTHON = ("python", "-P")  # this folder has an operator.py
@@ -219,7 +220,7 @@ async def our_sides(
         wanted = service if way == DRAFT else without_draft(service)
         placement = Placement.COLOCATED if sources else None
         arranged = Arrangement(placement, threads)
-        wanted = with_speculation(wanted, sources=sources or FREE_SOURCES)
+        wanted = with_speculation(wanted, sources=sources or WITHOUT_ANSWERS)
         sides[way] = Ours(await started(stack, wanted, f"{OURS} {way}", arranged))
     return sides
 

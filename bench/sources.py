@@ -32,6 +32,7 @@ from bench.sides.peer import uv
 from bench.sides.services import (
     MODES,
     SERVICE,
+    WITHOUT_ANSWERS,
     Counts,
     Service,
     started,
@@ -45,7 +46,7 @@ from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import FREE_SOURCES, Proposer
+from outrider.operator.spec.speculation import Proposer
 from outrider.worker.checkpoints.source import ModelSource
 
 PLAIN = "plain"
@@ -53,7 +54,7 @@ SIDES: dict[str, tuple[Proposer, ...]] = {
     PLAIN: (),
     "suffix": (Proposer.SUFFIX,),
     "draft": (Proposer.DRAFT,),
-    "together": FREE_SOURCES,
+    "together": WITHOUT_ANSWERS,
 }
 """Sources of each side, by name."""
 STAGED = (PLAIN, "suffix")
@@ -129,7 +130,7 @@ async def side(
     placement = Placement.SEPARATE if staged(service) else Placement.COLOCATED
     arranged = Arrangement(placement if sources else None, threads)
     return await started(
-        stack, with_speculation(service, sources=sources or FREE_SOURCES), name, arranged
+        stack, with_speculation(service, sources=sources or WITHOUT_ANSWERS), name, arranged
     )
 
 

@@ -235,8 +235,9 @@ def write_draft_of(
     return directory
 
 
-def write_tokenizer(directory: Path) -> None:
-    """Writes a tokenizer of 256 byte tokens and `SPECIALS`, with a chat template."""
+def write_tokenizer(directory: Path, **config: Any) -> None:
+    """Writes a tokenizer of 256 byte tokens and `SPECIALS`, with a chat template; `config` are more
+    fields of tokenizer_config.json."""
     # The byte alphabet in byte order: ids 0-255 are the bytes themselves.
     vocab = {character: byte for byte, character in enumerate(byte_characters())}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
@@ -244,7 +245,7 @@ def write_tokenizer(directory: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS])
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=SPECIALS[0], pad_token=SPECIALS[0]
+        tokenizer_object=tokenizer, eos_token=SPECIALS[0], pad_token=SPECIALS[0], **config
     )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(directory)

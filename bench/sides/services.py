@@ -19,8 +19,11 @@ from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
+from outrider.operator.spec.speculation import Proposer
 
 Name = TypeVar("Name")
+WITHOUT_ANSWERS = (Proposer.DRAFT, Proposer.SUFFIX)
+"""Sources of a side, which is asked the same again and would know the answer."""
 SERVICE = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
 MODES = {
     "greedy": Sampling(temperature=0.0),
@@ -143,14 +146,16 @@ async def started(
 ) -> Service:
     """Start a service until the stack is closed.
 
-    Drafting is never turned off: sides measure speculation, not the decision to do without. Where
+    Drafting is never turned off: sides measure speculation, not the decision to do without; and
+    earlier answers are no source: sides are asked the same again. Where
     the placement is Auto, the arrangement is what it comes to here.
     """
     start = StartOptions(PlanOptions(), reporter())
     if arrangement.placement is Placement.AUTO:
         async with placed(service, start) as (local, _):
             arrangement = local.arrangement
-    kept_on = with_speculation(service, mode=SpeculationMode.STATIC)
+    sources = [one for one in WITHOUT_ANSWERS if one in service.spec.speculation.sources]
+    kept_on = with_speculation(service, mode=SpeculationMode.STATIC, sources=tuple(sources))
     beginning = running(kept_on, arrangement, start)
     client = await stack.enter_async_context(beginning)
     links = (await client.state()).links

@@ -658,6 +658,8 @@ def test_http_needs_a_key_but_for_health(closed: Worker) -> None:
     for wrong in ({}, {"Authorization": "first"}, {"Authorization": "Bearer x"}):
         answer = httpx.get(f"{closed.url}/v1/models", headers=wrong, trust_env=False)
         assert answer.status_code == 401
+        answer = httpx.post(f"{closed.url}/infill", headers=wrong, json={}, trust_env=False)
+        assert answer.status_code == 401
     assert get(closed.url, "/healthz") == 200
     by_a_name = {"Host": "chat.example", "Authorization": "Bearer first"}
     with_a_key = httpx.get(f"{closed.url}/v1/models", headers=by_a_name, trust_env=False)

@@ -9,7 +9,7 @@ import pytest
 from outrider.client import Client, Sampling, State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.sources import POLICY_SOURCES, SOURCES, SourceKind
-from outrider.worker.speculation.local_sources import ADVANCE_SECONDS, EARNED_SHARE
+from outrider.worker.speculation.local_sources import ADVANCE_TOKENS, EARNED_SHARE
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import (
@@ -25,6 +25,8 @@ from tests.process.workers import (
 )
 
 COUNT = 300
+TOKEN_SECONDS = 0.01
+"""More than a token of the tests' target takes."""
 FEW = dict.fromkeys(range(40, 46), 40.0)
 """Logit bias: six tokens and no others, so what comes has been there before."""
 
@@ -47,7 +49,9 @@ def until_helped(target: Worker, plain: Answer, **options: Any) -> int:
         found.append(given.result.usage.accepted_rows)
         return found[-1] > 0
 
-    wait_until(helped, START_SECONDS + ADVANCE_SECONDS / EARNED_SHARE, "a source that helps")
+    wait_until(
+        helped, START_SECONDS + TOKEN_SECONDS * ADVANCE_TOKENS / EARNED_SHARE, "a source that helps"
+    )
     return found[-1]
 
 
@@ -121,6 +125,15 @@ def test_finished_answers_help_their_own_key_over_grpc_and_http(closed: Worker) 
     assert http_answer(closed, "third").status_code == 401
     for key in ("first", "second"):
         wait_until(lambda key=key: helped_over_http(closed, key, other), START_SECONDS, key)
+
+
+def test_all_callers_of_a_target_on_loopback_without_keys_share_their_answers(
+    target: Worker,
+) -> None:
+    pair_with(target, sources=(SourceKind.ANSWERS,))
+    plain = answer(target, COUNT, speculate=False)
+    assert answer(target, COUNT).result.usage.draft_rows == 0
+    until_helped(target, plain)
 
 
 def helped_over_http(target: Worker, key: str, expected: Answer) -> bool:

@@ -25,6 +25,7 @@ from outrider.cli.access import OPEN, TargetAccess
 from outrider.cli.failures import Failure
 from outrider.client import AsyncClient, ClientError, Counters, LinkState, State
 from outrider.contract.settings import Role
+from outrider.contract.sources import SOURCES, SourceKind
 
 PLAIN_WIDTH = 100
 """Columns of a frame that goes to no terminal."""
@@ -73,7 +74,14 @@ def rates(before: Look | None, after: Look) -> dict[str, float | None]:
         "hit_rate": _by(c.first_hits, c.first_guesses),
         "gain": _by(c.plain_seconds, c.spent_seconds),
         "waiting_share": _by(c.draft_wait_seconds, c.spent_seconds),
+        "predicted_tokens_per_second": _of_predictions(c) / (after.at - before.at),
     }
+
+
+def _of_predictions(counters: Counters) -> int:
+    """Return the answer tokens that came from the predictions of requests; 0 of a draft."""
+    by_source = dict(zip(SOURCES, counters.source_accepted, strict=False))
+    return by_source.get(SourceKind.PREDICTION, 0)
 
 
 def difference(before: Counters, after: Counters) -> Counters:
@@ -113,7 +121,9 @@ def cells(found: Mapping[str, float | None], look: Look) -> Iterator[Text | str]
         yield "-" if value is None else shown(value)
     used, slots = state.counters.kv_slots_used, state.counters.kv_slots
     yield from (str(state.running), str(state.waiting), f"{used / slots if slots else 0:.0%}")
-    yield "" if state.role is Role.DRAFT else drafting(state)
+    predicted = found.get("predicted_tokens_per_second") or 0.0
+    words = f"; {predicted:.1f} tok/s predicted" if predicted else ""
+    yield "" if state.role is Role.DRAFT else drafting(state) + words
 
 
 def drafting(state: State) -> str:

@@ -11,8 +11,9 @@ class SourceKind(enum.StrEnum):
     """What proposes draft tokens.
 
     DRAFT is the draft model. SUFFIX is the text itself: what followed where its end has occurred
-    before, in prompt or answer; it costs no pass of any model. ANSWERS is what followed in finished
-    answers to requests with the same API key; a request without a key has none. PREDICTION is the
+    before, in prompt or answer; it costs no pass of any model. ANSWERS is what followed in earlier
+    answers to requests with the same API key, finished or broken off; a target on loopback without
+    keys keeps them for all its callers, another one without keys keeps none. PREDICTION is the
     answer that a request says it expects; no policy names it.
     """
 

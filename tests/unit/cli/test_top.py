@@ -55,6 +55,18 @@ def test_rates_are_of_what_was_counted_between_two_looks() -> None:
     assert (found["acceptance_rate"], found["gain"], found["hit_rate"]) == (0.25, 1.5, None)
 
 
+def test_what_predictions_bring_is_said_where_there_are_any() -> None:
+    helped = dataclasses.replace(LATE, source_accepted=(50, 10, 0, 40))
+    found = rates(
+        look(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0))), look(12.0, helped)
+    )
+    assert found["predicted_tokens_per_second"] == 20
+    early = look(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0)))
+    shown = drawn({"a:1": early}, look(12.0, helped), width=140)
+    assert any("20.0 tok/s predicted" in line for line in shown)
+    assert not any("predicted" in line for line in drawn({"a:1": look(10.0)}, look(12.0, LATE)))
+
+
 def test_a_draft_is_rated_by_what_its_targets_committed() -> None:
     found = rates(look(10.0, role=Role.DRAFT), look(12.0, LATE, role=Role.DRAFT))
     assert (found["tokens_per_second"], found["tokens_per_pass"]) == (100, None)

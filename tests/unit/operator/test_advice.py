@@ -168,13 +168,6 @@ def drafting(speculation: str, placement: str = "Separate", gpus: tuple[int, int
     return list(advice.on(load(f"{HEAD}spec: {{{roles}, speculation: {{{speculation}}}}}")))
 
 
-def test_answers_are_no_source_without_keys() -> None:
-    found = drafting("sources: [Draft, Answers]")
-    words = "spec.speculation.sources: Answers finds nothing without access.apiKeysSecretRef"
-    assert found == [words]
-    assert drafting("sources: [Draft, Answers]}, access: {apiKeysSecretRef: {name: keys}") == []
-
-
 def test_a_draft_of_fewer_nodes_than_rows_is_worth_a_word() -> None:
     path = "spec.speculation.nodesAhead: is less than"
     assert [one.partition(": drafts")[0] for one in drafting("nodesAhead: 15, width: 4")] == [

@@ -35,7 +35,9 @@ from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
 NO_KEY = -1
-"""Of a request to a target without API keys."""
+"""Of a request to a target without API keys that others than its own machine reach."""
+ONE_KEY = 0
+"""Of every request to a target without API keys on loopback: all are of one user."""
 
 
 class Finish(enum.Enum):

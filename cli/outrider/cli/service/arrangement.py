@@ -47,12 +47,16 @@ def threads_in_words(count: int) -> str:
 
 
 def arrange(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
-    """The service with another placement of its draft, or without one, and other threads."""
+    """The service with another placement of its draft, or without one, and other threads.
+
+    Without the draft that it has, it decodes plainly; one that has none keeps its other sources.
+    """
     spec, placement = service.spec, arrangement.placement
     parts: dict[str, Mapping[str, Any]] = {
         "target": {"engine": _engine(spec.target.engine, arrangement.threads)},
-        "speculation": {"mode": _mode(spec.speculation.mode, placement)},
     }
+    if spec.draft is not None:
+        parts["speculation"] = {"mode": _mode(spec.speculation.mode, placement)}
     if spec.draft is not None and placement is not None:
         threads = 1 if placement is Placement.COLOCATED else arrangement.draft_threads
         parts["draft"] = {"placement": placement, "engine": _engine(spec.draft.engine, threads)}

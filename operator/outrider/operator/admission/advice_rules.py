@@ -15,7 +15,6 @@ from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.spec.engine import Pipeline
 from outrider.operator.spec.roles import DraftScaling
 from outrider.operator.spec.service import Spec
-from outrider.operator.spec.speculation import Proposer
 
 _PIPELINE, _SCALING = Pipeline(), DraftScaling()
 
@@ -77,22 +76,11 @@ def _if_same_pod(rule: AdviceRule) -> Callable[[Spec], bool]:
     return lambda spec: not spec.same_pod or rule.holds(spec.target)
 
 
-_ANSWERS = AdviceRule(
-    "spec",
-    "!('Answers' in self.speculation.sources) || self.?access.?apiKeysSecretRef.hasValue()",
-    "Answers finds nothing without access.apiKeysSecretRef",
-    lambda s: (
-        Proposer.ANSWERS not in s.speculation.sources or s.access.api_keys_secret_ref is not None
-    ),
-    ".speculation.sources",
-)
-
 ADVICE = (
     *role_advice(Role.TARGET),
     *_same_pod(),
     *role_advice(Role.DRAFT),
     *_TARGET,
-    _ANSWERS,
     *_draft(),
 )
 """All advice that comparing fields takes."""

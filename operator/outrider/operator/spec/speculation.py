@@ -30,10 +30,6 @@ class Proposer(enum.StrEnum):
     ANSWERS = "Answers"
 
 
-FREE_SOURCES = (Proposer.DRAFT, Proposer.SUFFIX)
-"""Those that cost next to nothing where they find nothing."""
-
-
 class DraftLink(enum.StrEnum):
     """What carries the messages between a target and a draft."""
 
@@ -132,8 +128,8 @@ class Speculation(SpecPart):
     reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
     under `outrider run`, else the stream."""
 
-    sources: Annotated[tuple[Proposer, ...], Field(max_length=len(Proposer))] = FREE_SOURCES
+    sources: Annotated[tuple[Proposer, ...], Field(max_length=len(Proposer))] = tuple(Proposer)
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
-    pass of any model. Answers: what followed in earlier answers to the same API key; a target
-    without keys has none, and a target of several stages neither."""
+    pass of any model. Answers: what followed in earlier answers to the same API key, also those
+    broken off; without keys only on loopback, and not in a target of several stages."""

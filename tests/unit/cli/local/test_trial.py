@@ -41,6 +41,14 @@ def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
     assert spec.draft.engine.threads == (2 if placement is Placement.SEPARATE else 1)
 
 
+def test_a_service_without_a_draft_keeps_the_sources_that_need_none() -> None:
+    own = load(TEXT % "Adaptive")
+    alone = own.model_copy(update={"spec": own.spec.model_copy(update={"draft": None})})
+    speculation = arrange(alone, Arrangement(None, 2)).spec.speculation
+    assert speculation == alone.spec.speculation
+    assert speculation.mode is SpeculationMode.ADAPTIVE
+
+
 def test_of_a_log_s_end_the_first_line_names_the_log_alone(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\n")
     error = WorkerFailed("target", 3, tmp_path / "log")

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
 from outrider.worker.api.auth import ApiKeys
+from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.api.http.event_stream import merged
@@ -66,6 +67,36 @@ def numbered(count: int) -> list[Any]:
 def completion(**fields: Any) -> OpenAIRequest:
     body = {"prompt": "hi"} | fields
     return from_openai.completion(CompletionBody.model_validate_json(json.dumps(body)))
+
+
+def test_a_suffix_makes_prompts_to_fill_in_the_middle() -> None:
+    one = completion(prompt=["a", ""], suffix="b")
+    assert one.prompts == (FimPrompt("a", "b", 16), FimPrompt("", "b", 16))
+    assert completion(suffix="b", max_tokens=7).prompts == (FimPrompt("hi", "b", 7),)
+    for none in (completion(), completion(suffix=""), completion(suffix=None)):
+        assert none.prompts == ("hi",)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"prompt": [1, 2], "suffix": "b"}, "suffix needs a prompt that is text, not token ids"),
+        ({"suffix": 7}, "suffix: 7 is not allowed; input should be a valid string"),
+        ({"suffix": "b", "echo": True}, "echo: True is not allowed; input should be False"),
+    ],
+)
+def test_a_suffix_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError) as found:
+        completion(**change)
+    assert str(errors.unreadable(found.value)) == says
+
+
+def test_a_chat_has_no_suffix() -> None:
+    with pytest.raises(ValidationError) as found:
+        chat(suffix="b")
+    refusal = errors.unreadable(found.value)
+    assert refusal.param == "suffix"
+    assert chat(suffix="").prompts == chat().prompts
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Defaults of requests that depend on more than one field."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
-from outrider.worker.api.prompt import Prompts
+from outrider.worker.api.fim import FimPrompt
+from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.request import (
     GenerateRequest,
     RequestParser,
@@ -36,21 +38,24 @@ WORDS = "one two three four five six seven eight "
 def test_tokens_in_which_a_stop_string_may_be_come_as_soon_as_by_default(
     wanted: int | None, stops: tuple[str, ...], milliseconds: int
 ) -> None:
-    assert stream_seconds(wanted, stops) == milliseconds / 1000
+    assert stream_seconds(wanted, bool(stops)) == milliseconds / 1000
 
 
 @pytest.fixture(scope="module")
 def parser(tmp_path_factory: pytest.TempPathFactory) -> RequestParser:
     folder = tmp_path_factory.mktemp("tokenizer")
     write_tokenizer(folder)
-    text, vocabulary = Text.load(folder), 1000
+    return parser_of(Text.load(folder))
+
+
+def parser_of(text: Text, vocabulary: int = 1000, end_ids: tuple[int, ...] = ()) -> RequestParser:
     model = ServedModel(
         name="tiny",
         context_length=CONTEXT,
         vocabulary_size=vocabulary,
         revision="r1",
         has_chat_template=False,
-        end_ids=(),
+        end_ids=end_ids,
     )
     return RequestParser(model, Prompts(text, CONTEXT, vocabulary), ResponseFormats(None), 1.0)
 
@@ -77,3 +82,44 @@ def test_a_prediction_out_of_its_limits_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidField, match=r"^prediction: "):
         parsed(parser, prediction)
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    """A tokenizer whose first bytes are its tokens to fill in the middle."""
+    folder = tmp_path_factory.mktemp("coder")
+    write_tokenizer(folder, fim_token_ids={"pre": 1, "suf": 2, "mid": 3, "sep": 256})
+    return Text.load(folder)
+
+
+def filled(parser: RequestParser, prompt: Prompt, **fields: Any) -> Submit:
+    return asyncio.run(parser.parse(GenerateRequest(prompt, {"seed": 1}, **fields))).submit
+
+
+def test_a_prompt_to_fill_in_the_middle_leaves_room_for_the_answer(coder: Text) -> None:
+    parser = parser_of(coder)
+    short = filled(parser, FimPrompt("ab", "c", 4), max_tokens=4)
+    assert short.prompt.tolist() == [1, *b"ab", 2, *b"c", 3]
+    long = filled(parser, FimPrompt("x" * 10_000_000, "y" * 10_000_000, 4), max_tokens=4)
+    assert long.prompt.tolist() == [1, *b"x" * 7, 2, *b"y" * 2, 3]
+    half = filled(parser, FimPrompt("x" * 100, "y" * 100, 100))
+    assert (len(half.prompt), half.max_tokens) == (CONTEXT // 2, CONTEXT // 2)
+
+
+def test_an_answer_in_the_middle_ends_with_the_tokens_for_it_too(coder: Text) -> None:
+    parser = parser_of(coder, end_ids=(9, 3))
+    assert set(filled(parser, FimPrompt("a", "b", 4)).end_ids) == {9, 3, 1, 2, 256}
+    assert filled(parser, FimPrompt("a", "b", 4), ignore_end=True).end_ids == ()
+    assert set(filled(parser, "\x01a\x02b\x03").end_ids) == {9, 3, 1, 2, 256}
+    for other in ("hi", "\x01a", "a\x02b"):
+        assert filled(parser, other).end_ids == (9, 3)
+
+
+def test_a_model_that_cannot_fill_in_the_middle_is_refused_by_the_field(
+    parser: RequestParser, coder: Text
+) -> None:
+    for without in (parser, parser_of(coder, vocabulary=256)):
+        with pytest.raises(
+            InvalidField, match=r"^suffix: 'b' is not allowed; this model has no tok"
+        ):
+            filled(without, FimPrompt("a", "b", 4))

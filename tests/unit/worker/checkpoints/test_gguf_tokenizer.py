@@ -5,6 +5,7 @@ llama.cpp only comes near a model's own rule (white space beyond ASCII in DeepSe
 beyond ASCII in Tekken's and GPT-4o's), the texts have none of it.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import gguf
 import pytest
 
+from outrider.worker.api.text import Text
 from outrider.worker.checkpoints.gguf_file import GgufModel
 from outrider.worker.checkpoints.gguf_tokenizer import RULES, Rule, tokenizer_of
 from outrider.worker.errors import ModelError
@@ -64,7 +66,8 @@ def write(path: Path, metadata: dict[str, Any]) -> GgufModel:
     """A `llama` file without tensors."""
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in metadata.items():
-        add = getattr(writer, f"add_{key}")
+        plain = functools.partial(writer.add_uint32, f"tokenizer.ggml.{key}")
+        add = getattr(writer, f"add_{key}", plain)
         add(value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -173,3 +176,16 @@ def test_what_cannot_be_read_rightly_is_refused(
     model = write(tmp_path / "m.gguf", {k: v for k, v in whole.items() if v is not None})
     with pytest.raises(ModelError, match=words):
         tokenizer_of(model)
+
+
+@pytest.mark.parametrize("names", ["fim_pre fim_suf fim_mid", "prefix suffix middle"])
+def test_a_file_names_its_tokens_to_fill_in_the_middle(tmp_path: Path, names: str) -> None:
+    own = {f"{name}_token_id": at for at, name in enumerate(names.split(), 3)}
+    beyond = {"fim_pad_token_id": 10**6}
+    tokenizer_of(byte_level(tmp_path / "m.gguf", "gpt-2", **own, **beyond)).save_pretrained(
+        tmp_path
+    )
+    fim = Text.load(tmp_path).fim
+    assert fim is not None
+    assert (fim.prefix, fim.suffix, fim.middle) == (3, 4, 5)
+    assert 10**6 not in fim.ends

@@ -175,6 +175,22 @@ def test_a_sequence_goes_on_after_the_one_it_shares_blocks_with_is_gone(
     assert service.kv_cache.usage.hits == 128
 
 
+def test_a_prompt_that_is_given_up_while_it_is_read_is_taken_over_by_the_next(folder: Path) -> None:
+    service = Service(folder, True)
+    longer = np.concatenate([prompt(1), prompt(2)])
+    service.submit(1, longer, SamplingParams())
+    running = service.turns.target.admission.running
+    service.steps(lambda: bool(running) and running[0].computed >= 128)
+    assert running[0].needs_prefill
+    read = running[0].computed
+    service.turns.receive(Cancel(1), service.now)
+    assert service.kv_cache.used == 0, "its room is free before the next step"
+    next_prompt = np.concatenate([longer[:-1], prompt(3)[-3:]])
+    text, usage = service.answer(2, next_prompt, SamplingParams())
+    assert usage.cached_prompt_tokens == read - read % 64
+    assert text == Service(folder, False).answer(2, next_prompt, SamplingParams())[0]
+
+
 def test_kept_blocks_give_way_to_others_and_the_text_stays(folder: Path) -> None:
     on, off = Service(folder, True), Service(folder, False)
     for request in range(1, 17):

@@ -54,7 +54,7 @@ def test_a_request_that_wants_no_draft_tokens_finds_and_leaves_nothing(pair: Pai
     assert ask(pair, 3, key=KEY, speculate=False) == 0
 
 
-def test_an_answer_that_was_broken_off_is_not_kept(pair: Pair) -> None:
+def test_an_answer_that_was_broken_off_helps_the_next_request(pair: Pair) -> None:
     pair.submit(PROMPT, COUNT, 1, key=KEY)
     for _ in range(COUNT // 2):
         pair.turn()
@@ -62,7 +62,7 @@ def test_an_answer_that_was_broken_off_is_not_kept(pair: Pair) -> None:
     end = pair.finished(1)
     assert end is not None
     assert end.finish is Finish.CANCELLED
-    assert ask(pair, 2, key=KEY) == 0
+    assert ask(pair, 2, key=KEY) > COUNT // 4
 
 
 def test_a_policy_without_the_source_forgets_all_answers(pair: Pair) -> None:

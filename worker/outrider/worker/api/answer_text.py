@@ -1,12 +1,13 @@
 """Text of one answer, made as its tokens come: it ends with the token that completes a stop string.
 
-Leaves characters and stop strings to `text`.
+Leaves characters and stop strings to `text`, limits on lines to `line_limits`.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from outrider.worker.api.line_limits import LineLimits
 from outrider.worker.api.text import Detokenizer, StopStrings
 
 
@@ -15,11 +16,11 @@ class AnswerText:
     """Reader of one answer's tokens."""
 
     detokenizer: Detokenizer
-    stops: StopStrings
+    stops: StopStrings | LineLimits
     pieces: deque[str] = field(default_factory=deque)
     """Text of each message with tokens that has not been taken from here."""
     ended: bool = False
-    """Whether a stop string has come."""
+    """Whether a stop string or a limit on its lines has ended it."""
 
     def read(self, ids: Sequence[int]) -> int:
         """Take the next tokens; return how many of them belong to the answer."""

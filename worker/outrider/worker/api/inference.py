@@ -17,6 +17,7 @@ from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.answer_text import AnswerText
 from outrider.worker.api.auth import AUTHORIZATION, ApiKeys
 from outrider.worker.api.availability import Availability
+from outrider.worker.api.line_limits import LineLimits
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import GenerateRequest, RequestParser, ServedModel
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses
@@ -24,7 +25,7 @@ from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, WorkerError
-from outrider.worker.messages import Submit
+from outrider.worker.messages import NO_KEY, Submit
 
 NO_CARRIER: Mapping[str, Any] = MappingProxyType({})
 
@@ -44,6 +45,8 @@ class Inference:
     """Begins the span of a request, given its metadata or headers; None: off."""
     keys: ApiKeys | None = None
     """Those that its callers need; None: none."""
+    callers: int = NO_KEY
+    """Key of all callers where they need none."""
     rejections: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)
@@ -128,14 +131,17 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
-        stops = StopStrings(tuple(request.stop))
+        words, limits = (
+            StopStrings(tuple(request.stop)),
+            (request.least_indent, request.line_seconds),
+        )
+        stops = LineLimits(words, *limits) if request.limits_lines else words
         if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()
-        if self.keys is not None:
-            key = self.keys.number(carrier.get(AUTHORIZATION, ""))
-            submit = dataclasses.replace(submit, key=key)
+        given, keys = carrier.get(AUTHORIZATION, ""), self.keys
+        submit = dataclasses.replace(submit, key=keys.number(given) if keys else self.callers)
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))

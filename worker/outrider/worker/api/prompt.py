@@ -14,10 +14,14 @@ from typing import Protocol
 import numpy as np
 
 from outrider.contract.inference import Message
+from outrider.worker.api.fim import FimPrompt, FimTokens
 from outrider.worker.api.text import Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
+
+SHOWN_CHARACTERS = 32
+"""Of a text that is refused."""
 
 
 class ChatTurn(Protocol):
@@ -47,8 +51,8 @@ class Chat:
     """Functions that the model may call, as in OpenAI's `tools`; empty: none."""
 
 
-Prompt = str | Chat | Sequence[int]
-"""Text, a chat, or token ids."""
+Prompt = str | Chat | FimPrompt | Sequence[int]
+"""Text, a chat, the texts around what is to be filled in, or token ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,12 @@ class Prompts:
     """Most tokens of prompt and answer together."""
     vocabulary: int
 
+    @property
+    def fim(self) -> FimTokens | None:
+        """The tokens to fill in the middle; None where model or tokenizer have none."""
+        fim = self.text.fim
+        return fim if fim and fim.largest < self.vocabulary else None
+
     async def encode(self, prompt: Prompt | None) -> list[int]:
         """Return the 1 to context - 1 token ids of a prompt."""
         if prompt is None:
@@ -68,6 +78,8 @@ class Prompts:
             ids = await self.tokenize(prompt)
             self._check_count(len(ids))
             return ids
+        if isinstance(prompt, FimPrompt):
+            return await self._encode_fim(prompt)
         require(len(prompt) > 0, "tokens.ids", [], "give at least one token id")
         self._check_count(len(prompt))
         self.check_ids("tokens.ids", prompt)
@@ -91,6 +103,13 @@ class Prompts:
         require(prediction != "", "prediction", prediction, limit)
         self._check_bytes("prediction", [prediction])
         return await asyncio.to_thread(self.text.encode_prediction, prediction)
+
+    async def _encode_fim(self, prompt: FimPrompt) -> list[int]:
+        fim = self.fim
+        if fim is None:
+            limit = "this model has no tokens to fill in the middle; send a prompt alone"
+            raise InvalidField(prompt.field, prompt.suffix[:SHOWN_CHARACTERS], limit)
+        return await asyncio.to_thread(self.text.encode_fim, prompt, fim, self.context)
 
     def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
         require(

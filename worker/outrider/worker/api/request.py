@@ -57,8 +57,18 @@ class GenerateRequest:
     stream_interval_ms: int | None = None
     shows_tree: bool = False
     """Whether responses say what passes verified; over HTTP only."""
+    least_indent: int = 0
+    """Spaces and tabs before each line of the answer but the first; it ends before a line that has
+    fewer. HTTP only."""
+    line_seconds: float | None = None
+    """Time after which the answer ends with the line that is being written; HTTP only."""
     prediction: str | Sequence[int] = ()
     """The answer that the client expects, as text or token ids; no ids: it expects none."""
+
+    @property
+    def limits_lines(self) -> bool:
+        """Whether there is a limit on the lines of the answer."""
+        return self.least_indent > 0 or self.line_seconds is not None
 
     def sampling_params(self, default: Mapping[str, Any]) -> SamplingParams:
         """Return what is given, with the model's defaults for the rest."""
@@ -96,6 +106,7 @@ class RequestParser:
         prediction = await self.prompts.encode_prediction(request.prediction)
         context = self.model.context_length
         form, count = NO_FORMAT, request.logprobs
+        ends_by_text = bool(request.stop) or request.limits_lines
         if (wanted := request.response_format) is not None:
             form = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
         submit = Submit(
@@ -103,16 +114,16 @@ class RequestParser:
             prompt=np.array(prompt, np.int32),
             sampling=sampling,
             max_tokens=self._max_tokens(request.max_tokens, len(prompt)),
-            end_ids=() if request.ignore_end else self.model.end_ids,
+            end_ids=() if request.ignore_end else self._end_ids(prompt),
             speculate=request.speculate,
             arrived=arrived,
             priority=checked("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY),
             start_by=arrived + self.queue_seconds,
             logprobs=None if count is None else checked("logprobs", count, 0, MAX_LOGPROBS),
             grammar=form.grammar,
-            stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
+            stream_seconds=stream_seconds(request.stream_interval_ms, ends_by_text),
             shows_tree=request.shows_tree,
-            ends_by_text=bool(request.stop),
+            ends_by_text=ends_by_text,
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )
@@ -125,6 +136,13 @@ class RequestParser:
                 f"model: {name[:SHOWN_CHARACTERS]!r} is not served here; "
                 f"allowed: {self.model.name!r}, or empty"
             )
+
+    def _end_ids(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens that end the answer: an editor may have laid out the prompt to fill in
+        the middle itself."""
+        fim, own = self.prompts.fim, self.model.end_ids
+        fills = fim is not None and fim.prefix in prompt and fim.suffix in prompt
+        return tuple(dict.fromkeys((*own, *fim.ends))) if fim and fills else own
 
     def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
         room = self.model.context_length - prompt
@@ -146,14 +164,15 @@ def checked(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def stream_seconds(interval_ms: int | None, stops: Sequence[str]) -> float:
+def stream_seconds(interval_ms: int | None, ends_by_text: bool) -> float:
     """Return the least seconds between two messages with tokens; raise `InvalidField`.
 
-    Stop strings are found where text is, in the server, which therefore has to see tokens soon.
+    What `ends_by_text`, as by a stop string, ends where text is, in the server, which therefore
+    has to see tokens soon.
     """
     interval_ms = STREAM_INTERVAL_MS if interval_ms is None else interval_ms
     checked("stream_interval_ms", interval_ms, 0, MAX_STREAM_INTERVAL_MS)
-    return min(interval_ms, STREAM_INTERVAL_MS if stops else interval_ms) / 1000
+    return min(interval_ms, STREAM_INTERVAL_MS if ends_by_text else interval_ms) / 1000
 
 
 def check_stops(stops: Sequence[str]) -> None:

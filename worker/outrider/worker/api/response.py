@@ -6,7 +6,7 @@ Leaves admission to `inference`, and tokens as text to `text`.
 import asyncio
 import ctypes
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.worker.api.answer_text import AnswerText
@@ -53,6 +53,8 @@ class AnswerEnd:
     timing: Timing
     seed: int
     """The seed in force."""
+    word: str | None = None
+    """The stop string that ended it; empty: a limit on its lines did; None: neither."""
     warnings: tuple[str, ...] = ()
     """Parts of its response format that are not forced."""
 
@@ -107,7 +109,8 @@ class Responses:
                     logprobs = self._logprobs(tokens)
                     yield GenerateResponse(piece, ids, tokens.passes, logprobs, tree=shown)
                 case Finished() as finished:
-                    yield GenerateResponse(answer.finish(), end=_answer_end(finished, admitted))
+                    end = replace(_answer_end(finished, admitted), word=answer.stops.word)
+                    yield GenerateResponse(answer.finish(), end=end)
                     return
                 case None:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"
@@ -155,7 +158,7 @@ def _answer_end(finished: Finished, admitted: Admitted) -> AnswerEnd:
     # no client reads the end of a cancelled answer
     finish = Finish.STOP if finished.finish is Finish.CANCELLED else finished.finish
     seed, warnings = admitted.submit.sampling.seed, admitted.warnings
-    return AnswerEnd(finish, finished.usage, finished.timing, seed, warnings)
+    return AnswerEnd(finish, finished.usage, finished.timing, seed, warnings=warnings)
 
 
 def float32(value: float) -> float:

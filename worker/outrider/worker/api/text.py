@@ -16,6 +16,8 @@ from tokenizers import Tokenizer
 
 from outrider.contract.inference import Message
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
+from outrider.worker.api.fim import FimPrompt, FimTokens, given_ids
+from outrider.worker.checkpoints.gguf_tokenizer import FIM_IDS
 from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
 
@@ -46,6 +48,10 @@ class Text:
     """SentencePiece: the first token of a text or of a chat's answer loses the space before it."""
     control: ControlTokens
     """Tokens that chats are laid out with."""
+    begin: tuple[int, ...]
+    """Ids that the tokenizer puts before every text."""
+    fim: FimTokens | None
+    """None: the tokenizer has no tokens to fill in the middle."""
     _tokenizer: Any
     """transformers' tokenizer."""
     _backend: Tokenizer
@@ -65,10 +71,20 @@ class Text:
         tokens = token_bytes(backend)
         longest = max(map(len, tokens), default=0)
         special = {at: t for at, t in backend.get_added_tokens_decoder().items() if t.special}
-        for token in special:
+        given = given_ids(tokenizer.init_kwargs.get(FIM_IDS), len(tokens))
+        fim = FimTokens.find(backend.token_to_id, given)
+        for token in (*special, *(fim.ends if fim else ())):
             tokens[token] = b""
-        control = ControlTokens.of(added.content for added in special.values())
-        return cls(tuple(tokens), longest, _strips_space(backend), control, tokenizer, backend)
+        return cls(
+            tokens=tuple(tokens),
+            longest=longest,
+            strips_space=_strips_space(backend),
+            control=ControlTokens.of(added.content for added in special.values()),
+            begin=tuple(backend.encode("").ids),
+            fim=fim,
+            _tokenizer=tokenizer,
+            _backend=backend,
+        )
 
     @property
     def has_chat_template(self) -> bool:
@@ -94,7 +110,25 @@ class Text:
 
         Raises `InvalidField`.
         """
-        return self._encode("prediction", self.control.broken(text).split(BREAK), special=False)
+        return self._encode_plain("prediction", text)
+
+    def encode_fim(self, prompt: FimPrompt, fim: FimTokens, context: int) -> list[int]:
+        """Return the ids of a prompt to fill in the middle, cut to what leaves room for the answer
+        in a context of that many tokens; control tokens in it are text."""
+        room = context - min(prompt.answer_tokens, context // 2) - len(self.begin)
+        prompt = prompt.cut(self.max_bytes(context))  # more characters never fit
+        return [*self.begin, *fim.lay_out(prompt, self._encode_code, room)]
+
+    def _encode_code(self, text: str, begins: bool) -> list[int]:
+        """Return the ids of code; SentencePiece puts a space before code that `begins`."""
+        if begins or not self.strips_space:
+            return self._encode_plain("text", text)
+        mark = self._encode_plain("text", "\n")  # no merge goes over it
+        return self._encode_plain("text", f"\n{text}")[len(mark) :]
+
+    def _encode_plain(self, name: str, text: str) -> list[int]:
+        """Return the ids of a text as a model writes it: control tokens are text."""
+        return self._encode(name, self.control.broken(text).split(BREAK), special=False)
 
     def bytes_of(self, token: int) -> bytes:
         """Return what an id adds to a text: nothing where a model has more ids than its tokenizer,
@@ -205,6 +239,8 @@ class StopStrings:
     """
 
     stops: tuple[str, ...]
+    word: str | None = None
+    """The one that has ended the text."""
     _buffer: str = ""
 
     def push(self, text: str) -> tuple[str, bool]:
@@ -213,9 +249,10 @@ class StopStrings:
         The end of the text is buffered while it may begin a stop string.
         """
         self._buffer += text
-        ends = [(at + len(s), -len(s)) for s in self.stops if (at := self._buffer.find(s)) >= 0]
+        found = ((self._buffer.find(stop), stop) for stop in self.stops)
+        ends = [(at + len(stop), -len(stop), stop) for at, stop in found if at >= 0]
         if ends:
-            end, length = min(ends)
+            end, length, self.word = min(ends)
             return self._take(end + length), True
         longest = max((len(stop) for stop in self.stops), default=1)
         for start in range(max(0, len(self._buffer) - longest + 1), len(self._buffer)):

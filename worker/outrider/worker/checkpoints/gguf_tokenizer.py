@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """transformers' name of each special token, and GGUF's."""
 MODEL, PRE, MERGES = (f"tokenizer.ggml.{key}" for key in ("model", "pre", "merges"))
+FIM = {"pre": "prefix", "suf": "suffix", "mid": "middle", "pad": "", "rep": "", "sep": ""}
+"""Roles of tokens to fill in the middle (`tokenizer.ggml.fim_pre_token_id`), and older names."""
+FIM_IDS = "fim_token_ids"
+"""Field of tokenizer_config.json that has such ids by role."""
 KINDS = ("gpt2", "llama")
 """Values of `tokenizer.ggml.model`: byte-level BPE, and SentencePiece."""
 
@@ -131,6 +135,8 @@ def tokenizer_of(model: "GgufModel") -> Any:
     for name, key in SPECIAL.items():
         token = model.value(f"tokenizer.ggml.{key}_token_id", None)
         config[f"{name}_token"] = None if token is None else fields["tokens"][token]
+    if fim := _fim_ids(model):
+        config[FIM_IDS] = fim
     backend, _ = convert_gguf_tokenizer(model.architecture, fields)
     if rule is None:
         _cut_as_sentencepiece(backend, bool(fields.get("add_prefix_space", True)))
@@ -156,6 +162,16 @@ def rule_of(model: "GgufModel") -> Rule | None:
         allowed = ", ".join(sorted(RULES))
         raise ModelError(f"{where}{PRE} {name!r} is not supported; allowed: {allowed}")
     return RULES[name]
+
+
+def _fim_ids(model: "GgufModel") -> dict[str, int]:
+    """Return the ids of the tokens to fill in the middle that a file names, by role."""
+    found: dict[str, int] = {}
+    for role, older in FIM.items():
+        for name in (f"fim_{role}", older):
+            if (token := model.value(f"tokenizer.ggml.{name}_token_id", None)) is not None:
+                found.setdefault(role, int(token))
+    return found
 
 
 def _cut_by(rule: Rule, backend: Tokenizer) -> None:

@@ -41,7 +41,7 @@ from outrider.worker.link import distributed, memory_file
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.meeting import MeetingPlace
 from outrider.worker.link.service import DrafterService, SendQueues
-from outrider.worker.messages import Identity
+from outrider.worker.messages import NO_KEY, ONE_KEY, Identity
 from outrider.worker.sampling.default_params import default_sampling
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service
@@ -274,6 +274,7 @@ def build_inference(
         availability=control.availability,
         trace=traces.begin if traces else None,
         keys=keys,
+        callers=ONE_KEY if is_loopback(settings.listen) and is_private(settings) else NO_KEY,
     )
 
 
@@ -314,5 +315,9 @@ def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:
     Those whom no key keeps out are known by nothing but that they are on this machine, as a web
     page is that somebody here has opened.
     """
-    closed = settings.api_keys_file is not None or not is_loopback(settings.http_listen)
-    return None if closed else settings.allowed_hosts
+    return settings.allowed_hosts if is_private(settings) else None
+
+
+def is_private(settings: WorkerSettings) -> bool:
+    """True if HTTP is for this machine alone, without API keys."""
+    return settings.api_keys_file is None and is_loopback(settings.http_listen)

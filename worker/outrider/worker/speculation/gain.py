@@ -30,12 +30,12 @@ SLOWDOWN_MEMORY = 0.98
 
 @dataclass(slots=True)
 class Budget:
-    """Seconds that may be lost: a share of the time spent, and an advance."""
+    """Time that may be lost, in one unit: a share of the time spent, and an advance."""
 
     share: float = LOSS_SHARE
     advance: float = ADVANCE_SECONDS
     spare: float = field(init=False)
-    """Seconds that may be lost now."""
+    """Time that may be lost now."""
     rests: bool = False
     """True from the time that all is lost until half of the advance is earned back."""
 
@@ -48,7 +48,7 @@ class Budget:
         self.rests = self.spare <= 0 or (self.rests and self.spare < self.advance / 2)
 
     def affords(self, seconds: float) -> bool:
-        """True if a loss of so many seconds is covered, or of all that can be saved up."""
+        """True if a loss of so much time is covered, or of all that can be saved up."""
         return self.spare >= min(seconds, self.advance)
 
 

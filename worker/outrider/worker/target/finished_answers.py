@@ -1,7 +1,8 @@
-"""Finished answers of each API key, for later requests with the same key.
+"""Answers to each API key, for later requests with the same key.
 
-No text of another key is found. Whether the source rests, how sure it is, and the room for so many
-keys are common to all. Leaves the search in them to `speculation/answer_source`.
+Also those that their client broke off: a suggestion that is typed over is asked for again. No text
+of another key is found. Whether the source rests, how sure it is, and the room for so many keys are
+common to all. Leaves the search in them to `speculation/answer_source`.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from outrider.worker.target.sequence import Sequence
 
 MOST_KEYS = 64
 """Keys whose answers are kept, at 0.9 MB each: those that were used last."""
-WHOLE = Finish.STOP, Finish.LENGTH
+KEPT = Finish.STOP, Finish.LENGTH, Finish.CANCELLED
 """Ends of answers that are kept."""
 
 
@@ -46,6 +47,6 @@ def keep(sequence: Sequence, finish: Finish) -> None:
 
     With the last tokens of its prompt, so that its first token can be found.
     """
-    if finish in WHOLE and len(sequence.answers.tokens):
+    if finish in KEPT and len(sequence.answers.tokens):
         first = max(0, sequence.prompt_length - GRAM)
         write(sequence.answers, sequence.tokens, first, sequence.length)

@@ -19,10 +19,12 @@ from starlette.routing import BaseRoute, Route
 from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai, health
-from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
+from outrider.worker.api.http.choice import AnswerChoice, ChatChoice, CompletionChoice
 from outrider.worker.api.http.disconnect import ClientGone
-from outrider.worker.api.http.generation import respond
+from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.http.generation import HttpResponse, respond
 from outrider.worker.api.http.health import Trouble
+from outrider.worker.api.http.infill import InfillBody, InfillResponse, infill
 from outrider.worker.api.http.middleware import (
     RefusalMiddleware,
     StartMiddleware,
@@ -30,8 +32,9 @@ from outrider.worker.api.http.middleware import (
     closing,
     without_key,
 )
-from outrider.worker.api.http.request_body import read_request, seconds_for
+from outrider.worker.api.http.request_body import Kind, read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
+from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
 from outrider.worker.errors import UnknownModel, WorkerError
 
@@ -70,6 +73,7 @@ def target_application(
         Route("/v1/models/{name:path}", api.model),
         Route("/v1/completions", api.completions, methods=["POST"]),
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
+        Route("/infill", api.infill, methods=["POST"]),
     ]
     handlers: Mapping[Any, Any] = {
         WorkerError: errors.handle_refusal,
@@ -119,14 +123,37 @@ class Api:
         return JSONResponse(self._model())
 
     async def completions(self, request: Request) -> Response:
-        seconds = seconds_for(request, self.inference.settings.request_seconds)
-        parsed = await read_request(request, CompletionBody, from_openai.completion, seconds)
-        return await respond(self.inference, request, parsed, CompletionChoice, seconds)
+        response = self._openai(CompletionChoice)
+        return await self._respond(request, CompletionBody, from_openai.completion, response)
 
     async def chat_completions(self, request: Request) -> Response:
+        response = self._openai(ChatChoice)
+        return await self._respond(request, ChatBody, from_openai.chat, response)
+
+    async def infill(self, request: Request) -> Response:
+        model = self.inference.model
+
+        def response(parsed: OpenAIRequest) -> HttpResponse:
+            return InfillResponse(parsed, model.name, model.context_length)
+
+        return await self._respond(request, InfillBody, infill, response)
+
+    def _openai(self, kind: type[AnswerChoice]) -> Callable[[OpenAIRequest], HttpResponse]:
+        inference = self.inference
+        return lambda parsed: OpenAIResponse(
+            kind, parsed, inference.model.name, lambda: inference.fingerprint
+        )
+
+    async def _respond(
+        self,
+        request: Request,
+        kind: type[Kind],
+        convert: Callable[[Kind], OpenAIRequest],
+        response: Callable[[OpenAIRequest], HttpResponse],
+    ) -> Response:
         seconds = seconds_for(request, self.inference.settings.request_seconds)
-        parsed = await read_request(request, ChatBody, from_openai.chat, seconds)
-        return await respond(self.inference, request, parsed, ChatChoice, seconds)
+        parsed = await read_request(request, kind, convert, seconds)
+        return await respond(self.inference, request, parsed, response(parsed), seconds)
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
+from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
@@ -46,11 +47,19 @@ class OpenAIRequest:
     """Where the body names none; None: all that the context has room for."""
     forced: tuple[str, ...] = ()
     """Functions of which one has to be called."""
+    prompt_only: bool = False
+    """Whether the prompt is read and nothing is answered; /infill only."""
+    response_fields: tuple[str, ...] = ()
+    """Paths of the fields that the answer has; none: it has all. /infill only."""
 
 
 def completion(body: CompletionBody) -> OpenAIRequest:
     """Convert a body of /v1/completions; raise `InvalidField`."""
-    parsed = _parse(body, tuple(body.prompt), Calling.NONE, COMPLETION_TOKENS)
+    prompts: tuple[Prompt, ...] = tuple(body.prompt)
+    if suffix := body.suffix:
+        room = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+        prompts = tuple(FimPrompt(str(prefix), suffix, room) for prefix in body.prompt)
+    parsed = parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
     request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
     return dataclasses.replace(parsed, request=request)
 
@@ -58,7 +67,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
     prompt = Chat(body.messages, body.tools_json)
-    parsed = _parse(body, (prompt,), _calling(body), None)
+    parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
@@ -71,7 +80,7 @@ def chat(body: ChatBody) -> OpenAIRequest:
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
 
 
-def _parse(
+def parse(
     body: Body, prompts: tuple[Prompt, ...], calling: Calling, max_tokens: int | None
 ) -> OpenAIRequest:
     choices = body.n or 1

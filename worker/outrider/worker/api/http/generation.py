@@ -7,33 +7,51 @@ released, however the answer ends.
 import dataclasses
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from outrider.worker.api.http import errors
-from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.disconnect import unless_gone
-from outrider.worker.api.http.event_stream import DONE, EventStream, event, merged
+from outrider.worker.api.http.event_stream import EventStream, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.prompt import Prompt
 from outrider.worker.api.request import GenerateRequest
-from outrider.worker.api.response import Admitted
+from outrider.worker.api.response import Admitted, GenerateResponse
 from outrider.worker.errors import WorkerError
+
+
+class HttpResponse(Protocol):
+    """The response to one HTTP request, while its parts come."""
+
+    @property
+    def last(self) -> bytes:
+        """The last event of a stream, after all chunks."""
+
+    def begin(self) -> list[dict[str, Any]]:
+        """Return the chunks before the first token."""
+
+    def take(self, index: int, part: GenerateResponse) -> list[dict[str, Any]]:
+        """Return the chunks of the next part of an answer."""
+
+    def end(self) -> list[dict[str, Any]]:
+        """Return the chunks after the last token."""
+
+    def whole(self) -> dict[str, Any]:
+        """Return the response that is not streamed."""
 
 
 async def respond(
     inference: Inference,
     http_request: Request,
     request: OpenAIRequest,
-    kind: type[AnswerChoice],
+    response: HttpResponse,
     seconds: float,
 ) -> Response:
     """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`."""
     admitted = await admit_all(inference, request, seconds, http_request.headers)
-    response = OpenAIResponse(kind, request, inference.model.name, lambda: inference.fingerprint)
 
     def release() -> None:
         for one in admitted:
@@ -81,9 +99,7 @@ async def _tokenized(
     return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens)
 
 
-async def _collect(
-    inference: Inference, response: OpenAIResponse, admitted: list[Admitted]
-) -> None:
+async def _collect(inference: Inference, response: HttpResponse, admitted: list[Admitted]) -> None:
     """Take one choice after the other; meanwhile the queues of the others keep their events."""
     for index, one in enumerate(admitted):
         async for part in inference.responses(one):
@@ -91,7 +107,7 @@ async def _collect(
 
 
 async def _events(
-    inference: Inference, response: OpenAIResponse, admitted: list[Admitted]
+    inference: Inference, response: HttpResponse, admitted: list[Admitted]
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events; an error ends them, in place of [DONE]."""
     for chunk in response.begin():
@@ -106,4 +122,5 @@ async def _events(
         return
     for chunk in response.end():
         yield event(chunk)
-    yield DONE
+    if response.last:
+        yield response.last

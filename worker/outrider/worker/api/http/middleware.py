@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outrider.worker.api.auth import AUTHORIZATION, REFUSAL, ApiKeys
 from outrider.worker.api.http import errors, own_names
 
-CLOSED = "/v1/"
+CLOSED = ("/v1/", "/infill/")
 """Paths that need a key; health and metrics stay open."""
 Refuse = Callable[[Scope], tuple[int, str] | None]
 """Returns the status and the words with which a request is refused; None: it may come in."""

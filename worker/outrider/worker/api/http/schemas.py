@@ -167,7 +167,13 @@ class CompletionBody(Body):
     logprobs: Count | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
-    suffix: Literal[""] | None = None
+    suffix: str | None = None
+
+    @model_validator(mode="after")
+    def _is_text_around_the_cursor(self) -> Self:
+        if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
+            raise ValueError("suffix needs a prompt that is text, not token ids")
+        return self
 
 
 class ChatMessage(ContentPart):
@@ -226,6 +232,7 @@ class ChatBody(Body):
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    suffix: Literal[""] | None = None
     modalities: list[Literal["text"]] | None = None
     audio: None = None
     functions: None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.contract.inference import Usage
 from outrider.worker.api.http.choice import AnswerChoice
+from outrider.worker.api.http.event_stream import DONE
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
@@ -22,6 +23,7 @@ ID_BYTES = 12
 class OpenAIResponse:
     """The response to one HTTP request, while its parts come."""
 
+    last = DONE
     kind: type[AnswerChoice]
     """Of its choices, by which API it is."""
     request: OpenAIRequest

@@ -3,16 +3,19 @@
 const at = (id) => document.getElementById(id);
 const PERIOD_MS = 1000;
 const POINTS = 120;
-const FIGURES = ["rate", "per-pass", "acceptance", "running"];
+const FIGURES = ["rate", "per-pass", "acceptance", "predicted", "running"];
 const rates = [];
 let before = null;
 
-// Sums of the samples of each metric, over all labels.
+// Sums of the samples of each metric, over all labels, and by source where it has one.
 export function sums(text) {
   const found = {};
   for (const line of text.split("\n")) {
-    const match = /^([a-z_]+)(?:\{.*\})? (\S+)$/.exec(line);
-    if (match) found[match[1]] = (found[match[1]] ?? 0) + Number(match[2]);
+    const match = /^([a-z_]+)(\{.*\})? (\S+)$/.exec(line);
+    if (!match) continue;
+    const source = /source="([a-z]+)"/.exec(match[2] ?? "");
+    for (const name of source ? [match[1], `${match[1]} ${source[1]}`] : [match[1]])
+      found[name] = (found[name] ?? 0) + Number(match[3]);
   }
   return found;
 }
@@ -32,7 +35,8 @@ async function metrics() {
 }
 
 function show(now) {
-  const since = (name) => now[`outrider_${name}_total`] - before[`outrider_${name}_total`];
+  const since = (name, source = "") =>
+    now[`outrider_${name}_total${source}`] - before[`outrider_${name}_total${source}`];
   if (before) {
     const rate = (1000 * since("generation_tokens")) / (now.at - before.at);
     figure("rate", rate, 1);
@@ -41,6 +45,9 @@ function show(now) {
       const drafted = since("spec_decode_num_draft_tokens");
       figure("acceptance", (100 * since("spec_decode_num_accepted_tokens")) / drafted, 0, " %");
     }
+    const predicted = since("spec_decode_num_source_accepted_tokens", " prediction");
+    if (predicted > 0) at("predictions").hidden = false;
+    figure("predicted", (1000 * predicted) / (now.at - before.at), 1);
     rates.push(rate);
     rates.splice(0, rates.length - POINTS);
     const most = Math.max(...rates, 1);
