@@ -79,6 +79,7 @@ def any_time_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftSession, "has_long_link", False)
     monkeypatch.setattr(sessions, "TOGETHER_SECONDS", 0.0)
     monkeypatch.setattr(local_sources, "HOST_SECONDS", 0.0)  # with it, a source rests by the time
+    monkeypatch.setattr(sessions, "SILENT_SECONDS", math.inf)
 
 
 @dataclass(slots=True)
@@ -416,4 +417,4 @@ def session_state(session: DraftSession) -> tuple[Any, ...]:
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
     """Fail with the part in which two states differ."""
     for name, part in one.items():
-        assert part == other[name], name
+        assert part == other[name], (name, part, other[name])
