@@ -30,7 +30,8 @@ from rich.table import Table
 from bench.prompts.editor import Edit, Place, edits, places
 from bench.record.report import RESULTS, say, write_run
 from bench.sides import code_pair, llama_server
-from bench.sides.peer import uv
+from bench.sides.http_server import served
+from bench.sides.peer import DoesNotRun, uv
 from bench.sides.services import turns
 from outrider.cli.machine import processors
 from outrider.cli.machine.ports import free_port
@@ -133,7 +134,10 @@ def main() -> int:
     """Measure, write JSON, print tables."""
     options = parse()
     load = os.getloadavg()
-    results = asyncio.run(run(options))
+    try:
+        results = asyncio.run(run(options))
+    except DoesNotRun as error:
+        raise SystemExit(f"bench.editor: {error}") from None
     write_run(options.out, "editor", results, ratios(results), load)
     for made in tables(results):
         Console().print(made)
@@ -188,27 +192,8 @@ async def serving(service: str, threads: int) -> AsyncIterator[httpx.AsyncClient
         file.flush()
         command = [sys.executable, "-m", "outrider.cli", "run", "-f", file.name, "--no-page"]
         command += ["--threads", str(threads), "--port", str(port), "--grpc-port", "0"]
-        process = await asyncio.create_subprocess_exec(*command)
-        base = f"http://127.0.0.1:{port}"
-        try:
-            async with httpx.AsyncClient(base_url=base, timeout=600.0, trust_env=False) as client:
-                await until_ready(client, process)
-                yield client
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
-
-
-async def until_ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process) -> None:
-    """Wait for a server; raises `SystemExit` if it ends."""
-    async with asyncio.timeout(READY_SECONDS):
-        while process.returncode is None:
-            with contextlib.suppress(httpx.TransportError):  # it does not listen yet
-                if (await client.get("/readyz")).is_success:
-                    return
-            await asyncio.sleep(0.2)
-    raise SystemExit(f"bench.editor: a server ended with exit status {process.returncode}")
+        async with served(command, port, "/readyz", READY_SECONDS, output=None) as client:
+            yield client
 
 
 Answers = dict[str, dict[str, list[Seen]]]

@@ -4,13 +4,11 @@ The sources are those that llama-cpp-python brings; the server is kept in `~/.ca
 Rates are the server's own count of its passes.
 """
 
-import asyncio
 import contextlib
 import subprocess
 import sys
 import tarfile
 import tempfile
-from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import httpx
 
 from bench.record.report import Prompt
+from bench.sides.http_server import served
 from bench.sides.peer import DoesNotRun
 from bench.sides.services import Answer, Service
 from outrider.cli.machine import processors
@@ -121,28 +120,8 @@ async def started(
     port = free_port()
     command = [server, "-m", model, "--port", str(port), "-c", str(CONTEXT), "-np", "1"]
     command += ["-t", str(threads), "-tb", str(threads), "--no-webui", *more]
-    process = await asyncio.create_subprocess_exec(
-        *map(str, command), stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
-        base = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=base, timeout=600.0, trust_env=False) as client:
-            await _until_ready(client, process)
-            yield LlamaServer(client)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _until_ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(READY_SECONDS):
-        while process.returncode is None:
-            with contextlib.suppress(httpx.TransportError):  # it does not listen yet
-                if (await client.get("/health")).is_success:
-                    return
-            await asyncio.sleep(0.1)
-    raise DoesNotRun(f"the server ended with exit status {process.returncode}")
+    async with served(command, port, "/health", READY_SECONDS) as client:
+        yield LlamaServer(client)
 
 
 def built(uv: str) -> Path:

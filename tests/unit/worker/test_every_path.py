@@ -393,6 +393,17 @@ class Histories(RuleBasedStateMachine):
             self.counts.setdefault(name, Counter()).update(path.counts)
 
 
+def test_a_root_that_has_nodes_and_no_candidate_counts_alike_in_a_run_and_in_steps(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_time_will_do(monkeypatch)
+    Histories.reference, Histories.counts = Reference(write_tiny(tmp_path)), {}
+    histories = Histories()
+    histories.set_policy(random.Random(1))
+    histories.go_on(random.Random(4396), steps=9)
+    histories.a_run_leaves_what_its_steps_leave()
+
+
 def test_any_history_writes_what_the_reference_writes(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

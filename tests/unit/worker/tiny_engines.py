@@ -37,7 +37,6 @@ from outrider.worker.messages import Finish, Finished, SetPolicy, Submit, Tokens
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation import local_sources
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.gain import GainAccount
 from outrider.worker.target import sessions
@@ -78,8 +77,6 @@ def any_time_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing that is sent depend on how long the last pass took."""
     monkeypatch.setattr(DraftSession, "has_long_link", False)
     monkeypatch.setattr(sessions, "TOGETHER_SECONDS", 0.0)
-    monkeypatch.setattr(local_sources, "HOST_SECONDS", 0.0)  # with it, a source rests by the time
-    monkeypatch.setattr(sessions, "SILENT_SECONDS", math.inf)
 
 
 @dataclass(slots=True)

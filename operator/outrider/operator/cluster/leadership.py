@@ -123,16 +123,25 @@ class LeaseLock(BaseLock):
         self._renewed_at = -math.inf
         try:
             async with asyncio.timeout(self._term.renew_seconds / 2):
-                await self._expire_lease()
+                while not await self._expire_lease():
+                    log.debug("the lease was renewed while it was given back")
         except (TimeoutError, ClusterError) as error:
             log.warning("the lease could not be given back: %s", error or "no answer")
 
-    async def _expire_lease(self) -> None:
+    async def _expire_lease(self) -> bool:
+        """Return False if a renewal that nobody waits for any more came between."""
         lease = await self._cluster.get(LEASE, self.namespace, self.name)
         spec = {} if lease is None else lease.get("spec", {})
-        if lease is not None and spec.get("holderIdentity") == self.identity:
-            left = {"leaseDurationSeconds": 1, TRANSITIONS: spec.get(TRANSITIONS, 0)}
+        if lease is None or spec.get("holderIdentity") != self.identity:
+            return True
+        left = {"leaseDurationSeconds": 1, TRANSITIONS: spec.get(TRANSITIONS, 0)}
+        try:
             await self._cluster.replace({**lease, "spec": left})
+        except ClusterError as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+        return True
 
     async def _write(
         self, write: Writes, meta: Mapping[str, Any], record: Any, transitions: int
@@ -220,16 +229,16 @@ async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]
     expiry = asyncio.ensure_future(_expired(lock, leadership.began))
     try:
         await asyncio.wait({election, leadership.done, expiry}, return_when=asyncio.FIRST_COMPLETED)
-        if leadership.done.done():
-            await lock.release()
-            leadership.done.result()
-            return True
-        log.error("the lease was lost: it could not be renewed in time")
-        return False
     finally:
         for task in (election, expiry):
             task.cancel()
         await asyncio.gather(election, expiry, return_exceptions=True)
+    if leadership.done.cancelled() or not leadership.done.done():
+        log.error("the lease was lost: it could not be renewed in time")
+        return False
+    await lock.release()
+    leadership.done.result()
+    return True
 
 
 async def _expired(lock: LeaseLock, began: asyncio.Event) -> None:

@@ -1,7 +1,7 @@
 """The Lease: its maker holds it, a late candidate is refused, and it is given back."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,17 +14,24 @@ TERM = Term("default", "lease", "me")
 TIME = "2026-01-02T03:04:05.000000Z"
 
 
+async def nothing() -> None:
+    pass
+
+
 class Leases:
     """A cluster that holds one Lease and knows versions."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.down = False
+        self.after_get: Callable[[], Awaitable[None]] = nothing
 
     async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any] | None:
         if self.down:
             raise ClusterError("get", 0, "no answer")
-        return self.lease
+        found = self.lease
+        await self.after_get()
+        return found
 
     async def create(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         if self.lease is not None:
@@ -135,6 +142,51 @@ def test_only_the_holder_gives_it_back() -> None:
         assert found is None
 
     asyncio.run(scene())
+
+
+def test_a_renewal_that_comes_between_does_not_keep_it() -> None:
+    async def scene() -> None:
+        leases = Leases()
+        mine = lock(leases)
+        await mine.create("lease", "default", record())
+        await mine.get("lease", "default")
+
+        async def renew() -> None:
+            leases.after_get = nothing
+            assert await mine.update("lease", "default", record())
+
+        leases.after_get = renew
+        await mine.release()
+        assert leases.lease is not None
+        assert "holderIdentity" not in leases.lease["spec"]
+
+    asyncio.run(scene())
+
+
+def test_a_renewal_under_way_ends_before_the_lease_is_given_back() -> None:
+    leases = Leases()
+    ended: list[bool] = []
+
+    async def work() -> None:
+        renews, never = asyncio.Event(), asyncio.Event()
+
+        async def hang() -> None:
+            leases.after_get = nothing
+            renews.set()
+            try:
+                await never.wait()
+            finally:
+                assert leases.lease is not None
+                ended.append("holderIdentity" in leases.lease["spec"])
+
+        leases.after_get = hang
+        await renews.wait()
+
+    term = Term("default", "lease", "me", lease_seconds=8)
+    assert asyncio.run(lead(leases, term, work)) is True  # type: ignore[arg-type] # a fake
+    assert ended == [True]
+    assert leases.lease is not None
+    assert "holderIdentity" not in leases.lease["spec"]
 
 
 def test_the_leader_works_and_then_gives_the_lease_back() -> None:

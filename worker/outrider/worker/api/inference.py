@@ -131,11 +131,9 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
-        words, limits = (
-            StopStrings(tuple(request.stop)),
-            (request.least_indent, request.line_seconds),
-        )
-        stops = LineLimits(words, *limits) if request.limits_lines else words
+        words = StopStrings(tuple(request.stop))
+        limited = LineLimits(words, request.least_indent, request.line_seconds)
+        stops = limited if request.limits_lines else words
         if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:

@@ -95,6 +95,8 @@ class RootLog(NamedTuple):
     began: NDArray[np.float64]
     """Time at which the target's pass began."""
     ended: NDArray[np.float64]
+    candidates: Ids
+    """Nodes that rows were selected from."""
     live: Ids
     """Nodes of the mirror as rows were selected."""
     nodes: Ids
@@ -120,8 +122,8 @@ class RootLog(NamedTuple):
     def empty(cls) -> "RootLog":
         """Return a log of no root."""
         grown = (MOST_ROOTS, MOST_GROWTHS)
-        ids = [np.zeros(MOST_ROOTS, np.int64) for _ in range(6)]
-        passes, live, nodes, first_token, accepted, tokens = ids
+        ids = [np.zeros(MOST_ROOTS, np.int64) for _ in range(7)]
+        passes, candidates, live, nodes, first_token, accepted, tokens = ids
         first, began, ended, surplus = (np.zeros(MOST_ROOTS) for _ in range(4))
         source_rows, source_accepted = (
             np.zeros((MOST_ROOTS, len(SOURCES)), np.int64) for _ in range(2)
@@ -137,6 +139,7 @@ class RootLog(NamedTuple):
             first,
             began,
             ended,
+            candidates,
             live,
             nodes,
             first_token,
@@ -365,7 +368,7 @@ def _rank(tables: RootTables, terms: RootTerms, root: int) -> int:
     limit, count = terms.most_tokens - _length(tables), 0
     if hunt.sources and tables.tree.value.mirror.numbers[COUNT]:
         count = tables.call.candidates(tables.tree, limit, hunt.depth, hunt.sources)
-    count = min(count, hunt.nodes)
+    count = log.candidates[root] = min(count, hunt.nodes)
     log.nodes[root] = best_count(out.reach[:count], hunt.costs, hunt.rate)
     return count
 

@@ -65,6 +65,8 @@ class Root:
     ended: float
     followed: bool
     """True where the new root was in the draft's tree."""
+    candidates: int
+    """Nodes that the pass's rows were selected from."""
     done: PassRecord[Sequence]
 
 
@@ -244,7 +246,7 @@ class RootPlanner:
             self._drafted(sequence, own, one)
         if own and self._draft:
             self._draft.sessions.advance(own, len(done.tokens), root.followed, root.ended)
-        selector.planned_choice = choice_of(done.live if useful else 0, done.nodes)
+        selector.planned_choice = choice_of(root.candidates if useful else 0, done.nodes)
         expected = costs.scaled.item(done.nodes)
         step = StepRecord((done,), 1 + done.nodes, 0, expected, costs.plain, root.began)
         target.apply(step, (done,), root.ended, goes_on)

@@ -101,6 +101,7 @@ class CompiledTarget:
             began=log.began.item(number),
             ended=log.ended.item(number),
             followed=log.followed.item(number),
+            candidates=log.candidates.item(number),
             done=self._record(number, step),
         )
 
