@@ -58,7 +58,7 @@ def test_tools_that_cannot_be_read_are_refused_by_name(target: Worker, tools: st
 
 
 @pytest.mark.parametrize(
-    "calls", ["{", "[1]", '[{"function": {"name": "f", "arguments": "{"}}]', '[{"function": {}}]']
+    "calls", ["{", "[1]", '[{"function": {"arguments": "{}"}}]', '[{"function": {}}]']
 )
 def test_calls_that_cannot_be_read_are_refused_by_name(target: Worker, calls: str) -> None:
     turn = pb.ChatMessage(role="assistant", tool_calls_json=calls)

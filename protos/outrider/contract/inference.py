@@ -22,7 +22,7 @@ class Message:
     """One turn of a conversation."""
 
     role: str
-    """`system`, `user` or `assistant`, as far as the model's chat template allows."""
+    """`system`, `user`, `assistant` or `tool`, and what else the model's chat template knows."""
     content: str
     """The turn's text."""
     tool_calls: Sequence[Mapping[str, Any]] = ()

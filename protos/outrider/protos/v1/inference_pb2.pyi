@@ -55,7 +55,7 @@ class ChatMessage(_message.Message):
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """"system", "user" or "assistant"; what else is allowed depends on the model's chat template."""
+    """"system", "user", "assistant" or "tool"; what else is allowed depends on the model's chat template."""
     content: _builtins.str
     """The turn's text."""
     tool_calls_json: _builtins.str

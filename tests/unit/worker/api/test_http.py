@@ -317,7 +317,7 @@ def test_one_of_several_tools_may_be_named() -> None:
         ({"tools": numbered(MAX_TOOLS + 1)}, "tools"),
         ({"max_tokens": 5, "max_completion_tokens": 7}, "max_tokens"),
         ({"messages": [{"role": "user"}]}, "messages[0]"),
-        ({"messages": [{"role": "tool", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         (
             {"tools": [{"type": "function", "function": {"name": "a\0b"}}]},
             "tools[0].function.name",
@@ -478,9 +478,12 @@ def last(finish: Finish = Finish.STOP, **usage: int) -> GenerateResponse:
 def test_calls_show_in_message_and_stream() -> None:
     choice = ChatChoice(0, Calling.MANY)
     chunks = choice.take(GenerateResponse(text="One moment. " + CALL)) + choice.take(last())
-    assert [chunk["finish_reason"] for chunk in chunks] == [None, "tool_calls"]
-    assert chunks[0]["delta"]["content"] == "One moment. "
-    assert chunks[0]["delta"]["tool_calls"][0]["index"] == 0
+    assert [chunk["finish_reason"] for chunk in chunks] == [None, None, None, "tool_calls"]
+    assert chunks[0]["delta"] == {"content": "One moment. "}
+    ((call,), (more,)) = (chunk["delta"]["tool_calls"] for chunk in chunks[1:3])
+    assert (call["index"], call["type"], call["id"][:5]) == (0, "function", "call_")
+    assert call["function"] == {"name": "weather", "arguments": ""}
+    assert more == {"index": 0, "function": {"arguments": '{"city": "Köln"}'}}
     message = choice.whole()["message"]
     assert message["content"] == "One moment."
     assert message["tool_calls"][0]["function"]["name"] == "weather"

@@ -70,7 +70,7 @@ def test_a_chat_begins_as_its_template_says_and_not_twice(
 TOOLS = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
     "{% for m in messages %}"
-    "{% for c in m.tool_calls %}{{ c.function.name }}:{{ c.function.arguments.city }}{% endfor %}"
+    "{% for c in m.tool_calls %}{{ c.function.name }}:{{ c.function.arguments }}{% endfor %}"
     "{% if m.role == 'tool' %}({{ m.name }} {{ m.tool_call_id }} {{ m.content }}){% endif %}"
     "{% endfor %}"
 )
@@ -86,7 +86,8 @@ def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path
     ]
     tools = parse_tools("tools", '[{"type": "function", "function": {"name": "weather"}}]')
     text = Text.load(tmp_path)
-    assert text.apply_chat_template(said, tools) == "[weather]weather:Rome(weather c1 rain)"
+    laid_out = "[weather]weather:{'city': 'Rome'}(weather c1 rain)"
+    assert text.apply_chat_template(said, tools) == laid_out
     assert text.apply_chat_template([Message("user", "x")]) == ""
 
 

@@ -142,7 +142,9 @@ class Inference:
         submit = dataclasses.replace(submit, key=keys.number(given) if keys else self.callers)
         if self.trace is not None:
             submit = self.trace(submit, carrier)
-        detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
+        chat = request.prompt if isinstance(request.prompt, Chat) else request.chat
+        calls_tools = chat is not None and bool(chat.tools_json)
+        detokenizer = self.text.detokenizer(chat is not None, calls_tools)
         answer = AnswerText(detokenizer, stops)
         events = self.engine.submit(submit, answer)
         return Admitted(submit, events, answer, deadline, warnings)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
-from outrider.worker.api.prompt import Prompt, Prompts
+from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
@@ -64,6 +64,8 @@ class GenerateRequest:
     """Time after which the answer ends with the line that is being written; HTTP only."""
     prediction: str | Sequence[int] = ()
     """The answer that the client expects, as text or token ids; no ids: it expects none."""
+    chat: Chat | None = None
+    """The chat that the ids of the prompt lay out; None: they are of none."""
 
     @property
     def limits_lines(self) -> bool:

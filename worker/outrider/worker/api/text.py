@@ -6,22 +6,25 @@ Ids become text through the tokens' own bytes and the standard library's UTF-8 d
 """
 
 import codecs
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import jinja2
 from tokenizers import Tokenizer
 
 from outrider.contract.inference import Message
+from outrider.worker.api import chat_layout
+from outrider.worker.api.call_tags import KNOWN_TAGS, PARTS_OF_CALLS, closing_tag, find_tags
+from outrider.worker.api.chat_layout import TEMPLATE_ERRORS, Layout, find_layouts
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.api.fim import FimPrompt, FimTokens, given_ids
 from outrider.worker.checkpoints.gguf_tokenizer import FIM_IDS
 from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 """Roles that every chat may use; others only where the template names them."""
 SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
@@ -52,6 +55,12 @@ class Text:
     """Ids that the tokenizer puts before every text."""
     fim: FimTokens | None
     """None: the tokenizer has no tokens to fill in the middle."""
+    call_tags: tuple[str, ...]
+    """Tags that begin a call of a tool in an answer."""
+    shown_tags: Mapping[int, bytes]
+    """Special tokens that are text where tools may be called, as they are such tags."""
+    _layouts: tuple[Layout, ...]
+    """Layouts of chats with calls and results that the chat template takes, the best first."""
     _tokenizer: Any
     """transformers' tokenizer."""
     _backend: Tokenizer
@@ -75,13 +84,22 @@ class Text:
         fim = FimTokens.find(backend.token_to_id, given)
         for token in (*special, *(fim.ends if fim else ())):
             tokens[token] = b""
+        control = ControlTokens.of(added.content for added in special.values())
+        render = functools.partial(_render, tokenizer, control)
+        tags = find_tags(render) if tokenizer.chat_template else KNOWN_TAGS
+        shown = {*tags, *map(closing_tag, tags), *PARTS_OF_CALLS}
         return cls(
             tokens=tuple(tokens),
             longest=longest,
             strips_space=_strips_space(backend),
-            control=ControlTokens.of(added.content for added in special.values()),
+            control=control,
             begin=tuple(backend.encode("").ids),
             fim=fim,
+            call_tags=tags,
+            shown_tags={
+                at: one.content.encode() for at, one in special.items() if one.content in shown
+            },
+            _layouts=find_layouts(render) if tokenizer.chat_template else (),
             _tokenizer=tokenizer,
             _backend=backend,
         )
@@ -141,9 +159,10 @@ class Text:
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
 
-    def detokenizer(self, chat: bool) -> "Detokenizer":
+    def detokenizer(self, chat: bool, calls_tools: bool = False) -> "Detokenizer":
         """Return what makes an answer's text; a raw prompt's goes on with the space that it has."""
-        return Detokenizer(self, strips_space=chat and self.strips_space)
+        shown = self.shown_tags if calls_tools else {}
+        return Detokenizer(self, chat and self.strips_space, shown)
 
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
@@ -171,17 +190,16 @@ class Text:
         Raises `InvalidField`.
         """
         self._check(messages)
-        turns = [self.control.broken(template_fields(message)) for message in messages]
-        tools = self.control.broken(tools)
-        try:
-            laid_out: str = self._tokenizer.apply_chat_template(
-                turns, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
-            # Templates are programs: what they make of an odd tool is any of these.
-            limit = f"the model's chat template says: {error}"
-            raise InvalidField("chat.messages", f"{len(messages)} messages", limit) from error
-        return laid_out
+        render = functools.partial(_render, self._tokenizer, self.control)
+        plain = not chat_layout.needs_layout(messages)
+        refusals: list[Exception] = []
+        for layout in (chat_layout.as_they_are,) if plain else self._layouts:
+            try:
+                return render(layout(chat_layout.with_names(messages)), tools)
+            except TEMPLATE_ERRORS as error:
+                refusals.append(error)
+        limit = f"the model's chat template says: {refusals[0]}"
+        raise InvalidField("chat.messages", f"{len(messages)} messages", limit) from refusals[0]
 
     def _encode(self, name: str, pieces: Sequence[str], special: bool) -> list[int]:
         for text in pieces:
@@ -217,6 +235,8 @@ class Detokenizer:
     text: Text
     strips_space: bool = False
     """The first token loses the space before it."""
+    shown: Mapping[int, bytes] = field(default_factory=dict)
+    """Special tokens that are not skipped."""
     _utf8: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
@@ -224,7 +244,7 @@ class Detokenizer:
 
     def push(self, ids: Iterable[int]) -> str:
         """Return the text that these ids complete; bytes that are no UTF-8 become U+FFFD."""
-        data = b"".join(map(self.text.bytes_of, ids))
+        data = b"".join(self.shown.get(token) or self.text.bytes_of(token) for token in ids)
         if data and not self._begun:
             self._begun = True
             data = data.removeprefix(b" ") if self.strips_space else data
@@ -267,6 +287,23 @@ class StopStrings:
     def _take(self, count: int) -> str:
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
+
+
+def _render(
+    tokenizer: Any,
+    control: ControlTokens,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Return what a tokenizer's chat template makes of a chat."""
+    turns = [control.broken(template_fields(message)) for message in messages]
+    laid_out: str = tokenizer.apply_chat_template(
+        turns,
+        tools=list(control.broken(tools)) or None,
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    return laid_out
 
 
 def _strips_space(backend: Tokenizer) -> bool:

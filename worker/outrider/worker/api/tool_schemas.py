@@ -27,7 +27,7 @@ def parse_tool_calls(field: str, text: str) -> tuple[dict[str, Any], ...]:
     """Return the calls of a JSON array as in OpenAI's `tool_calls`; raises `InvalidField`.
 
     Arguments, which OpenAI's clients send as JSON in a string, become the object that chat
-    templates expect.
+    templates expect; others, as of a call that was cut off, stay the string that they are.
     """
     return tuple(
         _parsed_call(f"{field}[{index}]", call) for index, call in enumerate(_objects(field, text))
@@ -37,12 +37,13 @@ def parse_tool_calls(field: str, text: str) -> tuple[dict[str, Any], ...]:
 def _parsed_call(field: str, call: dict[str, Any]) -> dict[str, Any]:
     function = _function(field, call)
     arguments = function.get("arguments") or "{}"
-    if isinstance(arguments, str):
-        arguments = _json(f"{field}.function.arguments", arguments)
-    if not isinstance(arguments, dict):
-        limit = "it must be a JSON object, or one in a string"
-        raise InvalidField(f"{field}.function.arguments", _short(arguments), limit)
-    return call | {"function": function | {"arguments": arguments}}
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    arguments = value if isinstance(value, dict) else text
+    return call | {"function": {"name": function["name"], **function, "arguments": arguments}}
 
 
 def _function(field: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -140,8 +140,9 @@ class Api:
 
     def _openai(self, kind: type[AnswerChoice]) -> Callable[[OpenAIRequest], HttpResponse]:
         inference = self.inference
+        name, tags = inference.model.name, inference.text.call_tags
         return lambda parsed: OpenAIResponse(
-            kind, parsed, inference.model.name, lambda: inference.fingerprint
+            kind, parsed, name, lambda: inference.fingerprint, tags
         )
 
     async def _respond(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from outrider.contract.inference import TokenLogprobs
+from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.http.logprobs import Offsets, for_chat
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
@@ -29,8 +30,10 @@ class AnswerChoice(abc.ABC):
     index: int
     calling: Calling
     """NONE for completions, which call no functions."""
-    forced: Sequence[str] = ()
-    """Functions of which one has to be called."""
+    functions: Sequence[str] = ()
+    """Functions that may be called; if forced, one of them has to be."""
+    call_tags: Sequence[str] = KNOWN_TAGS
+    """Tags that begin a call."""
     _texts: list[str] = field(default_factory=list)
     _logprobs: list[TokenLogprobs] = field(default_factory=list)
     _finish: str | None = None
@@ -90,7 +93,7 @@ class ChatChoice(AnswerChoice):
     _tools: ToolCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        self._tools = ToolCalls(self.calling, self.forced)
+        self._tools = ToolCalls(self.calling, self.functions, self.call_tags)
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the role."""
@@ -103,11 +106,12 @@ class ChatChoice(AnswerChoice):
             text += self._tools.finish()
         self._texts.append(text)
         self._logprobs.extend(response.logprobs)
-        delta: dict[str, Any] = {"content": text} if text else {}
-        if deltas := self._tools.take_deltas():
-            delta["tool_calls"] = deltas
-        shown = delta or response.logprobs
-        chunks = [self._chunk(delta, list(response.logprobs))] if shown else []
+        deltas: list[dict[str, Any]] = [{"content": text}] if text else []
+        deltas += ({"tool_calls": [call]} for call in self._tools.take_deltas())
+        if response.logprobs and not deltas:
+            deltas = [{}]
+        tokens = [list(response.logprobs), *[None] * len(deltas)]
+        chunks = list(map(self._chunk, deltas, tokens))
         if response.end is not None:
             self._finish = self._finish_reason(response.end)
             chunks.append(self._chunk({}))

@@ -45,8 +45,8 @@ class OpenAIRequest:
     calling: Calling
     max_tokens: int | None
     """Where the body names none; None: all that the context has room for."""
-    forced: tuple[str, ...] = ()
-    """Functions of which one has to be called."""
+    functions: tuple[str, ...] = ()
+    """Functions that may be called; if forced, one of them has to be."""
     prompt_only: bool = False
     """Whether the prompt is read and nothing is answered; /infill only."""
     response_fields: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ def chat(body: ChatBody) -> OpenAIRequest:
         changes["max_tokens"] = body.max_completion_tokens
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
+    functions = _functions(body)
     if parsed.calling is Calling.FORCED:
-        functions = _forced(body)
         changes["response_format"] = _format_of_calls(functions)
-        parsed = dataclasses.replace(parsed, forced=tuple(one.name for one in functions))
-    return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
+    request, names = dataclasses.replace(parsed.request, **changes), [one.name for one in functions]
+    return dataclasses.replace(parsed, request=request, functions=tuple(names))
 
 
 def parse(
@@ -160,8 +160,8 @@ def _calling(body: ChatBody) -> Calling:
     return Calling.FORCED
 
 
-def _forced(body: ChatBody) -> list[schemas.Function]:
-    """Return the functions of which one has to be called."""
+def _functions(body: ChatBody) -> list[schemas.Function]:
+    """Return the functions that may be called."""
     functions = [tool.function for tool in body.tools or ()]
     if isinstance(body.tool_choice, schemas.NamedTool):
         name = body.tool_choice.function.name

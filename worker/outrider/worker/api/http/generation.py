@@ -17,7 +17,7 @@ from outrider.worker.api.http.disconnect import unless_gone
 from outrider.worker.api.http.event_stream import EventStream, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.inference import Inference
-from outrider.worker.api.prompt import Prompt
+from outrider.worker.api.prompt import Chat, Prompt
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import Admitted, GenerateResponse
 from outrider.worker.errors import WorkerError
@@ -96,7 +96,8 @@ async def _tokenized(
     if max_tokens is None:
         room = inference.model.context_length - len(ids)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
-    return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens)
+    chat = prompt if isinstance(prompt, Chat) else None
+    return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens, chat=chat)
 
 
 async def _collect(inference: Inference, response: HttpResponse, admitted: list[Admitted]) -> None:

@@ -30,8 +30,9 @@ TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None el
 
 
 def known_role(role: str) -> str:
-    """Return a role by the name that chat templates know; OpenAI has a newer one for `system`."""
-    return "system" if role == "developer" else role
+    """Return a role by the name that chat templates know; OpenAI has a newer one for `system`, and
+    an older one for `tool`."""
+    return {"developer": "system", "function": "tool"}.get(role, role)
 
 
 def one_or_many(value: object) -> object:
@@ -41,10 +42,10 @@ def one_or_many(value: object) -> object:
 
 def text_of(value: object, about: ValidationInfo) -> object:
     """Return the text of a message's content: a string, text parts or, of an assistant that made
-    calls, nothing."""
+    calls and of a call that gave nothing, null."""
     if value is None:
-        if about.data.get("role") != "assistant":
-            raise ValueError("only an assistant may leave it out")
+        if about.data.get("role") not in ("assistant", "tool"):
+            raise ValueError("null is for an assistant and a tool alone")
         return ""
     if not isinstance(value, list):
         return value

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.inference import Usage
+from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.event_stream import DONE
 from outrider.worker.api.http.from_openai import OpenAIRequest
@@ -30,6 +31,8 @@ class OpenAIResponse:
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
+    call_tags: Sequence[str] = KNOWN_TAGS
+    """Tags that begin a call in the model's answers."""
     choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
@@ -38,8 +41,8 @@ class OpenAIResponse:
 
     def __post_init__(self) -> None:
         count = len(self.request.prompts) * self.request.choices
-        calling, forced = self.request.calling, self.request.forced
-        self.choices = [self.kind(index, calling, forced) for index in range(count)]
+        how = self.request.calling, self.request.functions, self.call_tags
+        self.choices = [self.kind(index, *how) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the chunks before the first token."""

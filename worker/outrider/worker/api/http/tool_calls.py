@@ -1,21 +1,37 @@
 """Tool calls in an answer's text, found as it comes.
 
-Free answers hold them as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the format of
-Hermes and Qwen models; forced ones are such an object and nothing else (`forced_call`). Text that
-looks like a call and is none stays text.
+A call is `{"name": ..., "arguments": {...}}`, or a list of such, behind one of the tags that the
+model's chat template writes (`call_tags`); without a tag where it begins the answer or follows a
+call, and names a function that may be called. Newer Mistral models write `[TOOL_CALLS]name[ARGS]`
+before the arguments. Text that looks like a call and is none stays text.
 """
 
 import enum
 import json
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from outrider.worker.api.http.forced_call import ForcedCall
+from outrider.worker.api.call_tags import KNOWN_TAGS, closing_tag
+from outrider.worker.api.http.call_object import CallObject, is_json
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 ID_BYTES = 12
+SEPARATORS = " \t\r\n;,"
+"""Characters that may stand between two calls; blanks alone may stand before the first."""
+HEAD = re.compile(
+    r"\s*(?P<list>\[\s*)?(?=\{)"
+    r"|\s*(?P<name>[\w.\-]+)(\[CALL_ID\][\w\-]+)?(\[ARGS\])?\s*(?=\{)"
+)
+"""Text between a tag and the object behind it."""
+BEGUN_HEAD = re.compile(r"\s*(\[\s*)?\Z|\s*[\w.\-]+(\[[A-Z_]*(\][\w\-]*)?)*\s*\Z")
+NEXT_IN_LIST = re.compile(r"\s*,\s*(?=\{)")
+BEGUN_NEXT = re.compile(r"\s*(,\s*)?\Z")
+
+Found = TypeVar("Found")
+Reader: TypeAlias = Generator[None, None, Found]
+"""Reader of an answer: it stops where it needs more of it, and returns what it has found."""
 
 
 class Calling(enum.Enum):
@@ -34,24 +50,40 @@ class ToolCalls:
 
     calling: Calling
     functions: Sequence[str] = ()
-    """Those of which one has to be called."""
+    """Those that may be called; if forced, one of them has to be."""
+    tags: Sequence[str] = KNOWN_TAGS
+    """Tags that begin a call."""
     calls: list[dict[str, Any]] = field(default_factory=list)
     """In OpenAI's shape."""
     _buffer: str = ""
     """Text that is or may become part of a call."""
+    _shown: str = ""
+    """Text that belongs to no call and has not been returned."""
     _deltas: list[dict[str, Any]] = field(default_factory=list)
-    _forced: ForcedCall = field(init=False)
+    _reader: Reader[None] = field(init=False)
+    _object: CallObject | None = None
+    """The call whose arguments are being read."""
+    _is_kept: bool = True
+    """Whether the last call that was read is one of the calls."""
+    _is_broken: bool = False
+    """Whether a call's arguments are no JSON."""
+    _begins: bool = True
+    """Whether a call without a tag may come: only blanks have, since the answer began or a call
+    ended."""
+    _closes: bool = False
+    """Whether the buffer holds but what may close the last call."""
 
     def __post_init__(self) -> None:
-        self._forced = ForcedCall(self.functions)
+        self._reader = self._read_forced() if self.calling is Calling.FORCED else self._read()
 
     @property
     def complete(self) -> bool:
-        """Whether there is a call, and it is whole."""
-        return self._forced.complete if self.calling is Calling.FORCED else bool(self.calls)
+        """Whether there is a call, and each is whole."""
+        return bool(self.calls) and self._object is None and not self._is_broken
 
     def take_deltas(self) -> list[dict[str, Any]]:
-        """Return what a stream shows of the calls that have come since it was last called."""
+        """Return what a stream shows of the calls that have come since it was last called: each
+        call without arguments, then pieces of them."""
         taken, self._deltas = self._deltas, []
         return taken
 
@@ -59,84 +91,165 @@ class ToolCalls:
         """Take a piece of the answer; return the text that certainly belongs to no call."""
         if self.calling is Calling.NONE:
             return text
-        if self.calling is Calling.FORCED:
-            self._force(text)
-            return ""
         self._buffer += text
-        return self._split()
+        next(self._reader)
+        return self._take_shown()
 
     def finish(self) -> str:
         """Return the text that is left at the end; a call may lack its closing tag."""
-        rest, self._buffer = self._buffer, ""
-        if self.calling is Calling.NONE or self._take(rest.removeprefix(OPEN)):
-            return ""
-        return rest
+        if self._object is not None:
+            self._add_arguments(self._object.finish())
+        only_blanks = self.calls and self._begins and not self._buffer.strip(SEPARATORS)
+        if not (self.calling is Calling.FORCED or self._closes or only_blanks):
+            self._show(len(self._buffer))
+        return self._take_shown()
 
-    def _split(self) -> str:
-        shown = ""
+    def _read_forced(self) -> Reader[None]:
+        yield from self._read_call(CallObject(), 0, "")
         while True:
-            before, opened, inside = self._buffer.partition(OPEN)
-            if not opened:
-                keep = _beginning_of(OPEN, self._buffer)
-                cut = len(self._buffer) - keep
-                shown, self._buffer = shown + self._buffer[:cut], self._buffer[cut:]
-                return shown
-            shown, self._buffer = shown + before, opened + inside
-            call, closed, after = inside.partition(CLOSE)
-            if not closed:
-                return shown
-            self._buffer = after
-            if not self._take(call):
-                shown += opened + call + closed
+            self._buffer = ""
+            yield
 
-    def _take(self, text: str) -> bool:
-        """Take one call; False if the text is none."""
-        call = parse_call(text)
-        if call is None:
+    def _read(self) -> Reader[None]:
+        while True:
+            tag = yield from self._read_text()
+            yield from self._read_calls(tag)
+
+    def _read_text(self) -> Reader[str]:
+        """Show text up to what may be a call; return its tag, or nothing where it has none."""
+        pattern = re.compile("|".join(map(re.escape, self.tags)))
+        while True:
+            found = pattern.search(self._buffer)
+            begun = max(_beginning_of(tag, self._buffer) for tag in self.tags)
+            end = found.start() if found else len(self._buffer) - begun
+            first = self._buffer[self._blanks() : end][:1] if self._begins else "text"
+            if first in ("{", "["):
+                return ""
+            if first:
+                self._show(end)
+            if found:
+                return found[0]
+            yield
+
+    def _read_calls(self, tag: str) -> Reader[None]:
+        """Read what may be a call, or a list of them, and what closes it."""
+        at = self._buffer.index(tag) + len(tag) if tag else self._blanks()
+        while not (head := HEAD.match(self._buffer, at)) and BEGUN_HEAD.match(self._buffer, at):
+            yield
+        name = head and head["name"]
+        if head is None or (name and name not in self.functions):
+            self._show(at)
+            return
+        functions = None if tag else self.functions
+        call = CallObject.of(name) if name else CallObject(functions)
+        is_call = yield from self._read_call(call, head.end(), tag)
+        while is_call and head["list"] and (at := (yield from self._read_comma())):
+            is_call = yield from self._read_call(CallObject(functions), at, tag)
+        if is_call:
+            yield from self._drop((*("]" if head["list"] else ""), *map(closing_tag, self.tags)))
+
+    def _read_call(self, call: CallObject, at: int, tag: str) -> Reader[bool]:
+        """Read an object of the buffer; return False if it is no call, and show it as text."""
+        arguments = ""
+        while True:
+            count, found = call.push(self._buffer[at:])
+            at, arguments = at + count, arguments + found
+            if self._object is None and (name := self._name_of(call, tag)) is not None:
+                self._open(call, name)
+            if self._object is not None:
+                self._add_arguments(arguments)
+                self._buffer, at, arguments = self._buffer[at:], 0, ""
+            if call.ended:
+                break
+            yield
+        if self._object is None:
+            self._show(at)
             return False
-        if self.calling is not Calling.ONE or not self.calls:
-            self._add(call)
+        self._close(call)
         return True
 
-    def _add(self, call: dict[str, Any]) -> None:
-        function = dict(call["function"])  # to which arguments may be added
-        self._deltas.append({"index": len(self.calls), **call, "function": function})
-        self.calls.append(call)
+    def _name_of(self, call: CallObject, tag: str) -> str | None:
+        """Return the function that a call is certainly of."""
+        if self.calling is Calling.FORCED:
+            return _only_name(call, self.functions)
+        is_known = call.name in self.functions
+        if tag:
+            return call.name if is_known or call.has_arguments or call.is_whole else None
+        return call.name if is_known and call.has_arguments else None
 
-    def _force(self, text: str) -> None:
-        """Take a piece of an answer that is a call, and of its arguments what has come."""
-        arguments = self._forced.push(text)
-        if not self.calls and (name := self._forced.name) is not None:
-            self._add(openai_call(name, ""))
-        if not arguments:
-            return
-        self.calls[0]["function"]["arguments"] += arguments
-        if not self._deltas:
-            self._deltas = [{"index": 0, "function": {"arguments": ""}}]
-        self._deltas[0]["function"]["arguments"] += arguments
+    def _read_comma(self) -> Reader[int]:
+        """Return where the next object of a list begins; 0: none comes next."""
+        while (found := NEXT_IN_LIST.match(self._buffer)) is None:
+            if not BEGUN_NEXT.match(self._buffer):
+                return 0
+            yield
+        return found.end()
+
+    def _drop(self, words: Sequence[str]) -> Reader[None]:
+        """Drop those words that come next, in their order, and the blanks before each."""
+        self._closes = True
+        for word in words:
+            while word.startswith(rest := self._buffer.lstrip()) and rest != word:
+                yield
+            if rest.startswith(word):
+                self._buffer = rest[len(word) :]
+        self._closes = False
+
+    def _open(self, call: CallObject, name: str) -> None:
+        self._object = call
+        self._is_kept = not (self.calling is Calling.ONE and self.calls)
+        if self._is_kept:
+            new = openai_call(name)
+            self._deltas.append({"index": len(self.calls), **openai_call(name, new["id"])})
+            self.calls.append(new)
+
+    def _add_arguments(self, text: str) -> None:
+        if text and self._is_kept:
+            self.calls[-1]["function"]["arguments"] += text
+            self._deltas.append({"index": len(self.calls) - 1, "function": {"arguments": text}})
+
+    def _close(self, call: CallObject) -> None:
+        if not call.has_arguments and call.is_whole:
+            self._add_arguments("{}")
+        if self._is_kept:
+            self._is_broken |= not is_json(self.calls[-1]["function"]["arguments"])
+        self._object, self._begins = None, True
+
+    def _blanks(self) -> int:
+        """Return the count of characters in the buffer before what may be a call."""
+        blanks = SEPARATORS if self.calls else None
+        return len(self._buffer) - len(self._buffer.lstrip(blanks))
+
+    def _show(self, count: int) -> None:
+        self._shown += self._buffer[:count]
+        self._buffer, self._begins = self._buffer[count:], False
+
+    def _take_shown(self) -> str:
+        taken, self._shown = self._shown, ""
+        return taken
 
 
-def parse_call(text: str) -> dict[str, Any] | None:
-    """Parse {"name": ..., "arguments": {...}} to a call in OpenAI's shape; None if it is none."""
-    try:
-        call = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None
-    arguments = call.get("arguments", {})
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return openai_call(call["name"], arguments)
-
-
-def openai_call(name: str, arguments: str) -> dict[str, Any]:
-    """Return a call in OpenAI's shape, with an id of its own."""
+def openai_call(name: str, id_: str = "") -> dict[str, Any]:
+    """Return a call in OpenAI's shape, without arguments; by default with an id of its own."""
     return {
-        "id": f"call_{secrets.token_hex(ID_BYTES)}",
+        "id": id_ or f"call_{secrets.token_hex(ID_BYTES)}",
         "type": "function",
-        "function": {"name": name, "arguments": arguments},
+        "function": {"name": name, "arguments": ""},
     }
+
+
+def _only_name(call: CallObject, functions: Sequence[str]) -> str | None:
+    """Return the function that a call of one of several must be of; None: it may be any."""
+    if call.name is not None or len(functions) == 1:
+        return call.name or functions[0]
+    begun = call.begun_name
+    fit = [name for name in functions if begun and _is_begun(name, begun)]
+    return fit[0] if len(fit) == 1 else None
+
+
+def _is_begun(name: str, begun: str) -> bool:
+    """True if a name's JSON, however its characters are escaped, may begin so."""
+    return any(json.dumps(name, ensure_ascii=way).startswith(begun) for way in (True, False))
 
 
 def _beginning_of(tag: str, text: str) -> int:
