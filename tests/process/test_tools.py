@@ -60,6 +60,8 @@ class Family:
     says: Sequence[str]
     template: str
     special: Sequence[str] = ()
+    text: str | None = None
+    """What it says before it calls."""
 
 
 def hermes(name: str) -> list[str]:
@@ -75,7 +77,10 @@ def hermes(name: str) -> list[str]:
 FAMILIES = {
     "hermes": Family(hermes("add"), TURNS % (HERMES, "tool")),
     "special tags": Family(
-        hermes("add"), TURNS % (HERMES, "tool"), ("<tool_call>", "</tool_call>")
+        ["I add.", *hermes("add")],
+        TURNS % (HERMES, "tool"),
+        ("<tool_call>", "</tool_call>"),
+        "I add.",
     ),
     "llama": Family(['{"name": "add", "parameters": ', *ARGUMENTS, "}"], TURNS % (LLAMA, "tool")),
     "python_tag": Family(
@@ -93,11 +98,15 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    return FAMILIES[request.param]
+
+
+@pytest.fixture(scope="module")
 def client(
-    request: pytest.FixtureRequest, folders: Folders, tmp_path_factory: pytest.TempPathFactory
+    family: Family, folders: Folders, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[openai.OpenAI]:
     """A client of a model that calls `add`, and answers once it has the result."""
-    family = FAMILIES[request.param]
     model: Path = tmp_path_factory.mktemp("chain") / "chain"
     write_chain(model, {CALLS: family.says, ANSWERS: ANSWER}, family.template, family.special)
     settings = workers.settings_for(Role.TARGET, model, folders.cache)
@@ -115,9 +124,11 @@ def ask(client: openai.OpenAI, turns: list[Any], **options: Any) -> Any:
     return client.chat.completions.create(messages=turns, **asked)
 
 
-def test_an_agent_calls_a_tool_and_answers_with_its_result(client: openai.OpenAI) -> None:
+def test_an_agent_calls_a_tool_and_answers_with_its_result(
+    client: openai.OpenAI, family: Family
+) -> None:
     (choice,) = ask(client, [ASKED]).choices
-    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", family.text)
     (call,) = choice.message.tool_calls
     given = json.loads(call.function.arguments)
     result = {"role": "tool", "tool_call_id": call.id, "content": str(given["a"] + given["b"])}
@@ -127,12 +138,14 @@ def test_an_agent_calls_a_tool_and_answers_with_its_result(client: openai.OpenAI
     assert choice.message.tool_calls is None
 
 
-def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(client: openai.OpenAI) -> None:
+def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(
+    client: openai.OpenAI, family: Family
+) -> None:
     calls: dict[int, list[Any]] = {0: [], 1: []}
     ends: dict[int, str] = {}
     for chunk in ask(client, [ASKED], stream=True, n=2, extra_body=AT_ONCE):
         for choice in chunk.choices:
-            assert not choice.delta.content
+            assert choice.delta.content in (None, "", family.text)
             calls[choice.index] += choice.delta.tool_calls or ()
             if choice.finish_reason:
                 ends[choice.index] = choice.finish_reason
@@ -150,14 +163,13 @@ def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(client: openai.O
     ("options", "finish"), [({"stop": ['"b"']}, "stop"), ({"max_tokens": None}, "length")]
 )
 def test_a_call_that_is_cut_off_has_the_arguments_so_far(
-    client: openai.OpenAI, request: pytest.FixtureRequest, options: dict[str, Any], finish: str
+    client: openai.OpenAI, family: Family, options: dict[str, Any], finish: str
 ) -> None:
     if finish == "length":
-        says = list(FAMILIES[request.node.callspec.params["client"]].says)
-        options = {"max_tokens": says.index(ARGUMENTS[0]) + 1}
+        options = {"max_tokens": list(family.says).index(ARGUMENTS[0]) + 1}
     (choice,) = ask(client, [ASKED], **options).choices
     (call,) = choice.message.tool_calls
-    assert (choice.finish_reason, choice.message.content) == (finish, None)
+    assert (choice.finish_reason, choice.message.content) == (finish, family.text)
     so_far = '{"a": 2, ' if finish == "stop" else '{"a": 2,'
     assert (call.function.name, call.function.arguments) == ("add", so_far)
 
