@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-EVERYDAY, CLUSTER, DEVICE = "everyday", "cluster", "device"
+EVERYDAY, CLUSTER, DEVICE, CLIENTS = "everyday", "cluster", "device", "clients"
 MOST_WORKERS = 4
 """The most processors that are used: each test of processes starts several of its own."""
 
@@ -58,8 +58,8 @@ def group(path: str) -> str:
 
 
 def all_parts() -> frozenset[str]:
-    """Return those that any machine can run."""
-    return frozenset(test_files()) - {DEVICE}
+    """Return those that any machine can run with what the project installs."""
+    return frozenset(test_files()) - {DEVICE, CLIENTS}
 
 
 def touched(paths: Iterable[str]) -> frozenset[str]:
@@ -105,10 +105,10 @@ def chosen(names: Iterable[str]) -> frozenset[str]:
         elif name == "changed":
             paths = changed_paths()
             found |= all_parts() if paths is None else touched(paths)
-        elif name in all_parts():
+        elif name in all_parts() | {CLIENTS}:
             found.add(name)
         else:
-            known = ", ".join(sorted(all_parts()))
+            known = ", ".join(sorted(all_parts() | {CLIENTS}))
             raise SystemExit(
                 f"tests.parts: {name} is no part: take all, changed, or some of {known}"
             )

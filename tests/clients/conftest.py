@@ -1,0 +1,56 @@
+"""One server of the scripted model for all clients, and the clients, each installed by itself."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.sides.peer import uv
+from tests.clients.scripted import FOLLOWERS, TEMPLATE
+from tests.clients.scripted_model import write_scripted
+from tests.process.service_run import Run, serving_command
+
+HERE = Path(__file__).parent
+CONTEXT = 16384
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """`outrider serve` with the scripted model."""
+    model = write_scripted(tmp_path_factory.mktemp("scripted"), FOLLOWERS, TEMPLATE)
+    home = tmp_path_factory.mktemp("home")
+    with serving_command(home, "serve", str(model), "--context", str(CONTEXT)) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the clients for Node are installed, with their scripts."""
+    folder = tmp_path_factory.mktemp("node")
+    shutil.copytree(HERE / "node", folder, dirs_exist_ok=True)
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    return folder
+
+
+def python(script: str, server: Run) -> dict[str, Any]:
+    """What a client for Python got, by case; uv installs what the script's header names."""
+    path = HERE / "scripts" / f"{script}.py"
+    return got([uv(), "run", "--no-project", "--script", str(path)], server)
+
+
+def got(command: list[str], server: Run) -> dict[str, Any]:
+    """What a script printed, by case."""
+    url = server.found(r"(http://\S+/v1)")
+    there = {"BASE_URL": url, "MODEL": server.found(r"Serving (\S+)\.")}
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=clean | there, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        found |= json.loads(line)
+    return found
