@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from starlette.requests import Request
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
+from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import errors, from_openai
@@ -24,6 +26,7 @@ from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
+from outrider.worker.api.http.unserved import UNSERVED
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
 from outrider.worker.api.response_format import ResponseFormat
@@ -184,6 +187,28 @@ def test_null_is_as_good_as_nothing() -> None:
 
 def test_top_k_of_minus_one_keeps_all() -> None:
     assert completion(top_k=-1).request.sampling_params({"top_k": 20}).top_k == 0
+
+
+@pytest.mark.parametrize("top_p", [0, 0.0])
+def test_a_top_p_of_nothing_keeps_the_likeliest_token(top_p: float) -> None:
+    params = completion(top_p=top_p).request.sampling_params({})
+    params.validate(vocabulary=6)
+    logits = np.array([[0.0, 9.0, 9.0, 8.9, -3.0, 8.9999]] * 50, np.float32)
+    logits = np.concatenate([logits, np.full((50, 9000), 8.0, np.float32)], axis=1)
+    found = Sampler(logits.shape[1]).sample(logits, np.arange(50), params)
+    assert found.tolist() == [1] * 50
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_whole_numbers_may_have_a_point(ask: Any) -> None:
+    wanted = {"max_tokens": 4, "n": 2, "seed": 42, "top_k": 7, "priority": -1}
+    parsed = ask(**{name: float(value) for name, value in wanted.items()})
+    request = parsed.request
+    found = (request.max_tokens, parsed.choices, parsed.seed, request.sampling["top_k"])
+    assert (*found, request.priority) == (4, 2, 42, 7, -1)
+    for value in (4.5, 1e400, True):
+        with pytest.raises(ValidationError):
+            ask(max_tokens=value)
 
 
 def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
@@ -359,6 +384,30 @@ def test_fields_have_the_names_that_http_clients_know() -> None:
         _, body = errors.refusal(InvalidField(field, 1, "limit"))
         assert body["error"]["param"] == name
         assert body["error"]["message"] == f"{name}: 1 is not allowed; limit"
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+@pytest.mark.parametrize("name", UNSERVED)
+def test_what_would_change_an_answer_and_is_not_served_is_refused_by_name(
+    ask: Any, name: str
+) -> None:
+    for value in (None, *UNSERVED[name]):
+        ask(**{name: value})
+    with pytest.raises(ValidationError) as refusal:
+        ask(**{name: ["x"]})
+    status, body = errors.refusal(errors.unreadable(refusal.value))
+    assert (status, body["error"]["param"]) == (400, name)
+    assert body["error"]["message"].startswith(f"{name} is not supported here")
+
+
+def test_a_refusal_names_the_parameter_that_does_the_same() -> None:
+    with pytest.raises(ValidationError, match=r"repeat_penalty is .* here: send repe"):
+        chat(repeat_penalty=1.1)
+
+
+def test_what_nobody_knows_or_changes_nothing_is_ignored() -> None:
+    asked = {"user": "u", "store": True, "cache_prompt": True, "shoe_size": 43}
+    assert chat(seed=1, **asked).request == chat(seed=1).request
 
 
 def test_an_unknown_model_is_not_found() -> None:

@@ -113,8 +113,6 @@ def unreadable(error: ValidationError) -> ApiError:
 
 
 def _reason(problem: ErrorDetails) -> str:
-    if problem["type"] == "none_required":
-        return "it is not supported here"
     own = problem.get("ctx", {}).get("error")
     text = str(own or problem["msg"])
     return text[:1].lower() + text[1:]

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import schemas
@@ -26,6 +28,7 @@ TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
 """Of a random seed: any reader of JSON has such a number exactly."""
+LEAST_SHARE = float(np.finfo(np.float32).tiny)
 SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
 
@@ -126,6 +129,8 @@ def _sampling(body: Body, seed: int) -> dict[str, Any]:
     given["seed"] = seed % 2**64
     if given.get("top_k") == -1:  # keeps all, as in other servers
         given["top_k"] = 0
+    if given.get("top_p") == 0:  # keeps the likeliest token, as in other servers
+        given["top_p"] = LEAST_SHARE
     given["logit_bias"] = _biases(body.logit_bias or {})
     return given
 

@@ -1,8 +1,8 @@
 """Bodies of the OpenAI-compatible API, checked field by field.
 
 Types and shapes only: the limits of values are those of the gRPC request, and are checked after
-`from_openai`. Unknown parameters are ignored, as compatible servers do; known ones that are not
-supported are refused by name.
+`from_openai`. Unknown parameters are ignored, as compatible servers do; those of `unserved` are
+refused by name.
 """
 
 import json
@@ -19,13 +19,21 @@ from pydantic import (
     model_validator,
 )
 
+from outrider.worker.api.http import unserved
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
 MAX_UINT = 2**32 - 1
 
-Count = Annotated[int, Field(ge=0, le=MAX_UINT)]
+
+def whole(value: object) -> object:
+    """Return an integer for a whole number with a point: some languages have one kind of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(whole)]
+Count = Annotated[Whole, Field(ge=0, le=MAX_UINT)]
 TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -126,28 +134,35 @@ class PredictionBody(ContentPart):
 class Body(ContentPart):
     """Fields of both kinds of bodies."""
 
+    model_config = ConfigDict(extra="allow")
+
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] | None = None
     max_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: Annotated[int, Field(ge=-1, le=MAX_UINT)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1, le=MAX_UINT)] | None = None
     min_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     response_format: ResponseFormatBody | None = None
-    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
+    priority: Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
     stream_interval_ms: Count | None = None
     draft_tree: bool | None = None
     prediction: PredictionBody | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_what_is_served(self) -> Self:
+        unserved.refuse(self.model_extra or {})
+        return self
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:
@@ -166,7 +181,7 @@ class CompletionBody(Body):
     prompt: Annotated[list[str | list[int]], BeforeValidator(prompts_of)]
     logprobs: Count | None = None
     echo: Literal[False] | None = None
-    best_of: Literal[1] | None = None
+    add_special_tokens: Literal[True] | None = None
     suffix: str | None = None
 
     @model_validator(mode="after")
@@ -233,10 +248,8 @@ class ChatBody(Body):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     suffix: Literal[""] | None = None
+    add_special_tokens: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
-    audio: None = None
-    functions: None = None
-    function_call: None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
