@@ -112,12 +112,9 @@ class Prompts:
         return await asyncio.to_thread(self.text.encode_fim, prompt, fim, self.context)
 
     def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
-        require(
-            len(turns) <= self.context,
-            "chat.messages",
-            f"{len(turns)} messages",
-            f"at most {self.context}, the context length",
-        )
+        if len(turns) > self.context:
+            limit = f"at most {self.context}, the context length"
+            raise TooLong("chat.messages", f"{len(turns)} messages", limit, self.context)
         texts = (
             (turn.role, turn.content, turn.name, turn.tool_calls_json, turn.tool_call_id)
             for turn in turns
@@ -129,12 +126,14 @@ class Prompts:
         size, most = sum(len(text.encode()) for text in texts), self.text.max_bytes(self.context)
         if size > most:
             limit = f"it must have at most {most} bytes of UTF-8: more can never fit the context"
-            raise TooLong(field, f"{size} bytes", f"{limit} length, {self.context} tokens")
+            limit = f"{limit} length, {self.context} tokens"
+            raise TooLong(field, f"{size} bytes", limit, self.context)
 
     def check_ids(self, field: str, ids: Sequence[int]) -> None:
         """Refuse ids that are not of this model, and more of them than its context holds."""
         if len(ids) > self.context:
-            raise TooLong(field, f"{len(ids)} ids", f"at most {self.context}, the context length")
+            limit = f"at most {self.context}, the context length"
+            raise TooLong(field, f"{len(ids)} ids", limit, self.context)
         unknown = np.flatnonzero(np.array(ids, np.int64) >= self.vocabulary)
         if len(unknown):
             at, limit = int(unknown[0]), f"token ids must be below {self.vocabulary}"
@@ -144,7 +143,7 @@ class Prompts:
         limit = f"it must have 1 to {self.context - 1} tokens: the context length is {self.context}"
         require(count > 0, "prompt", f"{count} tokens", limit)
         if count >= self.context:
-            raise TooLong("prompt", f"{count} tokens", limit)
+            raise TooLong("prompt", f"{count} tokens", limit, self.context)
 
 
 def _message(index: int, turn: ChatTurn) -> Message:

@@ -154,7 +154,7 @@ class RequestParser:
         )
         require(max_tokens > 0, "max_tokens", max_tokens, limit)
         if max_tokens > room:
-            raise TooLong("max_tokens", max_tokens, limit)
+            raise TooLong("max_tokens", max_tokens, limit, self.model.context_length)
         return max_tokens
 
 

@@ -36,7 +36,7 @@ from outrider.worker.api.http.request_body import Kind, read_request, seconds_fo
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
-from outrider.worker.errors import UnknownModel, WorkerError
+from outrider.worker.errors import InvalidField, UnknownModel, WorkerError
 
 NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
@@ -73,6 +73,7 @@ def target_application(
         Route("/v1/models/{name:path}", api.model),
         Route("/v1/completions", api.completions, methods=["POST"]),
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/infill", api.infill, methods=["POST"]),
     ]
     handlers: Mapping[Any, Any] = {
@@ -153,7 +154,11 @@ class Api:
     ) -> Response:
         seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, kind, convert, seconds)
-        return await respond(self.inference, request, parsed, response(parsed), seconds)
+        try:
+            return await respond(self.inference, request, parsed, response(parsed), seconds)
+        except InvalidField as error:
+            error.field = parsed.names.get(error.field, error.field)
+            raise
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model
@@ -165,6 +170,11 @@ class Api:
             "max_model_len": model.context_length,
             "revision": model.revision,
         }
+
+
+async def embeddings(request: Request) -> Response:
+    """Refuse what clients ask every server for."""
+    raise errors.ApiError(404, "this server has no embeddings: its model writes text")
 
 
 async def handle_client_gone(request: Request, error: Exception) -> Response:

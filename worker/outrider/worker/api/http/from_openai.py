@@ -7,7 +7,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class OpenAIRequest:
     """Where the body names none; None: all that the context has room for."""
     forced: tuple[str, ...] = ()
     """Functions of which one has to be called."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of the body's fields, by the gRPC request's, where the client chose between several."""
     prompt_only: bool = False
     """Whether the prompt is read and nothing is answered; /infill only."""
     response_fields: tuple[str, ...] = ()
@@ -72,15 +74,18 @@ def chat(body: ChatBody) -> OpenAIRequest:
     prompt = Chat(body.messages, body.tools_json)
     parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
+    names = {"prompt": "messages", "logprobs": "top_logprobs"}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
+        names |= {"max_tokens": "max_completion_tokens"} if body.max_tokens is None else {}
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
     if parsed.calling is Calling.FORCED:
         functions = _forced(body)
         changes["response_format"] = _format_of_calls(functions)
         parsed = dataclasses.replace(parsed, forced=tuple(one.name for one in functions))
-    return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
+    request = dataclasses.replace(parsed.request, **changes)
+    return dataclasses.replace(parsed, request=request, names=names)
 
 
 def parse(

@@ -90,12 +90,13 @@ async def admit_all(
 async def _tokenized(
     inference: Inference, request: OpenAIRequest, prompt: Prompt
 ) -> GenerateRequest:
-    """Return the request for the token ids of `prompt`, with the default of `max_tokens`."""
+    """Return the request for the token ids of `prompt`, with the default of `max_tokens`; what a
+    chat asks for beyond its room is cut, if the settings say so."""
     ids = await inference.encode(request.request.model, prompt)
-    max_tokens = request.request.max_tokens
-    if max_tokens is None:
+    max_tokens, default = request.request.max_tokens, request.max_tokens
+    if max_tokens is None or (default is None and inference.settings.cut_max_tokens):
         room = inference.model.context_length - len(ids)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        max_tokens = min(each for each in (max_tokens, default, room) if each is not None)
     return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens)
 
 

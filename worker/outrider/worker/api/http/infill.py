@@ -78,6 +78,7 @@ def infill(body: InfillBody) -> OpenAIRequest:
     return dataclasses.replace(
         parsed,
         request=request,
+        names={"max_tokens": "n_predict"},
         prompt_only=count == 0,
         response_fields=tuple(body.response_fields or ()),
     )
