@@ -54,6 +54,8 @@ from tests.unit.worker.tiny_engines import (
     assert_same,
 )
 
+FORBIDDEN = ((21,), (103, 54), (422, 338, 79), (331, 331, 331), (179, 116))
+LATE = (24, 461, 387, 176)
 SAMPLINGS = (
     SamplingParams(),
     SamplingParams(temperature=0.8, seed=7),
@@ -62,12 +64,14 @@ SAMPLINGS = (
     SamplingParams(logit_bias=((3, 100.0),)),
     SamplingParams(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
     SamplingParams(temperature=0.9, repetition_penalty=1.4, presence_penalty=-0.3, seed=8),
+    # Pieces of the answers that the model gives without them.
+    SamplingParams(min_tokens=20, late=LATE, forbidden=FORBIDDEN),
 )
 PROMPTS = (1, 5, 58, 70, 125)
 """Tokens of each, some at the end of a block."""
 MOST = 60
 """Tokens of an answer."""
-EXAMPLES = 25
+EXAMPLES = 28
 SOURCE_SETS = ((SourceKind.DRAFT,), (SourceKind.DRAFT, SourceKind.SUFFIX), POLICY_SOURCES)
 
 

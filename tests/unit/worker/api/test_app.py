@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from outrider.worker.api.text import Text
-from tests.tiny_models import write_tokenizer
+from outrider.worker.sampling.params import MAX_BIASES
+from tests.tiny_models import END_ID, write_tokenizer
 from tests.unit.worker.api.scripted import CONTEXT, Scripted
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -66,10 +67,69 @@ def test_an_error_names_the_field_that_the_client_sent(text: Text) -> None:
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"ignore_eos": True, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
     ):
         error = refused(target, CHAT, {"messages": HI, **more})
         assert (error["param"], error["code"]) == (param, None)
         assert error["message"].startswith(f"{param}: "), error
+
+
+def test_a_token_that_ends_the_answer_is_shown_only_if_asked(text: Text) -> None:
+    target = Scripted(text, b"hello")
+    asked = {"prompt": "hi", "stop_token_ids": [ord("o"), 9]}
+    (choice,) = target.post(COMPLETION, **asked).json()["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("hell", "stop")
+    assert target.submits[0].end_ids == (END_ID, ord("o"), 9)
+    (choice,) = target.post(COMPLETION, **asked, include_stop_str_in_output=True).json()["choices"]
+    assert choice["text"] == "hello"
+    target.post(COMPLETION, **asked, ignore_eos=True)
+    assert target.submits[0].end_ids == (ord("o"), 9)
+
+
+def test_a_stop_string_is_shown_if_asked(text: Text) -> None:
+    for shows, shown in ((True, "hell"), (False, "he")):
+        asked = {"prompt": "hi", "stop": "ll", "include_stop_str_in_output": shows}
+        body = Scripted(text).post(COMPLETION, **asked).json()
+        assert (body["choices"][0]["text"], body["usage"]["completion_tokens"]) == (shown, 4)
+
+
+@pytest.mark.parametrize(("least", "shown"), [(0, ""), (3, "heh"), (4, "hehe"), (6, "hehehe")])
+def test_no_stop_string_ends_the_first_tokens(text: Text, least: int, shown: str) -> None:
+    target = Scripted(text, b"heheheheh")
+    body = target.post(COMPLETION, prompt="hi", stop=["he", "eh"], min_tokens=least).json()
+    assert body["choices"][0]["text"] == shown
+    sampling = target.submits[0].sampling
+    assert (sampling.min_tokens, sampling.late) == (least, (END_ID,) if least else ())
+
+
+def test_bad_words_are_the_tokens_that_write_them(text: Text) -> None:
+    target = Scripted(text)
+    target.post(COMPLETION, prompt="hi", bad_words=["no", " no", "é"])
+    assert target.submits[0].sampling.forbidden == (
+        *(tuple(b"no"), tuple(b" no")),
+        *(tuple("é".encode()), tuple(" é".encode())),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"stop_token_ids": [300]}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [7] * 129}, "stop_token_ids"),
+        ({"bad_words": ["a", ""]}, "bad_words"),
+        ({"bad_words": [" "]}, "bad_words"),
+        ({"bad_words": ["x" * MAX_BIASES]}, "bad_words"),
+        ({"bad_words": "x"}, "bad_words"),
+    ],
+)
+def test_ends_and_words_out_of_their_limits_are_refused_by_name(
+    text: Text, asked: dict[str, Any], param: str
+) -> None:
+    assert refused(Scripted(text), COMPLETION, {"prompt": "hi", **asked})["param"] == param
 
 
 def test_embeddings_are_refused_in_words(text: Text) -> None:

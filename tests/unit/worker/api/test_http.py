@@ -1,6 +1,7 @@
 """OpenAI's JSON to messages and back: what a body asks for, and how an answer looks."""
 
 import asyncio
+import dataclasses
 import errno
 import json
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 from pydantic import ValidationError
 from starlette.requests import Request
 
@@ -29,11 +31,12 @@ from outrider.worker.api.http.tool_calls import Calling, ToolCalls
 from outrider.worker.api.http.unserved import UNSERVED
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
-from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
 from outrider.worker.messages import NO_KEY, Finish
 from outrider.worker.sampling.params import SamplingParams
+from tests.unit.worker.api.test_forced_calls import tokenizer
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
 TOOL = {
@@ -236,6 +239,74 @@ def test_either_name_of_the_limit_of_tokens_is_taken() -> None:
 def test_a_response_format_is_read(given: dict[str, Any], wanted: ResponseFormat | None) -> None:
     for ask in (chat, completion):
         assert ask(response_format=given).request.response_format == wanted
+
+
+ANY_LIST = {"type": "array"}
+AS_SCHEMA = ("json_schema", '{"type": "array"}')
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"response_format": {"type": "json_object", "schema": ANY_LIST}}, *AS_SCHEMA),
+        ({"response_format": {"type": "json_schema", "schema": ANY_LIST}}, *AS_SCHEMA),
+        ({"guided_json": ANY_LIST}, *AS_SCHEMA),
+        ({"guided_json": AS_SCHEMA[1]}, *AS_SCHEMA),
+        ({"json_schema": ANY_LIST}, *AS_SCHEMA),
+        ({"structured_outputs": {"json": ANY_LIST}}, *AS_SCHEMA),
+        ({"structured_outputs": {"json_object": True}}, "json_object", True),
+        ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
+        ({"guided_regex": "a+"}, "regex", "a+"),
+        ({"regex": "a+"}, "regex", "a+"),
+        ({"structured_outputs": {"choice": ["a b", "c.d"]}}, "regex", r"a\ b|c\.d"),
+        ({"guided_choice": ["a b", "c.d"]}, "regex", r"a\ b|c\.d"),
+        ({"structured_outputs": {"grammar": "root ::= [a]"}}, "grammar", "root ::= [a]"),
+        ({"guided_grammar": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"grammar": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"ebnf": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"grammar": "", "regex": "", "guided_json": None}, None, None),
+    ],
+)
+def test_a_form_is_read_by_the_names_of_other_servers(
+    given: dict[str, Any], kind: str | None, text: Any
+) -> None:
+    for ask in (chat, completion):
+        found = ask(**given).request.response_format
+        wanted = ResponseFormat(**{kind: text}, strict=False) if kind else None
+        assert found == (dataclasses.replace(wanted, strict=True) if text is True else wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"json": 7}}, "structured_outputs.json"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": [7]}, "guided_choice"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_by_name(given: dict[str, Any], param: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        chat(**given)
+    assert errors.unreadable(refusal.value).param == param
+
+
+@pytest.mark.parametrize(
+    "choices", [["zebra", "ze bra!"], ["a|b", "c"], ["\n\t", "\u00e9\u2028"], ["<x>", "-#&~^$"]]
+)
+def test_choices_are_texts_whatever_they_hold(choices: list[str]) -> None:
+    wanted = chat(guided_choice=choices).request.response_format
+    assert wanted is not None
+    made = ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+    for choice in choices:
+        matcher = LLMatcher(tokenizer(), made.grammar, log_level=0)
+        assert matcher.consume_tokens(list(choice.encode()))
+        assert matcher.is_accepting()
+    other = LLMatcher(tokenizer(), made.grammar, log_level=0)
+    assert not other.validate_tokens(list(b"Q"))
 
 
 def test_logprobs_are_asked_for_in_both_ways() -> None:

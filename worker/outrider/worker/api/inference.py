@@ -131,7 +131,7 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
-        words = StopStrings(tuple(request.stop))
+        words = StopStrings(tuple(request.stop), request.shows_stop)
         limited = LineLimits(words, request.least_indent, request.line_seconds)
         stops = limited if request.limits_lines else words
         if self.availability.refusing:
@@ -143,7 +143,9 @@ class Inference:
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
-        answer = AnswerText(detokenizer, stops)
+        hidden = () if request.shows_stop else request.stop_token_ids
+        least = submit.sampling.min_tokens
+        answer = AnswerText(detokenizer, stops, hidden=frozenset(hidden), least=least)
         events = self.engine.submit(submit, answer)
         return Admitted(submit, events, answer, deadline, warnings)
 

@@ -104,6 +104,14 @@ class Prompts:
         self._check_bytes("prediction", [prediction])
         return await asyncio.to_thread(self.text.encode_prediction, prediction)
 
+    async def encode_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the different sequences of token ids that write some words."""
+        for word in words:
+            require(word.strip() != "", "bad_words", word, "a word has more than blanks")
+        self._check_bytes("bad_words", words)
+        found = await asyncio.to_thread(self.text.encode_words, words)
+        return tuple(dict.fromkeys(map(tuple, found)))
+
     async def _encode_fim(self, prompt: FimPrompt) -> list[int]:
         fim = self.fim
         if fim is None:

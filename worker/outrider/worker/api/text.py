@@ -112,6 +112,15 @@ class Text:
         """
         return self._encode_plain("prediction", text)
 
+    def encode_words(self, words: Iterable[str]) -> list[list[int]]:
+        """Return the ids of words that an answer may hold, each as at the beginning of a text and
+        behind a space.
+
+        Raises `InvalidField`.
+        """
+        written = (f"{space}{word.lstrip()}" for word in words for space in ("", " "))
+        return [self._encode_plain("bad_words", text) for text in written]
+
     def encode_fim(self, prompt: FimPrompt, fim: FimTokens, context: int) -> list[int]:
         """Return the ids of a prompt to fill in the middle, cut to what leaves room for the answer
         in a context of that many tokens; control tokens in it are text."""
@@ -239,6 +248,8 @@ class StopStrings:
     """
 
     stops: tuple[str, ...]
+    keeps: bool = False
+    """Whether the one that ends the text is shown."""
     word: str | None = None
     """The one that has ended the text."""
     _buffer: str = ""
@@ -253,7 +264,7 @@ class StopStrings:
         ends = [(at + len(stop), -len(stop), stop) for at, stop in found if at >= 0]
         if ends:
             end, length, self.word = min(ends)
-            return self._take(end + length), True
+            return self._take(end if self.keeps else end + length), True
         longest = max((len(stop) for stop in self.stops), default=1)
         for start in range(max(0, len(self._buffer) - longest + 1), len(self._buffer)):
             if any(stop.startswith(self._buffer[start:]) for stop in self.stops):

@@ -20,7 +20,7 @@ from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat, Prompt
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import float32
-from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.api.response_format import FORM_KINDS, ResponseFormat
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
 
@@ -74,7 +74,7 @@ def chat(body: ChatBody) -> OpenAIRequest:
     prompt = Chat(body.messages, body.tools_json)
     parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
-    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    names = {**parsed.names, "prompt": "messages", "logprobs": "top_logprobs"}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
         names |= {"max_tokens": "max_completion_tokens"} if body.max_tokens is None else {}
@@ -105,7 +105,14 @@ def parse(
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         calling=calling,
         max_tokens=max_tokens,
+        names=_names_of_form(body),
     )
+
+
+def _names_of_form(body: Body) -> dict[str, str]:
+    """Return names of the fields that the form of the answer comes from, for refusals."""
+    fields = ("format", *(f"format.{kind}" for kind in FORM_KINDS))
+    return {field: name for name in body.forms for field in fields}
 
 
 def _request(body: Body, seed: int) -> GenerateRequest:
@@ -116,10 +123,13 @@ def _request(body: Body, seed: int) -> GenerateRequest:
         model=body.model or "",
         max_tokens=body.max_tokens,
         stop=tuple(body.stop or ()),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        shows_stop=bool(body.include_stop_str_in_output),
+        bad_words=tuple(body.bad_words or ()),
         ignore_end=bool(body.ignore_eos),
         speculate=body.speculate is not False,
         priority=body.priority or 0,
-        response_format=_response_format(body.response_format),
+        response_format=next(iter(body.forms.values()), None),
         stream_interval_ms=body.stream_interval_ms if body.stream else MAX_STREAM_INTERVAL_MS,
         shows_tree=bool(body.draft_tree),
         prediction=body.prediction.content if body.prediction else (),
@@ -138,15 +148,6 @@ def _sampling(body: Body, seed: int) -> dict[str, Any]:
         given["top_p"] = LEAST_SHARE
     given["logit_bias"] = _biases(body.logit_bias or {})
     return given
-
-
-def _response_format(wanted: schemas.ResponseFormatBody | None) -> ResponseFormat | None:
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.json_schema is None:
-        return ResponseFormat(json_object=True)
-    schema, strict = json.dumps(wanted.json_schema.schema_), bool(wanted.json_schema.strict)
-    return ResponseFormat(json_schema=schema, strict=strict)
 
 
 def _biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:

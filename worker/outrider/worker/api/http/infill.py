@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from outrider.worker.api.fim import File, FimPrompt
+from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.from_openai import OpenAIRequest, parse
 from outrider.worker.api.http.schemas import (
     MAX_UINT,
     Body,
-    ContentPart,
     Count,
     TextOrNull,
     Whole,
@@ -32,7 +32,7 @@ MAX_FIELDS = 64
 ResponseField = Annotated[str, Field(max_length=64)]
 
 
-class ExtraFile(ContentPart):
+class ExtraFile(BodyPart):
     """A file of the repository, or a piece of it, as context."""
 
     text: str
@@ -78,7 +78,7 @@ def infill(body: InfillBody) -> OpenAIRequest:
     return dataclasses.replace(
         parsed,
         request=request,
-        names={"max_tokens": "n_predict"},
+        names={**parsed.names, "max_tokens": "n_predict"},
         prompt_only=count == 0,
         response_fields=tuple(body.response_fields or ()),
     )

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -20,6 +19,8 @@ from pydantic import (
 )
 
 from outrider.worker.api.http import unserved
+from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.forms import Forms
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
 MAX_CHOICES = 64
@@ -92,46 +93,20 @@ def _are_ids(value: object) -> bool:
     )
 
 
-class ContentPart(BaseModel):
-    """Base of all bodies and their parts."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
-
-
-class StreamOptions(ContentPart):
+class StreamOptions(BodyPart):
     """Options of a streamed response."""
 
     include_usage: bool | None = None
 
 
-class JsonSchema(ContentPart):
-    """A JSON Schema; its name is ignored."""
-
-    schema_: dict[str, JsonValue] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormatBody(ContentPart):
-    """The response format that the client wants."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("type json_schema needs json_schema")
-        return self
-
-
-class PredictionBody(ContentPart):
+class PredictionBody(BodyPart):
     """The answer that the client expects."""
 
     type: Literal["content"]
     content: Annotated[str, BeforeValidator(prediction_of), Field(min_length=1)]
 
 
-class Body(ContentPart):
+class Body(Forms):
     """Fields of both kinds of bodies."""
 
     model_config = ConfigDict(extra="allow")
@@ -142,6 +117,10 @@ class Body(ContentPart):
     n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    stop_token_ids: list[Count] | None = None
+    include_stop_str_in_output: bool | None = None
+    bad_words: list[str] | None = None
+    min_tokens: Count | None = None
     max_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -151,7 +130,6 @@ class Body(ContentPart):
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    response_format: ResponseFormatBody | None = None
     priority: Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
@@ -191,7 +169,7 @@ class CompletionBody(Body):
         return self
 
 
-class ChatMessage(ContentPart):
+class ChatMessage(BodyPart):
     """One turn of a chat, a `prompt.ChatTurn`."""
 
     role: Annotated[str, AfterValidator(known_role)]
@@ -206,13 +184,13 @@ class ChatMessage(ContentPart):
         return json.dumps(self.tool_calls) if self.tool_calls else ""
 
 
-class NamedFunction(ContentPart):
+class NamedFunction(BodyPart):
     """A function by its name."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class NamedTool(ContentPart):
+class NamedTool(BodyPart):
     """The function that must be called."""
 
     type: Literal["function"]
@@ -228,7 +206,7 @@ class Function(NamedFunction):
     """No part of what templates lay out."""
 
 
-class Tool(ContentPart):
+class Tool(BodyPart):
     """One function that may be called."""
 
     model_config = ConfigDict(extra="allow")

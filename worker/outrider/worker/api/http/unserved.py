@@ -21,13 +21,9 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": FALSE,
     # where the answer ends, and which form it has
     **dict.fromkeys(("max_new_tokens", "stop_regex"), OFF),
-    **dict.fromkeys(("min_tokens", "min_new_tokens", "t_max_predict_ms", "n_indent"), ZERO),
-    **dict.fromkeys(("structured_outputs", "guided_json", "guided_regex", "guided_choice"), OFF),
-    **dict.fromkeys(("guided_grammar", "grammar", "ebnf", "regex", "json_schema"), OFF),
+    **dict.fromkeys(("min_new_tokens", "t_max_predict_ms", "n_indent"), ZERO),
     **dict.fromkeys(("guided_whitespace_pattern", "structural_tag"), OFF),
-    "bad_words": ([],),
     "n_predict": (-1,),
-    "stop_token_ids": ([],),
     # how the prompt is laid out
     **dict.fromkeys(("audio", "functions", "web_search_options", "documents"), OFF),
     **dict.fromkeys(("chat_template", "prompt_embeds", "input_ids", "input_embeds"), OFF),
@@ -42,7 +38,7 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
     "reasoning_budget": (-1,),
     "verbosity": ("medium",),
     # what is shown of the answer
-    **dict.fromkeys(("include_stop_str_in_output", "no_stop_trim"), FALSE),
+    "no_stop_trim": FALSE,
     **dict.fromkeys(("return_tokens", "return_token_ids", "return_tokens_as_token_ids"), FALSE),
     "n_probs": ZERO,
     "prompt_logprobs": OFF,
@@ -53,7 +49,9 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
 INSTEAD: Mapping[str, str] = {
     "functions": "tools",
     "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
     "n_predict": "max_tokens",
+    "no_stop_trim": "include_stop_str_in_output",
     "n_probs": "logprobs",
     "repeat_penalty": "repetition_penalty",
     "sampling_seed": "seed",
