@@ -22,7 +22,7 @@ from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
-from outrider.worker.api.http.event_stream import merged
+from outrider.worker.api.http.event_stream import PING, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
@@ -720,7 +720,7 @@ def test_merged_streams_end_together_when_one_fails() -> None:
         yield 2
         raise InvalidField("field", 1, "limit")
 
-    items: list[tuple[int, int]] = []
+    items: list[Any] = []
 
     async def read() -> None:
         async for item in merged([endless(), failing()]):
@@ -730,6 +730,39 @@ def test_merged_streams_end_together_when_one_fails() -> None:
         asyncio.run(read())
     assert sorted(items) == [(0, 1), (1, 2)]
     assert ended == ["endless"]
+
+
+def test_silence_is_told_as_often_as_it_lasts_so_long() -> None:
+    async def read() -> list[Any]:
+        goes_on = asyncio.Event()
+
+        async def slow() -> AsyncIterator[str]:
+            await goes_on.wait()
+            yield "text"
+
+        items: list[Any] = []
+        async for item in merged([slow()], quiet_seconds=0.001):
+            items.append(item)
+            if len(items) == 3:
+                goes_on.set()
+        return items
+
+    *silence, last = asyncio.run(read())
+    assert silence[:3] == [None] * 3
+    assert last == (0, "text")
+
+
+def test_a_ping_is_no_event() -> None:
+    assert PING.startswith(b":")
+    assert PING.endswith(b"\n\n")
+
+
+def test_an_event_is_one_line_to_every_reader() -> None:
+    text = "one\u2028two\u2029three\u0085four\x1cfive\x0b\x0c\r\n"
+    sent = event({"text": text}).decode()
+    assert len(sent.rstrip("\n").splitlines()) == 1
+    assert json.loads(sent.removeprefix("data: ")) == {"text": text}
+    assert "é" in event({"text": "é"}).decode(), "others are as they are"
 
 
 @pytest.mark.parametrize("address", ["", "here", "h:", ":x", "h:65536", "h:-1"])

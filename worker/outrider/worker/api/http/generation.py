@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from outrider.worker.api.http import errors
 from outrider.worker.api.http.disconnect import unless_gone
-from outrider.worker.api.http.event_stream import EventStream, event, merged
+from outrider.worker.api.http.event_stream import PING, EventStream, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.prompt import Prompt
@@ -115,9 +115,11 @@ async def _events(
         yield event(chunk)
     try:
         async with aclosing(merged([inference.responses(one) for one in admitted])) as parts:
-            async for index, part in parts:
-                for chunk in response.take(index, part):
+            async for part in parts:
+                for chunk in response.take(*part) if part else ():
                     yield event(chunk)
+                if part is None:
+                    yield PING
     except WorkerError as error:
         yield event(errors.refusal(error)[1])
         return
