@@ -16,6 +16,7 @@ from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import Text
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
 from tests.tiny_models import END_ID
+from tests.unit.worker.api.test_forced_calls import tokenizer
 from tests.unit.worker.handles import Handle
 
 CONTEXT = 64
@@ -51,6 +52,8 @@ class Scripted:
     text: Text
     answer: bytes = b"hello"
     settings: dict[str, Any] = field(default_factory=dict)
+    formats: bool = False
+    """Whether answers may have a format."""
     handle: type[ScriptedHandle] = ScriptedHandle
     submits: list[Submit] = field(default_factory=list)
     """What the engine was asked last."""
@@ -79,5 +82,5 @@ class Scripted:
         settings = WorkerSettings(
             role=Role.TARGET, name="tiny", model=ModelSettings(uri="file://tiny"), **self.settings
         )
-        formats = ResponseFormats(None)
+        formats = ResponseFormats(tokenizer if self.formats else None)
         return Inference(model, self.text, engine, settings, formats, Availability())

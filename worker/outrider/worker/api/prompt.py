@@ -7,6 +7,7 @@ a request to `request`.
 
 import asyncio
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +16,8 @@ import numpy as np
 
 from outrider.contract.inference import Message
 from outrider.worker.api.fim import FimPrompt, FimTokens
-from outrider.worker.api.text import Text
+from outrider.worker.api.template_options import TemplateOptions
+from outrider.worker.api.text import DEFAULT_OPTIONS, Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
@@ -49,6 +51,8 @@ class Chat:
     turns: Sequence[ChatTurn]
     tools_json: str = ""
     """Functions that the model may call, as in OpenAI's `tools`; empty: none."""
+    options: TemplateOptions = DEFAULT_OPTIONS
+    """How the chat template lays it out."""
 
 
 Prompt = str | Chat | FimPrompt | Sequence[int]
@@ -93,7 +97,9 @@ class Prompts:
         self._check_bytes("chat.tools_json", [prompt.tools_json])
         messages = self._checked_messages(prompt.turns)
         tools = parse_tools("chat.tools_json", prompt.tools_json)
-        return await asyncio.to_thread(self.text.encode_chat, messages, tools)
+        options = prompt.options
+        self._check_bytes("chat_template_kwargs", [json.dumps(dict(options.variables))])
+        return await asyncio.to_thread(self.text.encode_chat, messages, tools, options)
 
     async def encode_prediction(self, prediction: str | Sequence[int]) -> Sequence[int]:
         """Return the token ids of an expected answer, however many; ids are taken as they are."""

@@ -17,12 +17,14 @@ from tokenizers import Tokenizer
 from outrider.contract.inference import Message
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.api.fim import FimPrompt, FimTokens, given_ids
+from outrider.worker.api.template_options import TemplateOptions
 from outrider.worker.checkpoints.gguf_tokenizer import FIM_IDS
 from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
 
 ROLES = ("system", "user", "assistant")
 """Roles that every chat may use; others only where the template names them."""
+DEFAULT_OPTIONS = TemplateOptions()
 SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
@@ -91,6 +93,11 @@ class Text:
         """True if `encode_chat` works."""
         return bool(self._tokenizer.chat_template)
 
+    @property
+    def chat_template(self) -> str:
+        """The chat template; empty: there is none."""
+        return str(self._tokenizer.chat_template or "")
+
     def max_bytes(self, tokens: int) -> int:
         """Return the bytes of UTF-8 above which no text has as few as `tokens` tokens."""
         return tokens * self.longest * (1 if self._backend.normalizer is None else SHRINKING)
@@ -155,13 +162,16 @@ class Text:
         return Detokenizer(self, strips_space=chat and self.strips_space)
 
     def encode_chat(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
     ) -> list[int]:
         """Return the ids of a chat, laid out by the template, up to the assistant's answer.
 
         Raises `InvalidField`.
         """
-        laid_out = self.apply_chat_template(messages, tools)
+        laid_out = self.apply_chat_template(messages, tools, options)
         return self._encode("chat.messages", laid_out.split(BREAK), special=False)
 
     def encode_question(self, text: str) -> list[int]:
@@ -171,7 +181,10 @@ class Text:
         return self.encode(text)
 
     def apply_chat_template(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
     ) -> str:
         """Return the text that the template makes of a chat and of the functions it may call.
 
@@ -184,7 +197,7 @@ class Text:
         tools = self.control.broken(tools)
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
-                turns, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
+                turns, tools=list(tools) or None, tokenize=False, **options.arguments(self.control)
             )
         except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
             # Templates are programs: what they make of an odd tool is any of these.

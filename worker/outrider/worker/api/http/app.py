@@ -3,8 +3,9 @@
 Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,8 +37,12 @@ from outrider.worker.api.http.request_body import Kind, read_request, seconds_fo
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
+from outrider.worker.api.reasoning import Place, first_place
+from outrider.worker.api.response import Admitted
 from outrider.worker.errors import InvalidField, UnknownModel, WorkerError
 
+Responding = Callable[[OpenAIRequest, Sequence[Admitted]], HttpResponse]
+"""Returns the response to a request that is admitted."""
 NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
 """Status of a response that no client reads; logs of other servers use it too."""
@@ -134,28 +139,35 @@ class Api:
     async def infill(self, request: Request) -> Response:
         model = self.inference.model
 
-        def response(parsed: OpenAIRequest) -> HttpResponse:
+        def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
             return InfillResponse(parsed, model.name, model.context_length)
 
         return await self._respond(request, InfillBody, infill, response)
 
-    def _openai(self, kind: type[AnswerChoice]) -> Callable[[OpenAIRequest], HttpResponse]:
+    def _openai(self, kind: type[AnswerChoice]) -> Responding:
         inference = self.inference
-        return lambda parsed: OpenAIResponse(
-            kind, parsed, inference.model.name, lambda: inference.fingerprint
-        )
+
+        def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
+            free = parsed.request.response_format is None  # a form leaves no room for thoughts
+            prompt = admitted[0].submit.prompt.tolist()
+            place = first_place(inference.text, prompt) if free else Place.CONTENT
+            name = inference.model.name
+            return OpenAIResponse(kind, parsed, name, lambda: inference.fingerprint, place)
+
+        return response
 
     async def _respond(
         self,
         request: Request,
         kind: type[Kind],
         convert: Callable[[Kind], OpenAIRequest],
-        response: Callable[[OpenAIRequest], HttpResponse],
+        response: Responding,
     ) -> Response:
         seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, kind, convert, seconds)
         try:
-            return await respond(self.inference, request, parsed, response(parsed), seconds)
+            responding = partial(response, parsed)
+            return await respond(self.inference, request, parsed, responding, seconds)
         except InvalidField as error:
             error.field = parsed.names.get(error.field, error.field)
             raise

@@ -71,7 +71,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
 
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
-    prompt = Chat(body.messages, body.tools_json)
+    prompt = Chat(body.messages, body.tools_json, body.layout)
     parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
     names = {**parsed.names, "prompt": "messages", "logprobs": "top_logprobs"}

@@ -5,7 +5,7 @@ released, however the answer ends.
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -47,11 +47,15 @@ async def respond(
     inference: Inference,
     http_request: Request,
     request: OpenAIRequest,
-    response: HttpResponse,
+    responding: Callable[[Sequence[Admitted]], HttpResponse],
     seconds: float,
 ) -> Response:
-    """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`."""
+    """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`.
+
+    `responding` returns the response, once the request is admitted.
+    """
     admitted = await admit_all(inference, request, seconds, http_request.headers)
+    response = responding(admitted)
 
     def release() -> None:
         for one in admitted:

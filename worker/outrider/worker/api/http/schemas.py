@@ -21,6 +21,7 @@ from pydantic import (
 from outrider.worker.api.http import unserved
 from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.forms import Forms
+from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
 MAX_CHOICES = 64
@@ -226,6 +227,11 @@ class ChatBody(Body):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     suffix: Literal[""] | None = None
+    echo: Literal[False] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+    reasoning_effort: str | None = None
     add_special_tokens: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
 
@@ -239,6 +245,7 @@ class ChatBody(Body):
                 raise ValueError(f"messages[{at}] has no content")
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
+        self._check_layout()
         names = [tool.function.name for tool in self.tools or ()]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tools has {twice!r:.64} twice")
@@ -247,6 +254,24 @@ class ChatBody(Body):
         if self.tool_choice == "required" and not names:
             raise ValueError("tool_choice required needs tools")
         return self
+
+    def _check_layout(self) -> None:
+        if taken := RESERVED & {*(self.chat_template_kwargs or {})}:
+            raise ValueError(f"chat_template_kwargs may not have {min(taken)}")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("continue_final_message leaves no room for add_generation_prompt")
+        if self.continue_final_message and not (self.messages and self.messages[-1].content):
+            raise ValueError("continue_final_message needs a last message with text")
+
+    @property
+    def layout(self) -> TemplateOptions:
+        """How the chat template lays it out."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return TemplateOptions(
+            answers=self.add_generation_prompt is not False and not self.continue_final_message,
+            continues=bool(self.continue_final_message),
+            variables={**effort, **(self.chat_template_kwargs or {})},
+        )
 
     @property
     def tools_json(self) -> str:

@@ -14,6 +14,7 @@ from outrider.contract.inference import Usage
 from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.event_stream import DONE
 from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.reasoning import Place
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
 ID_BYTES = 12
@@ -30,6 +31,8 @@ class OpenAIResponse:
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
+    place: Place = Place.CONTENT
+    """Where its answers begin."""
     choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
@@ -39,7 +42,7 @@ class OpenAIResponse:
     def __post_init__(self) -> None:
         count = len(self.request.prompts) * self.request.choices
         calling, forced = self.request.calling, self.request.forced
-        self.choices = [self.kind(index, calling, forced) for index in range(count)]
+        self.choices = [self.kind(index, calling, forced, self.place) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the chunks before the first token."""

@@ -28,14 +28,13 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("audio", "functions", "web_search_options", "documents"), OFF),
     **dict.fromkeys(("chat_template", "prompt_embeds", "input_ids", "input_embeds"), OFF),
     **dict.fromkeys(("truncate_prompt_tokens", "session_params"), OFF),
-    "add_generation_prompt": (True,),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": FALSE,
     "function_call": ("none",),
     "n_keep": ZERO,
     # how much the model thinks and says
-    **dict.fromkeys(("enable_thinking", "thinking_token_budget", "reasoning_effort"), OFF),
+    **dict.fromkeys(("enable_thinking", "thinking_token_budget"), OFF),
+    **dict.fromkeys(("include_reasoning", "separate_reasoning", "stream_reasoning"), (True,)),
     "reasoning_budget": (-1,),
+    "reasoning_format": ("auto", "deepseek"),
     "verbosity": ("medium",),
     # what is shown of the answer
     "no_stop_trim": FALSE,
@@ -47,6 +46,7 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
 }
 """Values of each that change nothing, beside null."""
 INSTEAD: Mapping[str, str] = {
+    "enable_thinking": "chat_template_kwargs",
     "functions": "tools",
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
