@@ -32,7 +32,7 @@ SAMPLING = SamplingParams(
     -1.25,
     1.5,
     ((2, -100.0), (5, 1)),
-    *(9, (4, 6), ((7,), (5, 6))),
+    *(9, (4, 6), ((7,), (5, 6)), (8, 9)),
 )
 GROWTH = Growth(
     40,
@@ -62,6 +62,8 @@ SETTINGS = {
     "late": [4, 6],
     "word_ends": [1, 3],
     "forbidden": [7, 5, 6],
+    "forced_count": 2,
+    "forced": [8, 9],
 }
 ROWS = np.array([2**40, 4, 5], np.int64)
 VISITS = np.array([[3.0, 0.25, 0.5, 0.75]])

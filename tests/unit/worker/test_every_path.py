@@ -66,12 +66,13 @@ SAMPLINGS = (
     SamplingParams(temperature=0.9, repetition_penalty=1.4, presence_penalty=-0.3, seed=8),
     # Pieces of the answers that the model gives without them.
     SamplingParams(min_tokens=20, late=LATE, forbidden=FORBIDDEN),
+    SamplingParams(temperature=0.8, seed=7, forced=tuple(range(40, 70))),
 )
 PROMPTS = (1, 5, 58, 70, 125)
 """Tokens of each, some at the end of a block."""
 MOST = 60
 """Tokens of an answer."""
-EXAMPLES = 28
+EXAMPLES = 30
 SOURCE_SETS = ((SourceKind.DRAFT,), (SourceKind.DRAFT, SourceKind.SUFFIX), POLICY_SOURCES)
 
 

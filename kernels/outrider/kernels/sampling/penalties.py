@@ -36,6 +36,8 @@ class Adjustments(Protocol):
     def late(self) -> Sequence[int]: ...
     @property
     def forbidden(self) -> Sequence[Sequence[int]]: ...
+    @property
+    def forced(self) -> Sequence[int]: ...
 
 
 class Penalties(NamedTuple):
@@ -61,6 +63,7 @@ class Forbidden(NamedTuple):
     late: np.ndarray  # int32 [n]
     tokens: np.ndarray  # int32 [all] those of all sequences that the answer may not hold
     ends: np.ndarray  # int32 [sequences] where each ends among them
+    forced: np.ndarray  # int32 [n] the first tokens of the answer, beside which none may come
 
 
 class Adjuster:
@@ -87,8 +90,9 @@ class Adjuster:
             np.array(settings.late, np.int32),
             np.concatenate([np.zeros(0, np.int32), *sequences]),
             np.cumsum([len(sequence) for sequence in sequences], dtype=np.int32),
+            np.array(settings.forced, np.int32),
         )
-        self._forbids = bool(sequences) or settings.min_tokens > 0
+        self._forbids = bool(sequences or settings.forced) or settings.min_tokens > 0
         self._answered = 0
         self._tail = np.zeros(0, np.int32)
         """Last tokens of the answer, in which a forbidden sequence may have begun."""
@@ -224,7 +228,14 @@ def _drop_forbidden(
                 break
             text[length] = token
             length += 1
-        if answered + length - tail.shape[0] < forbidden.least:
+        place = answered + length - tail.shape[0]
+        if place < forbidden.forced.shape[0]:
+            logits[row] = -np.inf
+            at = _column(forbidden.forced[place], columns, logits.shape[1])
+            if at >= 0:
+                logits[row, at] = 0.0
+            continue
+        if place < forbidden.least:
             for token in forbidden.late:
                 _drop(logits, row, token, columns)
         begin = 0

@@ -69,6 +69,10 @@ def adjust(
         adjusted[token] = np.float32(logit)
     for token, bias in settings.logit_bias:
         adjusted[token] = np.float32(float(adjusted[token]) + bias)
+    if len(answer) < len(settings.forced):
+        adjusted[:] = -np.inf
+        adjusted[settings.forced[len(answer)]] = 0.0
+        return adjusted
     if len(answer) < settings.min_tokens:
         adjusted[[*settings.late]] = -np.inf
     for *before, last in settings.forbidden:

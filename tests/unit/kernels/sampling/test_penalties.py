@@ -24,6 +24,7 @@ class Changes:
     min_tokens: int = 0
     late: tuple[int, ...] = ()
     forbidden: tuple[tuple[int, ...], ...] = ()
+    forced: tuple[int, ...] = ()
 
 
 TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=9)
@@ -37,6 +38,7 @@ CHANGES = st.builds(
         lambda biases: tuple(sorted(biases.items()))
     ),
     min_tokens=st.integers(0, 9),
+    forced=st.lists(st.integers(0, VOCAB - 1), max_size=4).map(tuple),
     late=st.lists(st.integers(0, VOCAB - 1), max_size=2).map(tuple),
     forbidden=st.lists(
         st.lists(st.sampled_from((2, 7, 9)), min_size=1, max_size=3).map(tuple), max_size=3

@@ -132,6 +132,48 @@ def test_ends_and_words_out_of_their_limits_are_refused_by_name(
     assert refused(Scripted(text), COMPLETION, {"prompt": "hi", **asked})["param"] == param
 
 
+def test_an_echo_is_the_prompt_and_then_the_answer(text: Text) -> None:
+    target = Scripted(text, b"hello")
+    asked = {"prompt": "né", "max_tokens": 3}
+    (choice,) = target.post(COMPLETION, **asked, echo=True).json()["choices"]
+    assert (choice["text"], choice["logprobs"]) == ("néhel", None)
+    assert target.submits[0].sampling.forced == ()
+    (choice,) = target.post(COMPLETION, **asked).json()["choices"]
+    assert choice["text"] == "hel"
+
+
+def test_a_prompt_whose_log_probabilities_are_wanted_is_the_begin_of_the_answer(text: Text) -> None:
+    target = Scripted(text, "éhello".encode())
+    asked = {"prompt": "né", "echo": True, "logprobs": 0, "stop": "é", "max_tokens": 3}
+    body = target.post(COMPLETION, **asked).json()
+    (submit,) = target.submits
+    forced = tuple("é".encode())
+    assert (submit.prompt.tolist(), submit.sampling.forced) == ([ord("n")], forced)
+    assert (tuple(submit.prediction.tolist()), submit.max_tokens) == (forced, 2 + 3)
+    assert body["choices"][0]["text"] == "néhel"
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (3, 3)
+    assert target.post(COMPLETION, **asked | {"max_tokens": 0}).status_code == 200
+    assert target.submits[0].max_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"prompt": [1, END_ID]}, "prompt"),
+        ({"prompt": [1, 2], "stop_token_ids": [2]}, "prompt"),
+        ({"prompt": [1, 2], "frequency_penalty": 1}, "echo"),
+        ({"prompt": [1, 2], "bad_words": ["x"]}, "echo"),
+        ({"prompt": [1], "max_tokens": 0}, "max_tokens"),
+    ],
+)
+def test_a_prompt_that_cannot_be_scored_is_refused_by_name(
+    text: Text, asked: dict[str, Any], param: str
+) -> None:
+    target = Scripted(text)
+    assert refused(target, COMPLETION, {"echo": True, "logprobs": 0, **asked})["param"] == param
+    assert target.post(COMPLETION, prompt=[END_ID, 1], echo=True, logprobs=0).status_code == 200
+
+
 def test_embeddings_are_refused_in_words(text: Text) -> None:
     response = Scripted(text).post("/v1/embeddings", input="hi")
     assert response.status_code == 404

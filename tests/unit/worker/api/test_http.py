@@ -88,7 +88,7 @@ def test_a_suffix_makes_prompts_to_fill_in_the_middle() -> None:
     [
         ({"prompt": [1, 2], "suffix": "b"}, "suffix needs a prompt that is text, not token ids"),
         ({"suffix": 7}, "suffix: 7 is not allowed; input should be a valid string"),
-        ({"suffix": "b", "echo": True}, "echo: True is not allowed; input should be False"),
+        ({"suffix": "b", "echo": True}, "echo shows no prompt that has a suffix"),
     ],
 )
 def test_a_suffix_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:

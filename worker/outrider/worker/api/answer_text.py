@@ -25,12 +25,14 @@ class AnswerText:
     """Tokens that end the answer without being part of its text."""
     least: int = 0
     """Tokens among which no stop string is looked for."""
+    first: str = ""
+    """Text before that of the first token."""
     _tokens: int = 0
     """Those that have come."""
 
     def read(self, ids: Sequence[int]) -> int:
         """Take the next tokens; return how many of them belong to the answer."""
-        shown, count = "", 0
+        shown, count, self.first = self.first, 0, ""
         while count < len(ids) and not self.ended:
             token = ids[count]
             piece = "" if token in self.hidden else self.detokenizer.push((token,))

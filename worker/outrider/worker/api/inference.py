@@ -144,10 +144,15 @@ class Inference:
             submit = self.trace(submit, carrier)
         detokenizer = self.text.detokenizer(isinstance(request.prompt, Chat))
         hidden = () if request.shows_stop else request.stop_token_ids
-        least = submit.sampling.min_tokens
-        answer = AnswerText(detokenizer, stops, hidden=frozenset(hidden), least=least)
+        answer = AnswerText(
+            detokenizer,
+            stops,
+            hidden=frozenset(hidden),
+            least=max(submit.sampling.min_tokens, len(submit.sampling.forced)),
+            first=detokenizer.push(submit.prompt.tolist()) if request.echo else "",
+        )
         events = self.engine.submit(submit, answer)
-        return Admitted(submit, events, answer, deadline, warnings)
+        return Admitted(submit, events, answer, deadline, warnings, request.echo)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.

@@ -15,6 +15,7 @@ import numpy as np
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
+from outrider.worker.api.scored_prompt import scored
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams, require
@@ -51,6 +52,9 @@ class GenerateRequest:
     model: str = ""
     max_tokens: int | None = None
     stop: Sequence[str] = ()
+    echo: bool = False
+    """Whether the answer begins with the prompt, and its log-probabilities with those of the
+    prompt; HTTP only."""
     stop_token_ids: Sequence[int] = ()
     """Tokens that end the answer, beside the model's own; HTTP only."""
     shows_stop: bool = False
@@ -117,7 +121,8 @@ class RequestParser:
             forbidden=await self.prompts.encode_words(request.bad_words),
         )
         sampling.validate(self.model.vocabulary_size)
-        max_tokens = self._max_tokens(request.max_tokens, len(prompt))
+        scores = request.echo and request.logprobs is not None and len(prompt) > 1
+        max_tokens = self._max_tokens(request.max_tokens, len(prompt), 0 if scores else 1)
         checked("min_tokens", sampling.min_tokens, 0, max_tokens)
         prediction = await self.prompts.encode_prediction(request.prediction)
         context = self.model.context_length
@@ -144,7 +149,7 @@ class RequestParser:
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )
-        return ParsedRequest(submit, form.warnings)
+        return ParsedRequest(scored(submit) if scores else submit, form.warnings)
 
     def check_model(self, name: str) -> None:
         """Raise `UnknownModel` for a name that is neither this model's nor empty."""
@@ -168,15 +173,15 @@ class RequestParser:
         more = fim.ends if fim and fills else ()
         return tuple(dict.fromkeys((*self.model.end_ids, *more, *given)))
 
-    def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
+    def _max_tokens(self, max_tokens: int | None, prompt: int, least: int) -> int:
         room = self.model.context_length - prompt
         if max_tokens is None:
             return min(DEFAULT_MAX_TOKENS, room)
         limit = (
-            f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
-            f"{self.model.context_length}"
+            f"it must be {least} to {room}: the prompt has {prompt} tokens and the context length "
+            f"is {self.model.context_length}"
         )
-        require(max_tokens > 0, "max_tokens", max_tokens, limit)
+        require(max_tokens >= least, "max_tokens", max_tokens, limit)
         if max_tokens > room:
             raise TooLong("max_tokens", max_tokens, limit, self.model.context_length)
         return max_tokens

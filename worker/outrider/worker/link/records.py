@@ -27,9 +27,9 @@ NOT_TIMED = 0.0
 ALIGNMENT = 8
 NUMBERS = 1 << 32
 _COUNT = struct.Struct("<I")
-_FORBIDDEN = struct.Struct("<IIII")
-"""min_tokens, late tokens, forbidden sequences, their tokens; then late i32, ends of the sequences
-among their tokens i32, tokens i32."""
+_FORBIDDEN = struct.Struct("<IIIII")
+"""min_tokens, late tokens, forbidden sequences, their tokens, forced tokens; then late i32, ends of
+the sequences among their tokens i32, tokens i32, forced i32."""
 BIAS_BYTES = 8
 
 
@@ -63,7 +63,7 @@ class Body:
         (biases,) = self.numbers(_COUNT)
         biased = self.array(np.int32, biases).tolist()
         bias = tuple(zip(biased, self.array(np.float32, biases).tolist(), strict=True))
-        least, late, words, tokens = self.numbers(_FORBIDDEN)
+        least, late, words, tokens, forced = self.numbers(_FORBIDDEN)
         late_ids = tuple(self.array(np.int32, late).tolist())
         ends = self.array(np.int32, words)
         forbidden = np.split(self.array(np.int32, tokens), ends)[:-1]
@@ -73,6 +73,7 @@ class Body:
             min_tokens=least,
             late=late_ids,
             forbidden=tuple(tuple(word.tolist()) for word in forbidden),
+            forced=tuple(self.array(np.int32, forced).tolist()),
         )
 
     def _take(self, size: int) -> int:
@@ -96,8 +97,10 @@ def _forbidden_bytes(params: SamplingParams) -> bytes:
     words = params.forbidden
     ends = np.cumsum([len(word) for word in words], dtype=np.int32)
     tokens = np.array([*itertools.chain(*words)], np.int32)
-    head = _FORBIDDEN.pack(params.min_tokens, len(params.late), len(words), len(tokens))
-    arrays = (np.array(params.late, np.int32), ends, tokens)
+    forced = np.array(params.forced, np.int32)
+    counts = (len(params.late), len(words), len(tokens), len(forced))
+    head = _FORBIDDEN.pack(params.min_tokens, *counts)
+    arrays = (np.array(params.late, np.int32), ends, tokens, forced)
     return b"".join((head, *(array.tobytes() for array in arrays)))
 
 

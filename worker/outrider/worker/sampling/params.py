@@ -64,6 +64,8 @@ class SamplingParams:
     """Token ids that end the answer."""
     forbidden: tuple[tuple[int, ...], ...] = ()
     """Sequences of token ids that the answer may not hold."""
+    forced: tuple[int, ...] = ()
+    """The first tokens of the answer, of which the client wants the log-probabilities."""
 
     @property
     def settings(self) -> tuple[Any, ...]:
@@ -85,7 +87,7 @@ class SamplingParams:
         """True if logits are changed before temperature and filters see them."""
         penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
         changes = penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
-        return changes or self.min_tokens > 0 or bool(self.forbidden)
+        return changes or self.min_tokens > 0 or bool(self.forbidden or self.forced)
 
     def validate(self, vocabulary: int) -> None:
         """Raise `InvalidField` for the first setting out of its limits; ids are below
@@ -132,6 +134,9 @@ class SamplingParams:
             for token in ids:
                 limit = f"token ids are 0 to {vocabulary - 1}"
                 require(0 <= token < vocabulary, name, token, limit)
+        limit = f"token ids are 0 to {vocabulary - 1}"
+        for token in self.forced:
+            require(0 <= token < vocabulary, "prompt", token, limit)
 
 
 def require(holds: bool, field: str, value: object, limit: str) -> None:

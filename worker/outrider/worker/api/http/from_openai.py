@@ -65,7 +65,7 @@ def completion(body: CompletionBody) -> OpenAIRequest:
         room = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
         prompts = tuple(FimPrompt(str(prefix), suffix, room) for prefix in body.prompt)
     parsed = parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
-    request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
+    request = dataclasses.replace(parsed.request, logprobs=body.logprobs, echo=bool(body.echo))
     return dataclasses.replace(parsed, request=request)
 
 

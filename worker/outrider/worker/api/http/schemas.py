@@ -159,7 +159,7 @@ class CompletionBody(Body):
 
     prompt: Annotated[list[str | list[int]], BeforeValidator(prompts_of)]
     logprobs: Count | None = None
-    echo: Literal[False] | None = None
+    echo: bool | None = None
     add_special_tokens: Literal[True] | None = None
     suffix: str | None = None
 
@@ -167,6 +167,8 @@ class CompletionBody(Body):
     def _is_text_around_the_cursor(self) -> Self:
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
             raise ValueError("suffix needs a prompt that is text, not token ids")
+        if self.suffix and self.echo:
+            raise ValueError("echo shows no prompt that has a suffix")
         return self
 
 

@@ -53,6 +53,7 @@ INSTEAD: Mapping[str, str] = {
     "n_predict": "max_tokens",
     "no_stop_trim": "include_stop_str_in_output",
     "n_probs": "logprobs",
+    "prompt_logprobs": "echo with logprobs, for completions",
     "repeat_penalty": "repetition_penalty",
     "sampling_seed": "seed",
 }
