@@ -38,6 +38,7 @@ from outrider.worker.messages import NO_KEY, Finish
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.api.test_forced_calls import tokenizer
 
+HANGS_SECONDS = 60
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
 TOOL = {
     "type": "function",
@@ -747,7 +748,7 @@ def test_silence_is_told_as_often_as_it_lasts_so_long() -> None:
                 goes_on.set()
         return items
 
-    *silence, last = asyncio.run(read())
+    *silence, last = asyncio.run(asyncio.wait_for(read(), HANGS_SECONDS))
     assert silence[:3] == [None] * 3
     assert last == (0, "text")
 
