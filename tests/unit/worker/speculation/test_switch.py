@@ -259,3 +259,19 @@ def test_drafting_that_a_policy_allows_again_starts_anew() -> None:
     control.set_policy(PolicySettings(version=1, speculate=False), 60.0)
     control.set_policy(PolicySettings(version=2), 61.0)
     assert control.account.present.drafted.spent == 0.0
+
+
+def test_a_check_of_slow_steps_is_not_deceived_by_the_one_that_ends_drafting() -> None:
+    switch, now = Switch(GainAccount(lambda sequences: 2.0), 0.0), 0.0
+    switch.enter(1, now)
+    step, gain, before = 0.15, 0.8, Drafting.ON
+    for _ in range(200):
+        ends_drafting = switch.state is Drafting.CHECK and before is not Drafting.CHECK
+        before = switch.state
+        spent = 3 * step if ends_drafting else step
+        now += spent
+        switch.observe(step * gain if switch.drafting else step, spent, now)
+        if switch.state is Drafting.OFF:
+            break
+    assert switch.state is Drafting.OFF
+    assert now < 10.0

@@ -8,7 +8,7 @@ to the caller.
     ON → CHECK     drafting seems to lose, or plain decoding was measured long ago
     ON → OFF       it loses, and plain decoding was measured just now; or the load is another, at
                    which it should lose
-    CHECK → ON, OFF  by the gain, after `CHECK_SECONDS` of plain decoding
+    CHECK → ON, OFF  by the gain, after `CHECK_SECONDS` and `CHECK_STEPS` of plain decoding
     OFF → ON       it is known to gain at this load
     OFF → PROBE    nothing fresh is known, and the budget can pay for a probe; at once, where the
                    load is new and drafting should gain at it
@@ -22,6 +22,9 @@ from outrider.worker.speculation.gain import Arm, GainAccount, Load
 
 PROBE_SECONDS, CHECK_SECONDS = 1.0, 0.2
 """Seconds of drafting, and of plain decoding, that are measured before they tell anything."""
+CHECK_STEPS = 5
+"""Steps of plain decoding that tell something: one alone may have been disturbed. The step before
+them ends what drafts had begun, and tells nothing."""
 DWELL_SECONDS = 4.0
 """Seconds of drafting after which what it gains ends it; before, only what it loses does."""
 SIGMAS = 2.0
@@ -66,6 +69,8 @@ class Switch:
         self._since = now
         self._busy = 0.0
         """Seconds of steps in the present state."""
+        self._steps = 0
+        """Steps in the present state."""
         self.return_seconds = 0.0
         """What it costs to take up drafting again now: the drafts' catching up."""
         self._price = 0.0
@@ -104,6 +109,9 @@ class Switch:
         while drafts catch up, which a probe is not to measure.
         """
         load = self._account.present
+        self._steps += 1
+        if self.state is Drafting.CHECK and self._steps == 1:
+            return self.state
         load.add(self.drafting, plain, spent, now)
         if level:
             self._busy += spent
@@ -125,8 +133,8 @@ class Switch:
                     load.budget.add(0.0, -self._price * (not pays))
                     self._go(Drafting.ON if pays else Drafting.OFF, now)
             case Drafting.CHECK:
-                if self._busy >= CHECK_SECONDS:
-                    load.budget.add(0.0, -self._check_loss(load))
+                if self._busy >= CHECK_SECONDS and self._steps > CHECK_STEPS:
+                    load.budget.add(0.0, -self._check_loss(load, self._busy))
                     loses = load.loses and load.gain < self._settings.off_below
                     ends = loses or self._is_too_little(load, now)
                     load.settle()  # what it has lost is lost, also where it gains now
@@ -144,7 +152,7 @@ class Switch:
     def _should_check(self, load: Load, now: float) -> bool:
         """True if plain decoding was measured long ago, and a check can be paid."""
         due = self._busy >= DWELL_SECONDS and not load.plain.is_fresh(now)
-        return due and load.budget.affords(self._check_loss(load))
+        return due and load.budget.affords(self._check_loss(load, CHECK_SECONDS))
 
     def _come_back(self, load: Load, now: float) -> None:
         """Turn drafting on where it is known to gain, or for a moment where that can be paid."""
@@ -170,11 +178,11 @@ class Switch:
         return known and most < self._settings.off_below
 
     @staticmethod
-    def _check_loss(load: Load) -> float:
-        """Seconds that a check loses while drafting pays."""
-        return CHECK_SECONDS * max(0.0, 1.0 - 1.0 / max(load.gain, 1.0))
+    def _check_loss(load: Load, seconds: float) -> float:
+        """Seconds that a check of so many loses while drafting pays."""
+        return seconds * max(0.0, 1.0 - 1.0 / max(load.gain, 1.0))
 
     def _go(self, state: Drafting, now: float) -> None:
         if state is Drafting.OFF:
             self._account.present.settle()
-        self.state, self._since, self._busy = state, now, 0.0
+        self.state, self._since, self._busy, self._steps = state, now, 0.0, 0
