@@ -198,6 +198,34 @@ def test_a_stop_string_ends_the_text_wherever_tokens_cut_it(
 
 
 @pytest.mark.parametrize("speculate", [False, True])
+def test_a_prompt_has_the_log_probabilities_that_it_had_as_an_answer(
+    target: Worker, draft: MortalDraft, http: httpx.Client, speculate: bool
+) -> None:
+    pair_with(target, draft.address)
+    asked = {"ignore_end": True, "max_tokens": 90, "speculate": speculate, "logprobs": 2}
+    answer = target.client.complete(PROMPT, **asked)
+    ids = [*target.client.tokenize(PROMPT), *answer.token_ids]
+    body = {"echo": True, "logprobs": 2, "temperature": 0, "speculate": speculate}
+    body |= {"ignore_eos": True, "prompt": [ids, ids[:40]]}
+    more, none = (http.post("/v1/completions", json=body | {"max_tokens": n}) for n in (3, 0))
+    assert none.json()["choices"][0]["text"] == PROMPT + answer.text
+    assert more.json()["usage"]["prompt_tokens"] == len(ids) + 40
+    assert more.json()["usage"]["completion_tokens"] == 6
+    whole, begun = more.json()["choices"]
+    found = whole["logprobs"]["token_logprobs"]
+    assert whole["text"].startswith(PROMPT + answer.text)
+    assert (found[0], whole["logprobs"]["top_logprobs"][0], len(found)) == (
+        None,
+        None,
+        len(ids) + 3,
+    )
+    wanted = [one.token.logprob for one in answer.logprobs]
+    assert found[len(ids) - len(wanted) : len(ids)] == wanted
+    assert begun["logprobs"]["token_logprobs"] == found[:43], "the answer goes on in the same way"
+    assert none.json()["choices"][0]["logprobs"]["token_logprobs"] == found[: len(ids)]
+
+
+@pytest.mark.parametrize("speculate", [False, True])
 def test_nothing_behind_a_stop_string_is_counted_or_shown(
     target: Worker, draft: MortalDraft, http: httpx.Client, speculate: bool
 ) -> None:
@@ -369,11 +397,10 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str | None, str]] = [
     (
         {"messages": [{"role": "user", "content": "x" * 5000}]},
         400,
-        "prompt",
+        "messages",
         "context_length_exceeded",
-        "1 to 2047 tokens: the context length is 2048",
+        "This model's maximum context length is 2048 tokens. messages: ",
     ),
-    ({"max_tokens": 4000}, 400, "max_tokens", "context_length_exceeded", "1 to 20"),
     ({"max_tokens": 0}, 400, "max_tokens", None, "1 to 20"),
     ({"max_tokens": -1}, 400, "max_tokens", None, "greater than or equal to 0"),
     ({"max_tokens": 2**40}, 400, "max_tokens", None, "less than or equal"),
@@ -415,9 +442,11 @@ def test_a_refusal_has_openais_shape_and_names_the_parameter(
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"echo": True}, "echo"),
+        ({"echo": True, "suffix": "x"}, "echo"),
+        ({"echo": True, "logprobs": 0, "presence_penalty": 1}, "echo"),
         ({"best_of": 2}, "best_of"),
         ({"suffix": "end"}, "suffix"),
+        ({"max_tokens": 4000}, "max_tokens"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [[1], "a"]}, None),
         ({"prompt": [1, 2, 260]}, "prompt"),

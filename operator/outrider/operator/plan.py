@@ -182,6 +182,7 @@ def _target_settings(
         request_seconds=target.requests.max_seconds,
         queue_seconds=target.requests.max_queue_seconds,
         max_waiting=target.requests.max_waiting,
+        cut_max_tokens=target.requests.cut_max_tokens,
         policy=policy(service),
         link=LinkTransport[service.spec.speculation.link.name],
         colocated=_draft_model(service, colocated, options) if colocated else None,

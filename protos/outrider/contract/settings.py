@@ -365,6 +365,9 @@ class WorkerSettings:
     """Requests that may wait, at most 65536; more are refused."""
     queue_seconds: int = 60
     """Longest that a request waits for its first step, 1 to 86400; then it ends unrun."""
+    cut_max_tokens: bool = True
+    """Targets only: whether a chat that asks for more tokens than the context has room for gets
+    those that it has; else it is refused."""
     lame_duck_seconds: int = 0
     """How long a worker that is to stop, and says that it is not ready, takes new work all the
     same: those who send it learn of that late; at most 3600."""

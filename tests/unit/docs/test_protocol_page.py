@@ -21,7 +21,19 @@ PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text()
 TYPES = {"u8": "B", "u32": "I", "u64": "Q", "i32": "i", "i64": "q", "f32": "f", "f64": "d"}
 TOKENS = np.array([5, 6, 7], np.int32)
 LIMITS = Limits(7, depth=9, width=3, nodes_ahead=24, error_scale=1.5, link_lag_micros=400)
-SAMPLING = SamplingParams(0.5, 40, 0.75, 0.25, 2**64 - 1, 3, 0.5, -1.25, 1.5, ((2, -100.0), (5, 1)))
+SAMPLING = SamplingParams(
+    0.5,
+    40,
+    0.75,
+    0.25,
+    2**64 - 1,
+    3,
+    0.5,
+    -1.25,
+    1.5,
+    ((2, -100.0), (5, 1)),
+    *(9, (4, 6), ((7,), (5, 6)), (8, 9)),
+)
 GROWTH = Growth(
     40,
     2**40,
@@ -43,6 +55,15 @@ SETTINGS = {
     "repetition_penalty": 1.5,
     "biased": [2, 5],
     "biases": [-100.0, 1.0],
+    "min_tokens": 9,
+    "late_count": 2,
+    "word_count": 2,
+    "forbidden_count": 3,
+    "late": [4, 6],
+    "word_ends": [1, 3],
+    "forbidden": [7, 5, 6],
+    "forced_count": 2,
+    "forced": [8, 9],
 }
 ROWS = np.array([2**40, 4, 5], np.int64)
 VISITS = np.array([[3.0, 0.25, 0.5, 0.75]])

@@ -154,6 +154,7 @@ CASES: dict[str, Case] = {
     ),
     "target.requests.maxQueueSeconds": Case(10, TARGET),
     "target.requests.maxWaiting": Case(10, TARGET),
+    "target.requests.cutMaxTokens": Case(False, TARGET),
     "draft.model.embeddingsFrom": Case("Target", DRAFT),
     "draft.replicas": Case(
         2,

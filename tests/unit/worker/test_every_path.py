@@ -54,6 +54,8 @@ from tests.unit.worker.tiny_engines import (
     assert_same,
 )
 
+FORBIDDEN = ((21,), (264, 497), (335, 335, 335), (126, 131, 495), (418, 435, 154))
+LATE = (84, 135, 149, 126)
 SAMPLINGS = (
     SamplingParams(),
     SamplingParams(temperature=0.8, seed=7),
@@ -62,12 +64,14 @@ SAMPLINGS = (
     SamplingParams(logit_bias=((3, 100.0),)),
     SamplingParams(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
     SamplingParams(temperature=0.9, repetition_penalty=1.4, presence_penalty=-0.3, seed=8),
+    # What is forbidden are pieces of the answers that the model gives otherwise.
+    SamplingParams(min_tokens=20, late=LATE, forbidden=FORBIDDEN, forced=tuple(range(40, 52))),
 )
 PROMPTS = (1, 5, 58, 70, 125)
 """Tokens of each, some at the end of a block."""
 MOST = 60
 """Tokens of an answer."""
-EXAMPLES = 25
+EXAMPLES = 28
 SOURCE_SETS = ((SourceKind.DRAFT,), (SourceKind.DRAFT, SourceKind.SUFFIX), POLICY_SOURCES)
 
 

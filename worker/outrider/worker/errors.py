@@ -37,12 +37,22 @@ class InvalidField(WorkerError):
     """A request field is out of its limits; the message names field, value and limit."""
 
     def __init__(self, field: str, value: object, limit: str) -> None:
-        super().__init__(f"{field}: {value!r} is not allowed; {limit}")
+        super().__init__(field, value, limit)
         self.field = field
+        """Its name, which may be changed to that by which the client knows it."""
+        self.reason = f"{value!r} is not allowed; {limit}"
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class TooLong(InvalidField):
     """Prompt and answer together are more than the context length."""
+
+    def __init__(self, field: str, value: object, limit: str, context: int) -> None:
+        super().__init__(field, value, limit)
+        self.context = context
+        """Tokens that there is room for."""
 
 
 class GrammarFailed(WorkerError):

@@ -1,12 +1,12 @@
-"""Changes to logits before temperature and filters: penalties, logit bias, token masks.
+"""Changes to logits before temperature and filters: penalties, logit bias, forbidden tokens.
 
 Rules: speculation.md, Sampling. Leaves sampling to `gumbel_max` and `draft_scores`, the limits of
 the settings to whatever accepts requests, the rows' places in a tree and the masks of a grammar to
 the engine. `reference.adjust` states the same rules without the care for speed.
 
 In this order, each step in fp64 and rounded to fp32 once: repetition (prompt and answer), then
-frequency and presence (the answer alone), as one; then the bias. A row costs as much as its text
-has different tokens.
+frequency and presence (the answer alone), as one; then the bias. What is forbidden is -inf then. A
+row costs as much as its text has different tokens.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ SAME = np.zeros(0, np.int32)  # columns of logits in which every token has its o
 
 
 class Adjustments(Protocol):
-    """Penalties and logit bias of a request; 0, 0, 1 and nothing change nothing."""
+    """Penalties, logit bias and forbidden tokens of a request; 0, 0, 1 and nothing change
+    nothing."""
 
     @property
     def frequency_penalty(self) -> float: ...
@@ -29,6 +30,14 @@ class Adjustments(Protocol):
     def repetition_penalty(self) -> float: ...
     @property
     def logit_bias(self) -> Sequence[tuple[int, float]]: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def late(self) -> Sequence[int]: ...
+    @property
+    def forbidden(self) -> Sequence[Sequence[int]]: ...
+    @property
+    def forced(self) -> Sequence[int]: ...
 
 
 class Penalties(NamedTuple):
@@ -47,8 +56,18 @@ class TokenCounts(NamedTuple):
     ids: np.ndarray  # int32 [vocab] the tokens that it holds, `known` of them
 
 
+class Forbidden(NamedTuple):
+    """Tokens that may not come, as in `Adjustments`."""
+
+    least: int  # tokens of the answer, among which none of `late` may be
+    late: np.ndarray  # int32 [n]
+    tokens: np.ndarray  # int32 [all] those of all sequences that the answer may not hold
+    ends: np.ndarray  # int32 [sequences] where each ends among them
+    forced: np.ndarray  # int32 [n] the first tokens of the answer, beside which none may come
+
+
 class Adjuster:
-    """Penalties and logit bias of one text: counts its tokens as they come."""
+    """Penalties, logit bias and forbidden tokens of one text: takes its tokens as they come."""
 
     def __init__(self, vocab: int, settings: Adjustments) -> None:
         """vocab: token ids are below it."""
@@ -65,6 +84,19 @@ class Adjuster:
             np.zeros(size, np.int32), np.zeros(size, np.bool_), np.empty(size, np.int32)
         )
         self._known = 0
+        sequences = [np.array(sequence, np.int32) for sequence in settings.forbidden]
+        self._forbidden = Forbidden(
+            settings.min_tokens,
+            np.array(settings.late, np.int32),
+            np.concatenate([np.zeros(0, np.int32), *sequences]),
+            np.cumsum([len(sequence) for sequence in sequences], dtype=np.int32),
+            np.array(settings.forced, np.int32),
+        )
+        self._forbids = bool(sequences or settings.forced) or settings.min_tokens > 0
+        self._answered = 0
+        self._tail = np.zeros(0, np.int32)
+        """Last tokens of the answer, in which a forbidden sequence may have begun."""
+        self._longest = max(map(len, sequences), default=1) - 1
 
     def add_prompt(self, tokens: np.ndarray) -> None:
         """Count tokens of the prompt; int32[n]."""
@@ -75,6 +107,10 @@ class Adjuster:
         """Count tokens of the answer; int32[n]."""
         if self.penalises:
             self._known = _add(tokens, 1, self._text, self._known)
+        if self._forbids:
+            self._answered += len(tokens)
+            tail = np.concatenate([self._tail, tokens])
+            self._tail = tail[max(0, len(tail) - self._longest) :]
 
     def adjust(self, logits: np.ndarray, paths: np.ndarray, columns: np.ndarray = SAME) -> None:
         """Adjust each row in place for the text so far and the row's own path.
@@ -83,11 +119,13 @@ class Adjuster:
         text so far, those of a shorter path followed by -1; columns int32[some ids]: the column of
         each token, -1 for none, and none for tokens beyond.
         """
+        paths = np.ascontiguousarray(paths, np.int32)
         if self.penalises:
-            paths = np.ascontiguousarray(paths, np.int32)
             _penalise(logits, paths, columns, self._penalties, self._text, self._known)
         if self._biases.size:
             _bias(logits, columns, self._bias_ids, self._biases)
+        if self._forbids:
+            _drop_forbidden(logits, paths, columns, self._forbidden, self._tail, self._answered)
 
 
 @njit(cache=True, nogil=True)
@@ -169,3 +207,52 @@ def _bias(
         if at >= 0:
             for row in range(logits.shape[0]):
                 logits[row, at] = np.float32(np.float64(logits[row, at]) + biases[i])
+
+
+@njit(cache=True, nogil=True)
+def _drop_forbidden(
+    logits: np.ndarray,
+    paths: np.ndarray,
+    columns: np.ndarray,
+    forbidden: Forbidden,
+    tail: np.ndarray,
+    answered: int,
+) -> None:
+    """Write -inf for what may not follow the answer, which ends with `tail`, and each path."""
+    text = np.empty(tail.shape[0] + paths.shape[1], np.int32)
+    text[: tail.shape[0]] = tail
+    for row in range(logits.shape[0]):
+        length = tail.shape[0]
+        for token in paths[row]:
+            if token < 0:
+                break
+            text[length] = token
+            length += 1
+        place = answered + length - tail.shape[0]
+        if place < forbidden.forced.shape[0]:
+            logits[row] = -np.inf
+            at = _column(forbidden.forced[place], columns, logits.shape[1])
+            if at >= 0:
+                logits[row, at] = 0.0
+            continue
+        if place < forbidden.least:
+            for token in forbidden.late:
+                _drop(logits, row, token, columns)
+        begin = 0
+        for end in forbidden.ends:
+            if _ends_with(text[:length], forbidden.tokens[begin : end - 1]):
+                _drop(logits, row, forbidden.tokens[end - 1], columns)
+            begin = end
+
+
+@njit(cache=True, nogil=True)
+def _ends_with(text: np.ndarray, last: np.ndarray) -> bool:
+    before = text.shape[0] - last.shape[0]
+    return before >= 0 and np.array_equal(text[before:], last)
+
+
+@njit(cache=True, nogil=True)
+def _drop(logits: np.ndarray, row: int, token: int, columns: np.ndarray) -> None:
+    at = _column(token, columns, logits.shape[1])
+    if at >= 0:
+        logits[row, at] = -np.inf

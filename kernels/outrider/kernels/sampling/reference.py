@@ -58,7 +58,8 @@ def clean(logits: np.ndarray, masked: np.ndarray | None = None) -> np.ndarray:
 def adjust(
     row: np.ndarray, prompt: Sequence[int], answer: Sequence[int], settings: Adjustments
 ) -> np.ndarray:
-    """Return the logits float32[n] of the token after prompt and answer, penalised and biased."""
+    """Return the logits float32[n] of the token after prompt and answer, penalised and biased;
+    -inf for what is forbidden."""
     adjusted = row.copy()
     for token in {*prompt, *answer}:
         logit, count = float(row[token]), answer.count(token)
@@ -68,6 +69,15 @@ def adjust(
         adjusted[token] = np.float32(logit)
     for token, bias in settings.logit_bias:
         adjusted[token] = np.float32(float(adjusted[token]) + bias)
+    if len(answer) < len(settings.forced):
+        adjusted[:] = -np.inf
+        adjusted[settings.forced[len(answer)]] = 0.0
+        return adjusted
+    if len(answer) < settings.min_tokens:
+        adjusted[[*settings.late]] = -np.inf
+    for *before, last in settings.forbidden:
+        if [*answer][len(answer) - len(before) :] == before:
+            adjusted[last] = -np.inf
     return adjusted
 
 

@@ -98,6 +98,9 @@ class Requests(SpecPart):
     """Longest time that a request waits for its first step; then it ends without running."""
     max_waiting: Count = Field(default=64, ge=0, le=MAX_WAITING)
     """Requests that may wait beside those that run; more are refused."""
+    cut_max_tokens: bool = True
+    """Whether a chat over HTTP that asks for more tokens than the context has room for gets those
+    that it has; else it is refused."""
 
 
 class RoleSpec(SpecPart):

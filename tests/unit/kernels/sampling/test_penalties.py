@@ -21,6 +21,10 @@ class Changes:
     presence_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    late: tuple[int, ...] = ()
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    forced: tuple[int, ...] = ()
 
 
 TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=9)
@@ -33,6 +37,12 @@ CHANGES = st.builds(
     logit_bias=st.dictionaries(st.integers(0, VOCAB - 1), st.floats(-100, 100), max_size=4).map(
         lambda biases: tuple(sorted(biases.items()))
     ),
+    min_tokens=st.integers(0, 9),
+    forced=st.lists(st.integers(0, VOCAB - 1), max_size=4).map(tuple),
+    late=st.lists(st.integers(0, VOCAB - 1), max_size=2).map(tuple),
+    forbidden=st.lists(
+        st.lists(st.sampled_from((2, 7, 9)), min_size=1, max_size=3).map(tuple), max_size=3
+    ).map(tuple),
 )
 
 

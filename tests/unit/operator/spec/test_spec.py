@@ -161,7 +161,8 @@ def test_the_most_memory_is_in_the_contract_s_range(right: str, size: int) -> No
         ("{maxWaiting: -1}", "maxWaiting: -1 is not allowed; allowed: an integer from 0 to 65536"),
         (
             "{maxRunning: 8}",
-            "maxRunning: unknown key; allowed: the keys maxSeconds, maxQueueSeconds, maxWaiting",
+            "maxRunning: unknown key; allowed: the keys maxSeconds, maxQueueSeconds, maxWaiting, "
+            "cutMaxTokens",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def test_references_that_name_no_part_are_refused_by_name(schema: Any, named: st
         ResponseFormats(tokenizer).compile(
             ResponseFormat(json_schema=json.dumps(schema)), ignore_end=False
         )
-    assert named in refused.value.args[0].rpartition("is not allowed")[2]
+    assert named in refused.value.reason.rpartition("is not allowed")[2]
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,44 @@
 """OpenAI's JSON to messages and back: what a body asks for, and how an answer looks."""
 
 import asyncio
+import dataclasses
 import errno
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 from pydantic import ValidationError
 from starlette.requests import Request
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, Likely, Timing, TokenLogprobs, Usage
 from outrider.contract.settings import SettingsError
+from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.fim import FimPrompt
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
-from outrider.worker.api.http.event_stream import merged
+from outrider.worker.api.http.event_stream import PING, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
+from outrider.worker.api.http.unserved import UNSERVED
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
-from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
 from outrider.worker.messages import NO_KEY, Finish
 from outrider.worker.sampling.params import SamplingParams
+from tests.unit.worker.api.test_forced_calls import tokenizer
 
+HANGS_SECONDS = 60
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
 TOOL = {
     "type": "function",
@@ -82,7 +89,7 @@ def test_a_suffix_makes_prompts_to_fill_in_the_middle() -> None:
     [
         ({"prompt": [1, 2], "suffix": "b"}, "suffix needs a prompt that is text, not token ids"),
         ({"suffix": 7}, "suffix: 7 is not allowed; input should be a valid string"),
-        ({"suffix": "b", "echo": True}, "echo: True is not allowed; input should be False"),
+        ({"suffix": "b", "echo": True}, "echo shows no prompt that has a suffix"),
     ],
 )
 def test_a_suffix_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> None:
@@ -186,6 +193,28 @@ def test_top_k_of_minus_one_keeps_all() -> None:
     assert completion(top_k=-1).request.sampling_params({"top_k": 20}).top_k == 0
 
 
+@pytest.mark.parametrize("top_p", [0, 0.0])
+def test_a_top_p_of_nothing_keeps_the_likeliest_token(top_p: float) -> None:
+    params = completion(top_p=top_p).request.sampling_params({})
+    params.validate(vocabulary=6)
+    logits = np.array([[0.0, 9.0, 9.0, 8.9, -3.0, 8.9999]] * 50, np.float32)
+    logits = np.concatenate([logits, np.full((50, 9000), 8.0, np.float32)], axis=1)
+    found = Sampler(logits.shape[1]).sample(logits, np.arange(50), params)
+    assert found.tolist() == [1] * 50
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_whole_numbers_may_have_a_point(ask: Any) -> None:
+    wanted = {"max_tokens": 4, "n": 2, "seed": 42, "top_k": 7, "priority": -1}
+    parsed = ask(**{name: float(value) for name, value in wanted.items()})
+    request = parsed.request
+    found = (request.max_tokens, parsed.choices, parsed.seed, request.sampling["top_k"])
+    assert (*found, request.priority) == (4, 2, 42, 7, -1)
+    for value in (4.5, 1e400, True):
+        with pytest.raises(ValidationError):
+            ask(max_tokens=value)
+
+
 def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
     parsed = completion(seed=-1)
     assert (parsed.seed, parsed.request.sampling["seed"]) == (-1, 2**64 - 1)
@@ -211,6 +240,74 @@ def test_either_name_of_the_limit_of_tokens_is_taken() -> None:
 def test_a_response_format_is_read(given: dict[str, Any], wanted: ResponseFormat | None) -> None:
     for ask in (chat, completion):
         assert ask(response_format=given).request.response_format == wanted
+
+
+ANY_LIST = {"type": "array"}
+AS_SCHEMA = ("json_schema", '{"type": "array"}')
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"response_format": {"type": "json_object", "schema": ANY_LIST}}, *AS_SCHEMA),
+        ({"response_format": {"type": "json_schema", "schema": ANY_LIST}}, *AS_SCHEMA),
+        ({"guided_json": ANY_LIST}, *AS_SCHEMA),
+        ({"guided_json": AS_SCHEMA[1]}, *AS_SCHEMA),
+        ({"json_schema": ANY_LIST}, *AS_SCHEMA),
+        ({"structured_outputs": {"json": ANY_LIST}}, *AS_SCHEMA),
+        ({"structured_outputs": {"json_object": True}}, "json_object", True),
+        ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
+        ({"guided_regex": "a+"}, "regex", "a+"),
+        ({"regex": "a+"}, "regex", "a+"),
+        ({"structured_outputs": {"choice": ["a b", "c.d"]}}, "regex", r"a\ b|c\.d"),
+        ({"guided_choice": ["a b", "c.d"]}, "regex", r"a\ b|c\.d"),
+        ({"structured_outputs": {"grammar": "root ::= [a]"}}, "grammar", "root ::= [a]"),
+        ({"guided_grammar": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"grammar": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"ebnf": "root ::= [a]"}, "grammar", "root ::= [a]"),
+        ({"grammar": "", "regex": "", "guided_json": None}, None, None),
+    ],
+)
+def test_a_form_is_read_by_the_names_of_other_servers(
+    given: dict[str, Any], kind: str | None, text: Any
+) -> None:
+    for ask in (chat, completion):
+        found = ask(**given).request.response_format
+        wanted = ResponseFormat(**{kind: text}, strict=False) if kind else None
+        assert found == (dataclasses.replace(wanted, strict=True) if text is True else wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"json": 7}}, "structured_outputs.json"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": [7]}, "guided_choice"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_by_name(given: dict[str, Any], param: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        chat(**given)
+    assert errors.unreadable(refusal.value).param == param
+
+
+@pytest.mark.parametrize(
+    "choices", [["zebra", "ze bra!"], ["a|b", "c"], ["\n\t", "\u00e9\u2028"], ["<x>", "-#&~^$"]]
+)
+def test_choices_are_texts_whatever_they_hold(choices: list[str]) -> None:
+    wanted = chat(guided_choice=choices).request.response_format
+    assert wanted is not None
+    made = ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+    for choice in choices:
+        matcher = LLMatcher(tokenizer(), made.grammar, log_level=0)
+        assert matcher.consume_tokens(list(choice.encode()))
+        assert matcher.is_accepting()
+    other = LLMatcher(tokenizer(), made.grammar, log_level=0)
+    assert not other.validate_tokens(list(b"Q"))
 
 
 def test_logprobs_are_asked_for_in_both_ways() -> None:
@@ -359,6 +456,30 @@ def test_fields_have_the_names_that_http_clients_know() -> None:
         _, body = errors.refusal(InvalidField(field, 1, "limit"))
         assert body["error"]["param"] == name
         assert body["error"]["message"] == f"{name}: 1 is not allowed; limit"
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+@pytest.mark.parametrize("name", UNSERVED)
+def test_what_would_change_an_answer_and_is_not_served_is_refused_by_name(
+    ask: Any, name: str
+) -> None:
+    for value in (None, *UNSERVED[name]):
+        ask(**{name: value})
+    with pytest.raises(ValidationError) as refusal:
+        ask(**{name: ["x"]})
+    status, body = errors.refusal(errors.unreadable(refusal.value))
+    assert (status, body["error"]["param"]) == (400, name)
+    assert body["error"]["message"].startswith(f"{name} is not supported here")
+
+
+def test_a_refusal_names_the_parameter_that_does_the_same() -> None:
+    with pytest.raises(ValidationError, match=r"repeat_penalty is .* here: send repe"):
+        chat(repeat_penalty=1.1)
+
+
+def test_what_nobody_knows_or_changes_nothing_is_ignored() -> None:
+    asked = {"user": "u", "store": True, "cache_prompt": True, "shoe_size": 43}
+    assert chat(seed=1, **asked).request == chat(seed=1).request
 
 
 def test_an_unknown_model_is_not_found() -> None:
@@ -603,7 +724,7 @@ def test_merged_streams_end_together_when_one_fails() -> None:
         yield 2
         raise InvalidField("field", 1, "limit")
 
-    items: list[tuple[int, int]] = []
+    items: list[Any] = []
 
     async def read() -> None:
         async for item in merged([endless(), failing()]):
@@ -613,6 +734,39 @@ def test_merged_streams_end_together_when_one_fails() -> None:
         asyncio.run(read())
     assert sorted(items) == [(0, 1), (1, 2)]
     assert ended == ["endless"]
+
+
+def test_silence_is_told_as_often_as_it_lasts_so_long() -> None:
+    async def read() -> list[Any]:
+        goes_on = asyncio.Event()
+
+        async def slow() -> AsyncIterator[str]:
+            await goes_on.wait()
+            yield "text"
+
+        items: list[Any] = []
+        async for item in merged([slow()], quiet_seconds=0.001):
+            items.append(item)
+            if len(items) == 3:
+                goes_on.set()
+        return items
+
+    *silence, last = asyncio.run(asyncio.wait_for(read(), HANGS_SECONDS))
+    assert silence[:3] == [None] * 3
+    assert last == (0, "text")
+
+
+def test_a_ping_is_no_event() -> None:
+    assert PING.startswith(b":")
+    assert PING.endswith(b"\n\n")
+
+
+def test_an_event_is_one_line_to_every_reader() -> None:
+    text = "one\u2028two\u2029three\u0085four\x1cfive\x0b\x0c\r\n"
+    sent = event({"text": text}).decode()
+    assert len(sent.rstrip("\n").splitlines()) == 1
+    assert json.loads(sent.removeprefix("data: ")) == {"text": text}
+    assert "é" in event({"text": "é"}).decode(), "others are as they are"
 
 
 @pytest.mark.parametrize("address", ["", "here", "h:", ":x", "h:65536", "h:-1"])

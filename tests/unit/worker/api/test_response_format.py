@@ -86,3 +86,28 @@ def test_what_is_forced_warns_of_nothing(strict: bool) -> None:
 def test_a_look_around_is_refused_however_lenient_the_request() -> None:
     with pytest.raises(InvalidField, match="look-around"):
         compiled(STRING | {"pattern": "^(?=a)b"})
+
+
+@pytest.mark.parametrize(
+    "grammar", ['root ::= "ze" tail\ntail ::= [a-z]+', 'start: "ze" TAIL\nTAIL: /[a-z]+/']
+)
+def test_a_grammar_is_read_in_both_syntaxes(grammar: str) -> None:
+    made = ResponseFormats(tokenizer).compile(ResponseFormat(grammar=grammar), ignore_end=False)
+    assert begins(made, "zebra")
+    assert not begins(made, "ze1")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "why"),
+    [
+        ("nonsense", "Expected ::="),
+        ('tail ::= "a"', "No 'root' rule"),
+        ("start: a", "unknown name"),
+        ('root ::= root "a"', "no answer fits it|recursive"),
+        ("root ::= (" * 1600, "too|Expected"),
+        ("root ::= (" * 6000, "at most 16384 bytes"),
+    ],
+)
+def test_a_grammar_that_is_none_is_refused_with_the_reason(grammar: str, why: str) -> None:
+    with pytest.raises(InvalidField, match=rf"^format\.grammar: .*({why})"):
+        ResponseFormats(tokenizer).compile(ResponseFormat(grammar=grammar), ignore_end=False)

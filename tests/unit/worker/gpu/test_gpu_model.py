@@ -125,6 +125,10 @@ def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
     with pytest.raises(ValueError, match="25 rows: a pass takes 1 to 24"):
         model.forward(prompt_rows(TOKENS[:25], 0, block_table(model), True))
     tensors = load_file(folder / "model.safetensors")
+    broken = {name: tensor.copy() for name, tensor in tensors.items()}
+    broken["model.norm.weight"][3] = np.nan
+    with pytest.raises(ModelError, match=r"^model\.norm\.weight holds NaN"):
+        loaded(model.config, broken, Precision(torch.float32), 192, device)
     del tensors["model.layers.0.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight"):
         loaded(model.config, tensors, Precision(torch.float32), 192, device)

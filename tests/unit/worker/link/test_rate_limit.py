@@ -52,10 +52,18 @@ def test_large_messages_count_by_their_size() -> None:
 
 
 def whole(context: int) -> int:
-    """Bytes of an Open with a whole context of the ids that take most room."""
+    """Bytes of an Open with a whole context and with all settings, of the ids that take most
+    room."""
     tokens = np.full(context, 2**31 - 1, np.int32)
     biases = tuple((token, 1.0) for token in range(MAX_BIASES))
-    sampling = SamplingParams(temperature=0.8, seed=2**64 - 1, logit_bias=biases)
+    sampling = SamplingParams(
+        temperature=0.8,
+        seed=2**64 - 1,
+        logit_bias=biases,
+        late=tuple(range(MAX_BIASES)),
+        forbidden=tuple((token,) for token in range(MAX_BIASES)),
+        forced=tuple(tokens.tolist()),
+    )
     limits = Limits(2**63, 64, 64, 512, 1.5, 10**6)
     (payload,) = for_draft([Open(2**63, tokens, sampling, limits, len(tokens), "00-a-b-01")])
     return len(payload)

@@ -160,7 +160,7 @@ def test_an_open_whose_counts_do_not_fit_is_refused() -> None:
     sent = Open(1, np.arange(3, dtype=np.int32), SamplingParams(), Limits(1, 8, 4, 32, 1.0), 3)
     kind, body = FROM_TARGET.body(sent)
     reader = RecordReader(FROM_TARGET, MAX_BYTES)
-    with pytest.raises(LinkBroken, match="kind 1 with a body of 124 bytes: its counts say more"):
+    with pytest.raises(LinkBroken, match="kind 1 with a body of 144 bytes: its counts say more"):
         list(reader.read(record(kind, body[:-4])))
 
 

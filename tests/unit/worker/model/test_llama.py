@@ -1,6 +1,7 @@
 """The forward pass: rows of a tree have the bits of plain decoding, beside others as alone."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,19 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(llama: Path) -> None:
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"][list(ids)]
     found = Llama(reduced, weights, NumericPath.FP32, kv_cache, 8).forward(rows)
     assert np.array_equal(found, whole[:, list(ids)])
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.1.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight"]
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(llama: Path, name: str) -> None:
+    config, weights = read_config(llama), load_file(llama / "model.safetensors")
+    config = dataclasses.replace(config, tied=False)
+    weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"].copy())
+    weights[name][-1] = np.nan
+    for path in (NumericPath.FP32, NumericPath.INT8):
+        with pytest.raises(ModelError, match=rf"^{re.escape(name)} holds NaN"):
+            Llama(config, weights, path, HostKVCache(config.kv_shape, 1, 64), 8)
 
 
 def test_what_cannot_run_is_refused(llama: Path) -> None:

@@ -21,12 +21,24 @@ class AnswerText:
     """Text of each message with tokens that has not been taken from here."""
     ended: bool = False
     """Whether a stop string or a limit on its lines has ended it."""
+    hidden: frozenset[int] = frozenset()
+    """Tokens that end the answer without being part of its text."""
+    least: int = 0
+    """Tokens among which no stop string is looked for."""
+    first: str = ""
+    """Text before that of the first token."""
+    _tokens: int = 0
+    """Those that have come."""
 
     def read(self, ids: Sequence[int]) -> int:
         """Take the next tokens; return how many of them belong to the answer."""
-        shown, count = "", 0
+        shown, count, self.first = self.first, 0, ""
         while count < len(ids) and not self.ended:
-            piece, self.ended = self.stops.push(self.detokenizer.push((ids[count],)))
+            token = ids[count]
+            piece = "" if token in self.hidden else self.detokenizer.push((token,))
+            self._tokens += 1
+            if self._tokens > self.least:
+                piece, self.ended = self.stops.push(piece)
             shown, count = shown + piece, count + 1
         self.pieces.append(shown)
         return count

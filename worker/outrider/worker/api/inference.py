@@ -131,7 +131,7 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
-        words = StopStrings(tuple(request.stop))
+        words = StopStrings(tuple(request.stop), request.shows_stop)
         limited = LineLimits(words, request.least_indent, request.line_seconds)
         stops = limited if request.limits_lines else words
         if self.availability.refusing:
@@ -144,10 +144,18 @@ class Inference:
             submit = self.trace(submit, carrier)
         chat = request.prompt if isinstance(request.prompt, Chat) else request.chat
         calls_tools = chat is not None and bool(chat.tools_json)
-        detokenizer = self.text.detokenizer(chat is not None, calls_tools)
-        answer = AnswerText(detokenizer, stops)
+        begins = chat is not None and not chat.options.continues
+        detokenizer = self.text.detokenizer(begins, calls_tools)
+        hidden = () if request.shows_stop else request.stop_token_ids
+        answer = AnswerText(
+            detokenizer,
+            stops,
+            hidden=frozenset(hidden),
+            least=max(submit.sampling.min_tokens, len(submit.sampling.forced)),
+            first=detokenizer.push(submit.prompt.tolist()) if request.echo else "",
+        )
         events = self.engine.submit(submit, answer)
-        return Admitted(submit, events, answer, deadline, warnings)
+        return Admitted(submit, events, answer, deadline, warnings, request.echo)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.

@@ -7,6 +7,7 @@ a request to `request`.
 
 import asyncio
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +16,8 @@ import numpy as np
 
 from outrider.contract.inference import Message
 from outrider.worker.api.fim import FimPrompt, FimTokens
-from outrider.worker.api.text import Text
+from outrider.worker.api.template_options import TemplateOptions
+from outrider.worker.api.text import DEFAULT_OPTIONS, Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
@@ -49,6 +51,8 @@ class Chat:
     turns: Sequence[ChatTurn]
     tools_json: str = ""
     """Functions that the model may call, as in OpenAI's `tools`; empty: none."""
+    options: TemplateOptions = DEFAULT_OPTIONS
+    """How the chat template lays it out."""
 
 
 Prompt = str | Chat | FimPrompt | Sequence[int]
@@ -93,7 +97,9 @@ class Prompts:
         self._check_bytes("chat.tools_json", [prompt.tools_json])
         messages = self._checked_messages(prompt.turns)
         tools = parse_tools("chat.tools_json", prompt.tools_json)
-        return await asyncio.to_thread(self.text.encode_chat, messages, tools)
+        options = prompt.options
+        self._check_bytes("chat_template_kwargs", [json.dumps(dict(options.variables))])
+        return await asyncio.to_thread(self.text.encode_chat, messages, tools, options)
 
     async def encode_prediction(self, prediction: str | Sequence[int]) -> Sequence[int]:
         """Return the token ids of an expected answer, however many; ids are taken as they are."""
@@ -104,6 +110,14 @@ class Prompts:
         self._check_bytes("prediction", [prediction])
         return await asyncio.to_thread(self.text.encode_prediction, prediction)
 
+    async def encode_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the different sequences of token ids that write some words."""
+        for word in words:
+            require(word.strip() != "", "bad_words", word, "a word has more than blanks")
+        self._check_bytes("bad_words", words)
+        found = await asyncio.to_thread(self.text.encode_words, words)
+        return tuple(dict.fromkeys(map(tuple, found)))
+
     async def _encode_fim(self, prompt: FimPrompt) -> list[int]:
         fim = self.fim
         if fim is None:
@@ -112,12 +126,9 @@ class Prompts:
         return await asyncio.to_thread(self.text.encode_fim, prompt, fim, self.context)
 
     def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
-        require(
-            len(turns) <= self.context,
-            "chat.messages",
-            f"{len(turns)} messages",
-            f"at most {self.context}, the context length",
-        )
+        if len(turns) > self.context:
+            limit = f"at most {self.context}, the context length"
+            raise TooLong("chat.messages", f"{len(turns)} messages", limit, self.context)
         texts = (
             (turn.role, turn.content, turn.name, turn.tool_calls_json, turn.tool_call_id)
             for turn in turns
@@ -129,12 +140,14 @@ class Prompts:
         size, most = sum(len(text.encode()) for text in texts), self.text.max_bytes(self.context)
         if size > most:
             limit = f"it must have at most {most} bytes of UTF-8: more can never fit the context"
-            raise TooLong(field, f"{size} bytes", f"{limit} length, {self.context} tokens")
+            limit = f"{limit} length, {self.context} tokens"
+            raise TooLong(field, f"{size} bytes", limit, self.context)
 
     def check_ids(self, field: str, ids: Sequence[int]) -> None:
         """Refuse ids that are not of this model, and more of them than its context holds."""
         if len(ids) > self.context:
-            raise TooLong(field, f"{len(ids)} ids", f"at most {self.context}, the context length")
+            limit = f"at most {self.context}, the context length"
+            raise TooLong(field, f"{len(ids)} ids", limit, self.context)
         unknown = np.flatnonzero(np.array(ids, np.int64) >= self.vocabulary)
         if len(unknown):
             at, limit = int(unknown[0]), f"token ids must be below {self.vocabulary}"
@@ -144,7 +157,7 @@ class Prompts:
         limit = f"it must have 1 to {self.context - 1} tokens: the context length is {self.context}"
         require(count > 0, "prompt", f"{count} tokens", limit)
         if count >= self.context:
-            raise TooLong("prompt", f"{count} tokens", limit)
+            raise TooLong("prompt", f"{count} tokens", limit, self.context)
 
 
 def _message(index: int, turn: ChatTurn) -> Message:

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
+from outrider.worker.api.scored_prompt import scored
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams, require
@@ -22,6 +23,8 @@ from outrider.worker.sampling.params import SamplingParams, require
 DEFAULT_MAX_TOKENS = 256
 NO_FORMAT = CompiledFormat("", ())
 MAX_STOPS = 16
+MAX_STOP_TOKENS = 128
+STOP_TOKENS_LIMIT = f"at most {MAX_STOP_TOKENS} tokens"
 MAX_PRIORITY = 1000
 MAX_LOGPROBS = 20
 MAX_STOP_CHARACTERS = 1024
@@ -49,6 +52,15 @@ class GenerateRequest:
     model: str = ""
     max_tokens: int | None = None
     stop: Sequence[str] = ()
+    echo: bool = False
+    """Whether the answer begins with the prompt, and its log-probabilities with those of the
+    prompt; HTTP only."""
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the answer, beside the model's own; HTTP only."""
+    shows_stop: bool = False
+    """Whether the stop string or token that ends the answer is part of its text; HTTP only."""
+    bad_words: Sequence[str] = ()
+    """Words that the answer may not hold; HTTP only."""
     ignore_end: bool = False
     speculate: bool = True
     priority: int = 0
@@ -102,21 +114,31 @@ class RequestParser:
         arrived = time.monotonic()
         self.check_model(request.model)
         sampling = request.sampling_params(self.model.default_sampling)
-        sampling.validate(self.model.vocabulary_size)
         check_stops(request.stop)
         prompt = await self.prompts.encode(request.prompt)
+        ends = self._end_ids(request, prompt)
+        sampling = replace(
+            sampling,
+            late=ends if sampling.min_tokens else (),
+            forbidden=await self.prompts.encode_words(request.bad_words),
+        )
+        sampling.validate(self.model.vocabulary_size)
+        scores = request.echo and request.logprobs is not None and len(prompt) > 1
+        max_tokens = self._max_tokens(request.max_tokens, len(prompt), 0 if scores else 1)
+        checked("min_tokens", sampling.min_tokens, 0, max_tokens)
         prediction = await self.prompts.encode_prediction(request.prediction)
         context = self.model.context_length
         form, count = NO_FORMAT, request.logprobs
         ends_by_text = bool(request.stop) or request.limits_lines
         if (wanted := request.response_format) is not None:
+            check_free(sampling)
             form = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
         submit = Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
             sampling=sampling,
-            max_tokens=self._max_tokens(request.max_tokens, len(prompt)),
-            end_ids=() if request.ignore_end else self._end_ids(prompt),
+            max_tokens=max_tokens,
+            end_ids=ends,
             speculate=request.speculate,
             arrived=arrived,
             priority=checked("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY),
@@ -129,7 +151,7 @@ class RequestParser:
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )
-        return ParsedRequest(submit, form.warnings)
+        return ParsedRequest(scored(submit) if scores else submit, form.warnings)
 
     def check_model(self, name: str) -> None:
         """Raise `UnknownModel` for a name that is neither this model's nor empty."""
@@ -139,25 +161,39 @@ class RequestParser:
                 f"allowed: {self.model.name!r}, or empty"
             )
 
-    def _end_ids(self, prompt: Sequence[int]) -> tuple[int, ...]:
+    def _end_ids(self, request: GenerateRequest, prompt: Sequence[int]) -> tuple[int, ...]:
         """Return the tokens that end the answer: an editor may have laid out the prompt to fill in
         the middle itself."""
-        fim, own = self.prompts.fim, self.model.end_ids
+        given, most = request.stop_token_ids, self.model.vocabulary_size - 1
+        require(len(given) <= MAX_STOP_TOKENS, "stop_token_ids", len(given), STOP_TOKENS_LIMIT)
+        for token in given:
+            checked("stop_token_ids", token, 0, most)
+        if request.ignore_end:
+            return tuple(given)
+        fim = self.prompts.fim
         fills = fim is not None and fim.prefix in prompt and fim.suffix in prompt
-        return tuple(dict.fromkeys((*own, *fim.ends))) if fim and fills else own
+        more = fim.ends if fim and fills else ()
+        return tuple(dict.fromkeys((*self.model.end_ids, *more, *given)))
 
-    def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
+    def _max_tokens(self, max_tokens: int | None, prompt: int, least: int) -> int:
         room = self.model.context_length - prompt
         if max_tokens is None:
             return min(DEFAULT_MAX_TOKENS, room)
         limit = (
-            f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
-            f"{self.model.context_length}"
+            f"it must be {least} to {room}: the prompt has {prompt} tokens and the context length "
+            f"is {self.model.context_length}"
         )
-        require(max_tokens > 0, "max_tokens", max_tokens, limit)
+        require(max_tokens >= least, "max_tokens", max_tokens, limit)
         if max_tokens > room:
-            raise TooLong("max_tokens", max_tokens, limit)
+            raise TooLong("max_tokens", max_tokens, limit, self.model.context_length)
         return max_tokens
+
+
+def check_free(sampling: SamplingParams) -> None:
+    """Raise `InvalidField` for what may leave an answer of a format without any token."""
+    limit = "an answer of a response format has its tokens and its end from there"
+    require(sampling.min_tokens == 0, "min_tokens", sampling.min_tokens, limit)
+    require(not sampling.forbidden, "bad_words", f"{len(sampling.forbidden)} words", limit)
 
 
 def checked(name: str, value: int, least: int, most: int) -> int:

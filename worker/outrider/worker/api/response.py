@@ -5,11 +5,13 @@ Leaves admission to `inference`, and tokens as text to `text`.
 
 import asyncio
 import ctypes
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from outrider.contract.inference import Likely, Timing, TokenLogprobs, Usage
 from outrider.worker.api.answer_text import AnswerText
+from outrider.worker.api.scored_prompt import without_prompt
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.engine.open_answer import Event
@@ -86,6 +88,8 @@ class Admitted:
     """Loop time at which it is given up."""
     warnings: tuple[str, ...] = ()
     """Parts of its response format that are not forced."""
+    echo: bool = False
+    """Whether the responses begin with the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,12 @@ class Responses:
         Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded`, `Stopping` or
         `StagesMissing`.
         """
-        answer = admitted.answer
+        answer, unscored = admitted.answer, self._unscored(admitted)
         while True:
             match await self._next_event(admitted):
                 case Tokens(ids=ids) as tokens:
                     piece, shown = answer.pieces.popleft(), self._tree(tokens)
-                    logprobs = self._logprobs(tokens)
+                    logprobs, unscored = (*unscored, *self._logprobs(tokens)), ()
                     yield GenerateResponse(piece, ids, tokens.passes, logprobs, tree=shown)
                 case Finished() as finished:
                     end = replace(_answer_end(finished, admitted), word=answer.stops.word)
@@ -129,6 +133,13 @@ class Responses:
             if stages is not None and not stages.up:
                 raise StagesMissing(stages.detail) from None
             raise DeadlineExceeded("the request was not answered within its time") from None
+
+    def _unscored(self, admitted: Admitted) -> tuple[TokenLogprobs, ...]:
+        """Return the tokens that stand before all that have log-probabilities: one is NaN."""
+        if not admitted.echo or admitted.submit.logprobs is None:
+            return ()
+        tokens = admitted.submit.prompt.tolist()
+        return tuple(TokenLogprobs(self._likely(token, math.nan), ()) for token in tokens)
 
     def _logprobs(self, tokens: Tokens) -> tuple[TokenLogprobs, ...]:
         return tuple(
@@ -158,7 +169,8 @@ def _answer_end(finished: Finished, admitted: Admitted) -> AnswerEnd:
     # no client reads the end of a cancelled answer
     finish = Finish.STOP if finished.finish is Finish.CANCELLED else finished.finish
     seed, warnings = admitted.submit.sampling.seed, admitted.warnings
-    return AnswerEnd(finish, finished.usage, finished.timing, seed, warnings=warnings)
+    usage = without_prompt(finished.usage, admitted.submit)
+    return AnswerEnd(finish, usage, finished.timing, seed, warnings=warnings)
 
 
 def float32(value: float) -> float:

@@ -1,4 +1,5 @@
-"""Response formats: any JSON object, a JSON Schema or a regular expression, as a grammar.
+"""Response formats: any JSON object, a JSON Schema, a regular expression or a grammar, as a
+grammar that llguidance reads.
 
 Refuses what cannot be compiled, with the compiler's reason. Leaves token masks to
 `sampling.grammar`.
@@ -12,6 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
 
 from outrider.contract.inference import Format
 from outrider.worker.api.closed_objects import with_closed_objects
@@ -21,6 +23,8 @@ from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.sampling.params import require
 
 MAX_FORMAT_BYTES = 1 << 16
+MAX_BYTES = {"grammar": 1 << 14}
+"""By kind, where that is another: a grammar of so many takes up to 0.5 s to be read."""
 SHOWN_CHARACTERS = 64
 SHOWN_REASON = 300
 MAX_DIGITS = 12
@@ -35,10 +39,16 @@ without end where it may. Lenient: what cannot be forced of a schema is a warnin
 UNKNOWN_FORMAT = "Unknown format"
 
 
+FORM_KINDS = (*Format.__slots__, "grammar")
+"""Fields of a `ResponseFormat` of which one is set."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseFormat(Format):
     """The format that an answer must have; one field is set."""
 
+    grammar: str | None = None
+    """A grammar in llguidance's syntax of Lark, or in llama.cpp's (GBNF); HTTP only."""
     of_tools: str | None = None
     """Name of the field with the tools of which one must be called, where that is the format: its
     objects are closed."""
@@ -48,7 +58,7 @@ class ResponseFormat(Format):
     @property
     def kind(self) -> str | None:
         """Name of the field that is set."""
-        return next((name for name in Format.__slots__ if getattr(self, name) is not None), None)
+        return next((name for name in FORM_KINDS if getattr(self, name) is not None), None)
 
     @property
     def field(self) -> str:
@@ -85,9 +95,8 @@ class ResponseFormats:
         require(not ignore_end, "format", which, "an answer of a form ends: unset ignore_end")
         if self.build is None:
             raise InvalidField("format", which, "this model has no end-of-text token")
-        size = len(text.encode())
-        limit = f"at most {MAX_FORMAT_BYTES} bytes"
-        require(size <= MAX_FORMAT_BYTES, name, f"{size} bytes", limit)
+        size, most = len(text.encode()), MAX_BYTES.get(which, MAX_FORMAT_BYTES)
+        require(size <= most, name, f"{size} bytes", f"at most {most} bytes")
         if self._tokenizer is None:
             self._tokenizer = self.build()
         try:
@@ -151,5 +160,15 @@ def _grammar(wanted: ResponseFormat, text: str) -> str:
             return LLMatcher.grammar_from_json_schema(
                 without_endless(closed), overrides=JSON_OPTIONS
             )
+        case "grammar":
+            return LLMatcher.grammar_from_lark(lark_of(text))
         case _:
             return LLMatcher.grammar_from_regex(text)
+
+
+def lark_of(grammar: str) -> str:
+    """Return a grammar in llguidance's syntax; raises `ValueError`."""
+    try:
+        return any_to_lark(grammar)
+    except Exception as error:  # the converter raises nothing narrower
+        raise ValueError(str(error)) from error

@@ -20,12 +20,14 @@ from outrider.worker.api.call_tags import KNOWN_TAGS, PARTS_OF_CALLS, closing_ta
 from outrider.worker.api.chat_layout import TEMPLATE_ERRORS, Layout, find_layouts
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.api.fim import FimPrompt, FimTokens, given_ids
+from outrider.worker.api.template_options import TemplateOptions
 from outrider.worker.checkpoints.gguf_tokenizer import FIM_IDS
 from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
 
 ROLES = ("system", "user", "assistant", "tool")
 """Roles that every chat may use; others only where the template names them."""
+DEFAULT_OPTIONS = TemplateOptions()
 SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
@@ -109,6 +111,11 @@ class Text:
         """True if `encode_chat` works."""
         return bool(self._tokenizer.chat_template)
 
+    @property
+    def chat_template(self) -> str:
+        """The chat template; empty: there is none."""
+        return str(self._tokenizer.chat_template or "")
+
     def max_bytes(self, tokens: int) -> int:
         """Return the bytes of UTF-8 above which no text has as few as `tokens` tokens."""
         return tokens * self.longest * (1 if self._backend.normalizer is None else SHRINKING)
@@ -129,6 +136,15 @@ class Text:
         Raises `InvalidField`.
         """
         return self._encode_plain("prediction", text)
+
+    def encode_words(self, words: Iterable[str]) -> list[list[int]]:
+        """Return the ids of words that an answer may hold, each as at the beginning of a text and
+        behind a space.
+
+        Raises `InvalidField`.
+        """
+        written = (f"{space}{word.lstrip()}" for word in words for space in ("", " "))
+        return [self._encode_plain("bad_words", text) for text in written]
 
     def encode_fim(self, prompt: FimPrompt, fim: FimTokens, context: int) -> list[int]:
         """Return the ids of a prompt to fill in the middle, cut to what leaves room for the answer
@@ -165,13 +181,16 @@ class Text:
         return Detokenizer(self, chat and self.strips_space, shown)
 
     def encode_chat(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
     ) -> list[int]:
         """Return the ids of a chat, laid out by the template, up to the assistant's answer.
 
         Raises `InvalidField`.
         """
-        laid_out = self.apply_chat_template(messages, tools)
+        laid_out = self.apply_chat_template(messages, tools, options)
         return self._encode("chat.messages", laid_out.split(BREAK), special=False)
 
     def encode_question(self, text: str) -> list[int]:
@@ -181,7 +200,10 @@ class Text:
         return self.encode(text)
 
     def apply_chat_template(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
     ) -> str:
         """Return the text that the template makes of a chat and of the functions it may call.
 
@@ -190,7 +212,7 @@ class Text:
         Raises `InvalidField`.
         """
         self._check(messages)
-        render = functools.partial(_render, self._tokenizer, self.control)
+        render = functools.partial(_render, self._tokenizer, self.control, options=options)
         plain = not chat_layout.needs_layout(messages)
         refusals: list[Exception] = []
         for layout in (chat_layout.as_they_are,) if plain else self._layouts:
@@ -259,6 +281,8 @@ class StopStrings:
     """
 
     stops: tuple[str, ...]
+    keeps: bool = False
+    """Whether the one that ends the text is shown."""
     word: str | None = None
     """The one that has ended the text."""
     _buffer: str = ""
@@ -273,7 +297,7 @@ class StopStrings:
         ends = [(at + len(stop), -len(stop), stop) for at, stop in found if at >= 0]
         if ends:
             end, length, self.word = min(ends)
-            return self._take(end + length), True
+            return self._take(end if self.keeps else end + length), True
         longest = max((len(stop) for stop in self.stops), default=1)
         for start in range(max(0, len(self._buffer) - longest + 1), len(self._buffer)):
             if any(stop.startswith(self._buffer[start:]) for stop in self.stops):
@@ -294,6 +318,7 @@ def _render(
     control: ControlTokens,
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]] = (),
+    options: TemplateOptions = DEFAULT_OPTIONS,
 ) -> str:
     """Return what a tokenizer's chat template makes of a chat."""
     turns = [control.broken(template_fields(message)) for message in messages]
@@ -301,7 +326,7 @@ def _render(
         turns,
         tools=list(control.broken(tools)) or None,
         tokenize=False,
-        add_generation_prompt=True,
+        **options.arguments(control),
     )
     return laid_out
 

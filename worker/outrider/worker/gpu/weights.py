@@ -17,6 +17,7 @@ from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import WeightFormat, Weights, plain, to_fp8
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.matrix import check_numbers
 from outrider.worker.model.rotary import rotary_table
 from outrider.worker.model.tensor_names import EMBEDDING, HEAD, NORM
 
@@ -81,9 +82,13 @@ class Loading:
         )
 
     def take(self, name: str, tensor: Floats) -> None:
-        """Copy a tensor into its place; one that fits none is left for the loader to name."""
+        """Copy a tensor into its place; one that fits none is left for the loader to name.
+
+        Raises `ModelError` for one that holds NaN.
+        """
         if name not in self._places or self._places[name][2] != tensor.shape:
             return
+        check_numbers(name, tensor)
         to, start, _ = self._places.pop(name)
         rows = slice(start, start + len(tensor))
         held = torch.from_numpy(tensor)

@@ -30,7 +30,7 @@ PROMPT = np.array([1, 2, 3], np.int32)
 SAMPLINGS = (
     SamplingParams(),
     SamplingParams(temperature=0.8, top_p=0.9, seed=1),
-    SamplingParams(repetition_penalty=1.1, logit_bias=((1, 1.0),)),
+    SamplingParams(repetition_penalty=1.1, logit_bias=((1, 1.0),), forbidden=((1, 2),)),
 )
 LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
 

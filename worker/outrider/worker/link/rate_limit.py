@@ -14,7 +14,11 @@ from outrider.worker.sampling.params import MAX_BIASES
 
 MIN_BYTES = 1 << 18
 """Allowed for one message, however small the context and however few the sessions are."""
-TOKEN_BYTES = 4
+ID_BYTES = 4
+TOKEN_BYTES = 2 * ID_BYTES
+"""Of an Open, for each token of a context: most may be forced besides."""
+OTHER_IDS = 3
+"""Numbers beside those with a bias: late ones, those of forbidden sequences, and their ends."""
 OTHER_BYTES = 1 << 10
 """The rest of a record: fixed fields, a traceparent, a reason."""
 KIBIBYTE = 1024.0
@@ -29,8 +33,10 @@ millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 
 def max_bytes_of_target(context: int) -> int:
-    """Return the bytes of a target's largest message: Open, with a whole context of tokens."""
-    return max(MIN_BYTES, TOKEN_BYTES * context + BIAS_BYTES * MAX_BIASES + OTHER_BYTES)
+    """Return the bytes of a target's largest message: Open, with a whole context of tokens, and as
+    many biases and other tokens as a request may have."""
+    settings = (BIAS_BYTES + OTHER_IDS * ID_BYTES) * MAX_BIASES
+    return max(MIN_BYTES, TOKEN_BYTES * context + settings + OTHER_BYTES)
 
 
 def max_bytes_of_draft(sessions: int) -> int:

@@ -6,6 +6,7 @@ each byte. Leaves the bodies of the draft link to `draft_records`, those of stag
 little-endian, as in all processors that this runs on.
 """
 
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from outrider.worker.errors import LinkBroken, ProtocolViolation
 from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
-VERSION = 3
+VERSION = 4
 """Version of the records of all links and of the Hello before them; changes with any of both."""
 HEADER = struct.Struct("<IIIId")
 """Bytes of the body, number of the record (from 0, modulo 2^32), kind, 0, time of writing."""
@@ -26,6 +27,9 @@ NOT_TIMED = 0.0
 ALIGNMENT = 8
 NUMBERS = 1 << 32
 _COUNT = struct.Struct("<I")
+_FORBIDDEN = struct.Struct("<IIIII")
+"""min_tokens, late tokens, forbidden sequences, their tokens, forced tokens; then late i32, ends of
+the sequences among their tokens i32, tokens i32, forced i32."""
 BIAS_BYTES = 8
 
 
@@ -59,8 +63,17 @@ class Body:
         (biases,) = self.numbers(_COUNT)
         biased = self.array(np.int32, biases).tolist()
         bias = tuple(zip(biased, self.array(np.float32, biases).tolist(), strict=True))
+        least, late, words, tokens, forced = self.numbers(_FORBIDDEN)
+        late_ids = tuple(self.array(np.int32, late).tolist())
+        ends = self.array(np.int32, words)
+        forbidden = np.split(self.array(np.int32, tokens), ends)[:-1]
         return SamplingParams(
-            **dict(zip(SETTINGS.names or (), settings, strict=True)), logit_bias=bias
+            **dict(zip(SETTINGS.names or (), settings, strict=True)),
+            logit_bias=bias,
+            min_tokens=least,
+            late=late_ids,
+            forbidden=tuple(tuple(word.tolist()) for word in forbidden),
+            forced=tuple(self.array(np.int32, forced).tolist()),
         )
 
     def _take(self, size: int) -> int:
@@ -76,7 +89,19 @@ def sampling_bytes(params: SamplingParams) -> bytes:
     biased = np.array([token for token, _ in params.logit_bias], np.int32)
     biases = np.array([value for _, value in params.logit_bias], np.float32)
     settings = np.array(params.settings, SETTINGS).tobytes()
-    return settings + _COUNT.pack(len(biases)) + biased.tobytes() + biases.tobytes()
+    bias = _COUNT.pack(len(biases)) + biased.tobytes() + biases.tobytes()
+    return settings + bias + _forbidden_bytes(params)
+
+
+def _forbidden_bytes(params: SamplingParams) -> bytes:
+    words = params.forbidden
+    ends = np.cumsum([len(word) for word in words], dtype=np.int32)
+    tokens = np.array([*itertools.chain(*words)], np.int32)
+    forced = np.array(params.forced, np.int32)
+    counts = (len(params.late), len(words), len(tokens), len(forced))
+    head = _FORBIDDEN.pack(params.min_tokens, *counts)
+    arrays = (np.array(params.late, np.int32), ends, tokens, forced)
+    return b"".join((head, *(array.tobytes() for array in arrays)))
 
 
 class RecordKind(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.grouped_packing import Grouped
+from outrider.worker.errors import ModelError
 
 Floats = NDArray[np.float32]
 Index = NDArray[np.int64]
@@ -37,6 +38,12 @@ class Quantised:
 
 
 Matrix = Floats | Quantised | Grouped
+
+
+def check_numbers(name: str, matrix: Matrix) -> None:
+    """Raise `ModelError` for a tensor of floats that are not all numbers."""
+    if isinstance(matrix, np.ndarray) and matrix.size and np.isnan(matrix.min()):
+        raise ModelError(f"{name} holds NaN: such weights make no text")
 
 
 def floats_of(matrix: Matrix) -> Floats:

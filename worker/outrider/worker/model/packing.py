@@ -24,7 +24,14 @@ from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
-from outrider.worker.model.matrix import Floats, Matrix, Quantised, floats_of, outputs_of
+from outrider.worker.model.matrix import (
+    Floats,
+    Matrix,
+    Quantised,
+    check_numbers,
+    floats_of,
+    outputs_of,
+)
 from outrider.worker.model.rotary import rotary_tables
 from outrider.worker.model.tensor_names import (
     EMBEDDING,
@@ -47,15 +54,21 @@ class Tensors:
     def __init__(self, weights: Mapping[str, Matrix]) -> None:
         self._weights = weights
 
-    def matrix(self, name: str) -> Matrix:
-        """Return the tensor called `name`; raises `ModelError` when it is missing."""
+    def stored(self, name: str) -> Matrix:
+        """Return the tensor called `name`, maybe unread; raises `ModelError` when it is missing."""
         try:
             return self._weights[name]
         except KeyError as error:
             raise ModelError(f"the checkpoint lacks {name}") from error
 
+    def matrix(self, name: str) -> Matrix:
+        """Return the tensor called `name`; raises `ModelError` when it is missing or holds NaN."""
+        matrix = self.stored(name)
+        check_numbers(name, matrix)
+        return matrix
+
     def __call__(self, name: str) -> Floats:
-        """Return the tensor called `name` in float32; raises `ModelError` when it is missing."""
+        """Return the tensor called `name` in float32; raises `ModelError` as `matrix` does."""
         return _usable(self.matrix(name))
 
     def layer(self, index: int, *names: str) -> Floats:
@@ -73,7 +86,8 @@ def pack_model(
     """Pack the `layers` of a checkpoint, which `config` counts; the first ones with the embedding,
     the last ones with final norm and head.
 
-    One tensor at a time is in memory besides. Raises `ModelError` for a missing tensor.
+    One tensor at a time is in memory besides. Raises `ModelError` for a tensor that is missing or
+    holds NaN.
     """
     get, numbers = Tensors(weights), layers.numbers
     norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
@@ -120,7 +134,7 @@ def embedding_of(
     """
     if not layers.embeds:
         return np.zeros((0, config.hidden), np.float32)
-    embedding = Tensors(weights).matrix(EMBEDDING)
+    embedding = Tensors(weights).stored(EMBEDDING)
     if isinstance(embedding, Quantised):
         return QuantisedRows(embedding.blocks, embedding.kind)
     return _usable(embedding)

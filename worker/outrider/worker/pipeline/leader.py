@@ -180,6 +180,7 @@ class Leader:
                 submit.max_tokens,
                 f"with {prompt} of the prompt it needs KV of {needed} tokens; the stages have room "
                 f"for {most}",
+                most,
             )
 
     def restart(self, pool: BlockPool) -> list[PipelinedSequence]:

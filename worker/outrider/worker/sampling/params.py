@@ -4,6 +4,7 @@ Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`, what penalties
 logits to `outrider.kernels.sampling.penalties`.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ MAX_PENALTY = 2.0
 MAX_REPETITION = 10.0
 MAX_BIAS = 100.0
 MAX_BIASES = 1024
+MAX_MIN_TOKENS = 2**31 - 1
 TEMPERATURE_LIMIT = f"it must be a finite number from 0 to {MAX_TEMPERATURE:g}"
 PENALTY_LIMIT = f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}"
 REPETITION_LIMIT = f"it must be above 0, and at most {MAX_REPETITION:g}"
@@ -29,7 +31,7 @@ SETTINGS = np.dtype(
         *((f"{kind}_penalty", np.float64) for kind in ("frequency", "presence", "repetition")),
     ]
 )
-"""Layout of sampling params between processes, without the biases."""
+"""Layout of sampling params between processes, without biases and forbidden tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class SamplingParams:
     """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Token ids, all different, and what is added to their logits."""
+    min_tokens: int = 0
+    """Tokens of the answer among which none of `late` is sampled."""
+    late: tuple[int, ...] = ()
+    """Token ids that end the answer."""
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    """Sequences of token ids that the answer may not hold."""
+    forced: tuple[int, ...] = ()
+    """The first tokens of the answer, of which the client wants the log-probabilities."""
 
     @property
     def settings(self) -> tuple[Any, ...]:
@@ -76,7 +86,8 @@ class SamplingParams:
     def adjusts(self) -> bool:
         """True if logits are changed before temperature and filters see them."""
         penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
-        return penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
+        changes = penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
+        return changes or self.min_tokens > 0 or bool(self.forbidden or self.forced)
 
     def validate(self, vocabulary: int) -> None:
         """Raise `InvalidField` for the first setting out of its limits; ids are below
@@ -95,6 +106,7 @@ class SamplingParams:
         for name, (holds, limit) in limits.items():
             require(holds, f"sampling.{name}", getattr(self, name), limit)
         self._validate_biases(vocabulary)
+        self._validate_tokens(vocabulary)
 
     def _validate_biases(self, vocabulary: int) -> None:
         field, given = "sampling.logit_bias", self.logit_bias
@@ -109,6 +121,22 @@ class SamplingParams:
                 bias,
                 f"it must be from {-MAX_BIAS:g} to {MAX_BIAS:g}",
             )
+
+    def _validate_tokens(self, vocabulary: int) -> None:
+        limit = f"it must be 0 to {MAX_MIN_TOKENS}"
+        require(0 <= self.min_tokens <= MAX_MIN_TOKENS, "min_tokens", self.min_tokens, limit)
+        words = self.forbidden
+        require(all(words), "bad_words", "no tokens", "a word has at least one")
+        held = {"stop_token_ids": self.late, "bad_words": tuple(itertools.chain(*words))}
+        for name, ids in held.items():
+            count = f"{len(ids)} tokens"
+            require(len(ids) <= MAX_BIASES, name, count, f"it has at most {MAX_BIASES} tokens")
+            for token in ids:
+                limit = f"token ids are 0 to {vocabulary - 1}"
+                require(0 <= token < vocabulary, name, token, limit)
+        limit = f"token ids are 0 to {vocabulary - 1}"
+        for token in self.forced:
+            require(0 <= token < vocabulary, "prompt", token, limit)
 
 
 def require(holds: bool, field: str, value: object, limit: str) -> None:

@@ -48,7 +48,7 @@ def test_the_leader_learns_of_all_stages() -> None:
         ({"stages": 2}, "stage 1 of 3: its number of stages is 3, not 2"),
         ({"stage": 2}, "stage 1 of 3: its number is 1, not 2"),
         ({"first_layer": 4}, "stage 1 of 3: its first layer is 3, not 4"),
-        ({"protocol_min": 4, "protocol_max": 5}, "stage 1 of 3: protocol versions 4 to 5 are"),
+        ({"protocol_min": 5, "protocol_max": 6}, "stage 1 of 3: protocol versions 5 to 6 are"),
         ({"hidden_format": 9}, "stage 1 of 3: hidden format 9 is not known here"),
         ({"silence_millis": 0}, "stage 1 of 3: silence_millis: 0 is not allowed"),
     ],
@@ -86,7 +86,7 @@ def test_stages_that_are_no_whole_model_are_refused(
         ({"revision": "x"}, "stage 1: its model is x, not abc"),
         ({"group": 78}, "stage 1: its group is 78, not 77"),
         ({"stages": 4}, "stage 1: its number of stages is 4, not 3"),
-        ({"protocol_max": 1}, "stage 1: protocol versions 3 to 1 are spoken"),
+        ({"protocol_max": 1}, "stage 1: protocol versions 4 to 1 are spoken"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(fields: dict[str, Any], problem: str) -> None:

@@ -3,8 +3,9 @@
 Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,8 +37,12 @@ from outrider.worker.api.http.request_body import Kind, read_request, seconds_fo
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
-from outrider.worker.errors import UnknownModel, WorkerError
+from outrider.worker.api.reasoning import Place, first_place
+from outrider.worker.api.response import Admitted
+from outrider.worker.errors import InvalidField, UnknownModel, WorkerError
 
+Responding = Callable[[OpenAIRequest, Sequence[Admitted]], HttpResponse]
+"""Returns the response to a request that is admitted."""
 NOT_READY = "the model is being loaded, or the worker drains"
 CLIENT_GONE = 499
 """Status of a response that no client reads; logs of other servers use it too."""
@@ -73,6 +78,7 @@ def target_application(
         Route("/v1/models/{name:path}", api.model),
         Route("/v1/completions", api.completions, methods=["POST"]),
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/infill", api.infill, methods=["POST"]),
     ]
     handlers: Mapping[Any, Any] = {
@@ -133,28 +139,38 @@ class Api:
     async def infill(self, request: Request) -> Response:
         model = self.inference.model
 
-        def response(parsed: OpenAIRequest) -> HttpResponse:
+        def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
             return InfillResponse(parsed, model.name, model.context_length)
 
         return await self._respond(request, InfillBody, infill, response)
 
-    def _openai(self, kind: type[AnswerChoice]) -> Callable[[OpenAIRequest], HttpResponse]:
+    def _openai(self, kind: type[AnswerChoice]) -> Responding:
         inference = self.inference
         name, tags = inference.model.name, inference.text.call_tags
-        return lambda parsed: OpenAIResponse(
-            kind, parsed, name, lambda: inference.fingerprint, tags
-        )
+
+        def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
+            free = parsed.request.response_format is None  # a form leaves no room for thoughts
+            prompt = admitted[0].submit.prompt.tolist()
+            place = first_place(inference.text, prompt) if free else Place.CONTENT
+            return OpenAIResponse(kind, parsed, name, lambda: inference.fingerprint, tags, place)
+
+        return response
 
     async def _respond(
         self,
         request: Request,
         kind: type[Kind],
         convert: Callable[[Kind], OpenAIRequest],
-        response: Callable[[OpenAIRequest], HttpResponse],
+        response: Responding,
     ) -> Response:
         seconds = seconds_for(request, self.inference.settings.request_seconds)
         parsed = await read_request(request, kind, convert, seconds)
-        return await respond(self.inference, request, parsed, response(parsed), seconds)
+        try:
+            responding = partial(response, parsed)
+            return await respond(self.inference, request, parsed, responding, seconds)
+        except InvalidField as error:
+            error.field = parsed.names.get(error.field, error.field)
+            raise
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model
@@ -166,6 +182,11 @@ class Api:
             "max_model_len": model.context_length,
             "revision": model.revision,
         }
+
+
+async def embeddings(request: Request) -> Response:
+    """Refuse what clients ask every server for."""
+    raise errors.ApiError(404, "this server has no embeddings: its model writes text")
 
 
 async def handle_client_gone(request: Request, error: Exception) -> Response:

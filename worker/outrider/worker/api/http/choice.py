@@ -13,6 +13,7 @@ from outrider.contract.inference import TokenLogprobs
 from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.http.logprobs import Offsets, for_chat
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
+from outrider.worker.api.reasoning import Place, Reasoning
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
 
@@ -34,6 +35,8 @@ class AnswerChoice(abc.ABC):
     """Functions that may be called; if forced, one of them has to be."""
     call_tags: Sequence[str] = KNOWN_TAGS
     """Tags that begin a call."""
+    place: Place = Place.CONTENT
+    """Where the answer begins; completions show it as it comes."""
     _texts: list[str] = field(default_factory=list)
     _logprobs: list[TokenLogprobs] = field(default_factory=list)
     _finish: str | None = None
@@ -91,22 +94,32 @@ class ChatChoice(AnswerChoice):
     prefix = "chatcmpl-"
     whole_object, chunk_object = "chat.completion", "chat.completion.chunk"
     _tools: ToolCalls = field(init=False)
+    _reasoning: Reasoning = field(init=False)
+    _thoughts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tools = ToolCalls(self.calling, self.functions, self.call_tags)
+        self._reasoning = Reasoning(self.place)
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the role."""
         return [self._chunk({"role": "assistant", "content": ""})]
 
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
-        """Return text and calls, and the finish reason at the end."""
-        text = self._tools.push(response.text)
+        """Return reasoning, text and calls, and the finish reason at the end."""
+        thought, content = self._reasoning.push(response.text)
+        if response.end is not None:
+            last = self._reasoning.finish()
+            thought, content = thought + last[0], content + last[1]
+        text = self._tools.push(content)
         if response.end is not None:
             text += self._tools.finish()
         self._texts.append(text)
+        self._thoughts.append(thought)
         self._logprobs.extend(response.logprobs)
-        deltas: list[dict[str, Any]] = [{"content": text}] if text else []
+        delta: dict[str, Any] = {"reasoning_content": thought} if thought else {}
+        delta |= {"content": text} if text else {}
+        deltas = [delta] if delta else []
         deltas += ({"tool_calls": [call]} for call in self._tools.take_deltas())
         if response.logprobs and not deltas:
             deltas = [{}]
@@ -121,6 +134,8 @@ class ChatChoice(AnswerChoice):
         """Return the message."""
         text = "".join(self._texts)
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if thoughts := "".join(self._thoughts):
+            message["reasoning_content"] = thoughts
         if self._tools.calls:
             message |= {"content": text.strip() or None, "tool_calls": self._tools.calls}
         return {

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER, RETRY_AFTER_SECONDS
-from outrider.worker.errors import InvalidField, QueueFull, WorkerError
+from outrider.worker.errors import InvalidField, QueueFull, TooLong, WorkerError
 
 SHOWN_CHARACTERS = 64
 INVALID = "invalid_request_error"
@@ -74,7 +74,9 @@ def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
     message = str(error)
     if isinstance(error, InvalidField):
         param = parameter(error.field)
-        message = param + message.removeprefix(error.field)
+        message = f"{param}: {error.reason}"
+    if isinstance(error, TooLong):  # first in OpenAI's words, which clients look for
+        message = f"This model's maximum context length is {error.context} tokens. {message}"
     return status, body(status, message, param, CODES.get(name))
 
 
@@ -113,8 +115,6 @@ def unreadable(error: ValidationError) -> ApiError:
 
 
 def _reason(problem: ErrorDetails) -> str:
-    if problem["type"] == "none_required":
-        return "it is not supported here"
     own = problem.get("ctx", {}).get("error")
     text = str(own or problem["msg"])
     return text[:1].lower() + text[1:]

@@ -13,6 +13,11 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"
+"""A comment, which clients skip and proxies take for life: many cut what is silent for a minute."""
+PING_SECONDS = 15.0
+SEPARATORS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u0085\u2028\u2029"}
+"""Ends of lines to readers that split events by Unicode's rules; JSON may escape them."""
 
 Item = TypeVar("Item")
 
@@ -20,7 +25,7 @@ Item = TypeVar("Item")
 def event(value: dict[str, Any]) -> bytes:
     """Encode one server-sent event."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f"data: {text}\n\n".encode()
+    return f"data: {text.translate(SEPARATORS)}\n\n".encode()
 
 
 class EventStream(StreamingResponse):
@@ -42,8 +47,11 @@ class EventStream(StreamingResponse):
             self._release()
 
 
-async def merged(streams: Sequence[AsyncIterator[Item]]) -> AsyncGenerator[tuple[int, Item], None]:
-    """Yield the items of several streams as they come, each with the number of its stream.
+async def merged(
+    streams: Sequence[AsyncIterator[Item]], quiet_seconds: float = PING_SECONDS
+) -> AsyncGenerator[tuple[int, Item] | None, None]:
+    """Yield the items of several streams as they come, each with the number of its stream; None
+    when none has come for `quiet_seconds`.
 
     Raises what a stream raises. All streams end when one fails or the generator is closed.
     """
@@ -52,7 +60,12 @@ async def merged(streams: Sequence[AsyncIterator[Item]]) -> AsyncGenerator[tuple
     open_streams = len(tasks)
     try:
         while open_streams:
-            item = await queue.get()
+            try:
+                async with asyncio.timeout(quiet_seconds):
+                    item = await queue.get()
+            except TimeoutError:
+                yield None
+                continue
             if item is None:
                 open_streams -= 1
             elif isinstance(item, Exception):

@@ -7,8 +7,10 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.fim import FimPrompt
@@ -18,7 +20,7 @@ from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat, Prompt
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import float32
-from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.api.response_format import FORM_KINDS, ResponseFormat
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
 
@@ -26,6 +28,7 @@ TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
 """Of a random seed: any reader of JSON has such a number exactly."""
+LEAST_SHARE = float(np.finfo(np.float32).tiny)
 SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
 
@@ -47,6 +50,8 @@ class OpenAIRequest:
     """Where the body names none; None: all that the context has room for."""
     functions: tuple[str, ...] = ()
     """Functions that may be called; if forced, one of them has to be."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of the body's fields, by the gRPC request's, where the client chose between several."""
     prompt_only: bool = False
     """Whether the prompt is read and nothing is answered; /infill only."""
     response_fields: tuple[str, ...] = ()
@@ -60,24 +65,30 @@ def completion(body: CompletionBody) -> OpenAIRequest:
         room = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
         prompts = tuple(FimPrompt(str(prefix), suffix, room) for prefix in body.prompt)
     parsed = parse(body, prompts, Calling.NONE, COMPLETION_TOKENS)
-    request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
+    request = dataclasses.replace(parsed.request, logprobs=body.logprobs, echo=bool(body.echo))
     return dataclasses.replace(parsed, request=request)
 
 
 def chat(body: ChatBody) -> OpenAIRequest:
     """Convert a body of /v1/chat/completions; raise `InvalidField`."""
-    prompt = Chat(body.messages, body.tools_json)
+    prompt = Chat(body.messages, body.tools_json, body.layout)
     parsed = parse(body, (prompt,), _calling(body), None)
     changes: dict[str, Any] = {}
+    names = {**parsed.names, "prompt": "messages", "logprobs": "top_logprobs"}
     if body.max_completion_tokens is not None:
         changes["max_tokens"] = body.max_completion_tokens
+        names |= {"max_tokens": "max_completion_tokens"} if body.max_tokens is None else {}
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
     functions = _functions(body)
     if parsed.calling is Calling.FORCED:
         changes["response_format"] = _format_of_calls(functions)
-    request, names = dataclasses.replace(parsed.request, **changes), [one.name for one in functions]
-    return dataclasses.replace(parsed, request=request, functions=tuple(names))
+    return dataclasses.replace(
+        parsed,
+        request=dataclasses.replace(parsed.request, **changes),
+        functions=tuple(one.name for one in functions),
+        names=names,
+    )
 
 
 def parse(
@@ -97,7 +108,14 @@ def parse(
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         calling=calling,
         max_tokens=max_tokens,
+        names=_names_of_form(body),
     )
+
+
+def _names_of_form(body: Body) -> dict[str, str]:
+    """Return names of the fields that the form of the answer comes from, for refusals."""
+    fields = ("format", *(f"format.{kind}" for kind in FORM_KINDS))
+    return {field: name for name in body.forms for field in fields}
 
 
 def _request(body: Body, seed: int) -> GenerateRequest:
@@ -108,10 +126,13 @@ def _request(body: Body, seed: int) -> GenerateRequest:
         model=body.model or "",
         max_tokens=body.max_tokens,
         stop=tuple(body.stop or ()),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        shows_stop=bool(body.include_stop_str_in_output),
+        bad_words=tuple(body.bad_words or ()),
         ignore_end=bool(body.ignore_eos),
         speculate=body.speculate is not False,
         priority=body.priority or 0,
-        response_format=_response_format(body.response_format),
+        response_format=next(iter(body.forms.values()), None),
         stream_interval_ms=body.stream_interval_ms if body.stream else MAX_STREAM_INTERVAL_MS,
         shows_tree=bool(body.draft_tree),
         prediction=body.prediction.content if body.prediction else (),
@@ -126,17 +147,10 @@ def _sampling(body: Body, seed: int) -> dict[str, Any]:
     given["seed"] = seed % 2**64
     if given.get("top_k") == -1:  # keeps all, as in other servers
         given["top_k"] = 0
+    if given.get("top_p") == 0:  # keeps the likeliest token, as in other servers
+        given["top_p"] = LEAST_SHARE
     given["logit_bias"] = _biases(body.logit_bias or {})
     return given
-
-
-def _response_format(wanted: schemas.ResponseFormatBody | None) -> ResponseFormat | None:
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.json_schema is None:
-        return ResponseFormat(json_object=True)
-    schema, strict = json.dumps(wanted.json_schema.schema_), bool(wanted.json_schema.strict)
-    return ResponseFormat(json_schema=schema, strict=strict)
 
 
 def _biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:

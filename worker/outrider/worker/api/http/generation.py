@@ -5,7 +5,7 @@ released, however the answer ends.
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from outrider.worker.api.http import errors
 from outrider.worker.api.http.disconnect import unless_gone
-from outrider.worker.api.http.event_stream import EventStream, event, merged
+from outrider.worker.api.http.event_stream import PING, EventStream, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.prompt import Chat, Prompt
@@ -47,11 +47,15 @@ async def respond(
     inference: Inference,
     http_request: Request,
     request: OpenAIRequest,
-    response: HttpResponse,
+    responding: Callable[[Sequence[Admitted]], HttpResponse],
     seconds: float,
 ) -> Response:
-    """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`."""
+    """Answer one request within `seconds`; raise `WorkerError` or `ClientGone`.
+
+    `responding` returns the response, once the request is admitted.
+    """
     admitted = await admit_all(inference, request, seconds, http_request.headers)
+    response = responding(admitted)
 
     def release() -> None:
         for one in admitted:
@@ -90,12 +94,13 @@ async def admit_all(
 async def _tokenized(
     inference: Inference, request: OpenAIRequest, prompt: Prompt
 ) -> GenerateRequest:
-    """Return the request for the token ids of `prompt`, with the default of `max_tokens`."""
+    """Return the request for the token ids of `prompt`, with the default of `max_tokens`; what a
+    chat asks for beyond its room is cut, if the settings say so."""
     ids = await inference.encode(request.request.model, prompt)
-    max_tokens = request.request.max_tokens
-    if max_tokens is None:
+    max_tokens, default = request.request.max_tokens, request.max_tokens
+    if max_tokens is None or (default is None and inference.settings.cut_max_tokens):
         room = inference.model.context_length - len(ids)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        max_tokens = min(each for each in (max_tokens, default, room) if each is not None)
     chat = prompt if isinstance(prompt, Chat) else None
     return dataclasses.replace(request.request, prompt=ids, max_tokens=max_tokens, chat=chat)
 
@@ -115,9 +120,11 @@ async def _events(
         yield event(chunk)
     try:
         async with aclosing(merged([inference.responses(one) for one in admitted])) as parts:
-            async for index, part in parts:
-                for chunk in response.take(index, part):
+            async for part in parts:
+                for chunk in response.take(*part) if part else ():
                     yield event(chunk)
+                if part is None:
+                    yield PING
     except WorkerError as error:
         yield event(errors.refusal(error)[1])
         return

@@ -1,7 +1,7 @@
 """llama-server's /infill, as editors call it: its body, what that asks for, and its answer.
 
-Fields that are not here are ignored, `samplers`, `cache_prompt`, `id_slot` and `t_max_prompt_ms`
-among them. Leaves the prompt to `fim` and events to `generation`.
+Fields that neither are here nor change an answer are ignored, `cache_prompt`, `id_slot` and
+`t_max_prompt_ms` among them. Leaves the prompt to `fim` and events to `generation`.
 """
 
 import dataclasses
@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from outrider.worker.api.fim import File, FimPrompt
+from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.from_openai import OpenAIRequest, parse
-from outrider.worker.api.http.schemas import MAX_UINT, Body, ContentPart, Count, TextOrNull
+from outrider.worker.api.http.schemas import (
+    MAX_UINT,
+    Body,
+    Count,
+    TextOrNull,
+    Whole,
+)
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.request import DEFAULT_MAX_TOKENS
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
@@ -25,7 +32,7 @@ MAX_FIELDS = 64
 ResponseField = Annotated[str, Field(max_length=64)]
 
 
-class ExtraFile(ContentPart):
+class ExtraFile(BodyPart):
     """A file of the repository, or a piece of it, as context."""
 
     text: str
@@ -41,7 +48,9 @@ class InfillBody(Body):
     prompt: TextOrNull = ""
     """More of the prefix: what is before the cursor in its line."""
     n: Literal[1] | None = None
-    n_predict: Annotated[int, Field(ge=-1, le=MAX_UINT)] | None = None
+    samplers: JsonValue = None
+    """Ignored: editors send llama-server's default, which orders the filters as they are."""
+    n_predict: Annotated[Whole, Field(ge=-1, le=MAX_UINT)] | None = None
     n_indent: Count | None = None
     t_max_predict_ms: Count | None = None
     response_fields: Annotated[list[ResponseField], Field(max_length=MAX_FIELDS)] | None = None
@@ -69,6 +78,7 @@ def infill(body: InfillBody) -> OpenAIRequest:
     return dataclasses.replace(
         parsed,
         request=request,
+        names={**parsed.names, "max_tokens": "n_predict"},
         prompt_only=count == 0,
         response_fields=tuple(body.response_fields or ()),
     )

@@ -3,6 +3,7 @@
 JSON has no infinity, so the least that is shown is -9999.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,9 +41,11 @@ class Offsets:
         """Return them as in completions: lists side by side."""
         return {
             "tokens": [written(token.token) for token in tokens],
-            "token_logprobs": [max(token.token.logprob, MIN_LOGPROB) for token in tokens],
+            "token_logprobs": [_shown(token.token.logprob) for token in tokens],
             "top_logprobs": [
-                {written(likely): max(likely.logprob, MIN_LOGPROB) for likely in token.top}
+                None
+                if math.isnan(token.token.logprob)
+                else {written(likely): _shown(likely.logprob) for likely in token.top}
                 for token in tokens
             ],
             "text_offset": [self._next(token.token.text) for token in tokens],
@@ -53,6 +56,11 @@ class Offsets:
         begin = self._characters - inside
         self._characters += sum(not _continues(byte) for byte in text)
         return begin
+
+
+def _shown(logprob: float) -> float | None:
+    """Return a log-probability in JSON; None: the first token of a prompt has none."""
+    return None if math.isnan(logprob) else max(logprob, MIN_LOGPROB)
 
 
 def _continues(byte: int) -> bool:

@@ -1,8 +1,8 @@
 """Bodies of the OpenAI-compatible API, checked field by field.
 
 Types and shapes only: the limits of values are those of the gRPC request, and are checked after
-`from_openai`. Unknown parameters are ignored, as compatible servers do; known ones that are not
-supported are refused by name.
+`from_openai`. Unknown parameters are ignored, as compatible servers do; those of `unserved` are
+refused by name.
 """
 
 import json
@@ -10,7 +10,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -19,13 +18,24 @@ from pydantic import (
     model_validator,
 )
 
+from outrider.worker.api.http import unserved
+from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.forms import Forms
+from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
 MAX_UINT = 2**32 - 1
 
-Count = Annotated[int, Field(ge=0, le=MAX_UINT)]
+
+def whole(value: object) -> object:
+    """Return an integer for a whole number with a point: some languages have one kind of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(whole)]
+Count = Annotated[Whole, Field(ge=0, le=MAX_UINT)]
 TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -85,70 +95,54 @@ def _are_ids(value: object) -> bool:
     )
 
 
-class ContentPart(BaseModel):
-    """Base of all bodies and their parts."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
-
-
-class StreamOptions(ContentPart):
+class StreamOptions(BodyPart):
     """Options of a streamed response."""
 
     include_usage: bool | None = None
 
 
-class JsonSchema(ContentPart):
-    """A JSON Schema; its name is ignored."""
-
-    schema_: dict[str, JsonValue] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormatBody(ContentPart):
-    """The response format that the client wants."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("type json_schema needs json_schema")
-        return self
-
-
-class PredictionBody(ContentPart):
+class PredictionBody(BodyPart):
     """The answer that the client expects."""
 
     type: Literal["content"]
     content: Annotated[str, BeforeValidator(prediction_of), Field(min_length=1)]
 
 
-class Body(ContentPart):
+class Body(Forms):
     """Fields of both kinds of bodies."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    stop_token_ids: list[Count] | None = None
+    include_stop_str_in_output: bool | None = None
+    bad_words: list[str] | None = None
+    min_tokens: Count | None = None
     max_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: Annotated[int, Field(ge=-1, le=MAX_UINT)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1, le=MAX_UINT)] | None = None
     min_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    response_format: ResponseFormatBody | None = None
-    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
+    priority: Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
     stream_interval_ms: Count | None = None
     draft_tree: bool | None = None
     prediction: PredictionBody | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_what_is_served(self) -> Self:
+        unserved.refuse(self.model_extra or {})
+        return self
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:
@@ -166,18 +160,20 @@ class CompletionBody(Body):
 
     prompt: Annotated[list[str | list[int]], BeforeValidator(prompts_of)]
     logprobs: Count | None = None
-    echo: Literal[False] | None = None
-    best_of: Literal[1] | None = None
+    echo: bool | None = None
+    add_special_tokens: Literal[True] | None = None
     suffix: str | None = None
 
     @model_validator(mode="after")
     def _is_text_around_the_cursor(self) -> Self:
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
             raise ValueError("suffix needs a prompt that is text, not token ids")
+        if self.suffix and self.echo:
+            raise ValueError("echo shows no prompt that has a suffix")
         return self
 
 
-class ChatMessage(ContentPart):
+class ChatMessage(BodyPart):
     """One turn of a chat, a `prompt.ChatTurn`."""
 
     role: Annotated[str, AfterValidator(known_role)]
@@ -192,13 +188,13 @@ class ChatMessage(ContentPart):
         return json.dumps(self.tool_calls) if self.tool_calls else ""
 
 
-class NamedFunction(ContentPart):
+class NamedFunction(BodyPart):
     """A function by its name."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class NamedTool(ContentPart):
+class NamedTool(BodyPart):
     """The function that must be called."""
 
     type: Literal["function"]
@@ -214,7 +210,7 @@ class Function(NamedFunction):
     """No part of what templates lay out."""
 
 
-class Tool(ContentPart):
+class Tool(BodyPart):
     """One function that may be called."""
 
     model_config = ConfigDict(extra="allow")
@@ -234,10 +230,13 @@ class ChatBody(Body):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     suffix: Literal[""] | None = None
+    echo: Literal[False] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+    reasoning_effort: str | None = None
+    add_special_tokens: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
-    audio: None = None
-    functions: None = None
-    function_call: None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -249,6 +248,7 @@ class ChatBody(Body):
                 raise ValueError(f"messages[{at}] has no content")
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
+        self._check_layout()
         names = [tool.function.name for tool in self.tools or ()]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tools has {twice!r:.64} twice")
@@ -257,6 +257,24 @@ class ChatBody(Body):
         if self.tool_choice == "required" and not names:
             raise ValueError("tool_choice required needs tools")
         return self
+
+    def _check_layout(self) -> None:
+        if taken := RESERVED & {*(self.chat_template_kwargs or {})}:
+            raise ValueError(f"chat_template_kwargs may not have {min(taken)}")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("continue_final_message leaves no room for add_generation_prompt")
+        if self.continue_final_message and not (self.messages and self.messages[-1].content):
+            raise ValueError("continue_final_message needs a last message with text")
+
+    @property
+    def layout(self) -> TemplateOptions:
+        """How the chat template lays it out."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return TemplateOptions(
+            answers=self.add_generation_prompt is not False and not self.continue_final_message,
+            continues=bool(self.continue_final_message),
+            variables={**effort, **(self.chat_template_kwargs or {})},
+        )
 
     @property
     def tools_json(self) -> str:

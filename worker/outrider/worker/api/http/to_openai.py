@@ -15,6 +15,7 @@ from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.event_stream import DONE
 from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.reasoning import Place
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 
 ID_BYTES = 12
@@ -33,6 +34,8 @@ class OpenAIResponse:
     """Returns what, with a seed, decides the text; called once there is some of it."""
     call_tags: Sequence[str] = KNOWN_TAGS
     """Tags that begin a call in the model's answers."""
+    place: Place = Place.CONTENT
+    """Where its answers begin."""
     choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
@@ -41,7 +44,7 @@ class OpenAIResponse:
 
     def __post_init__(self) -> None:
         count = len(self.request.prompts) * self.request.choices
-        how = self.request.calling, self.request.functions, self.call_tags
+        how = self.request.calling, self.request.functions, self.call_tags, self.place
         self.choices = [self.kind(index, *how) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
