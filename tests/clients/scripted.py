@@ -25,7 +25,7 @@ FOLLOWERS = {
     "<|weather|>": [OPEN + WEATHER + CLOSE],
     "<|result|>": ["It is 18 degrees"],
     "It is 18 degrees": [" in Paris."],
-    "<|person|>": [ADA, forced("Person"), forced("final_result")],
+    "<|person|>": [ADA, *map(forced, ("Person", "PartialPerson", "final_result"))],
     "<|whole|>": [WHOLE],
     "<|diff|>": [DIFF],
     "<|write|>": [OPEN + WRITE + CLOSE],
