@@ -24,7 +24,7 @@ from tests.process.fuzzing import (
     texts,
 )
 
-COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
+COMPLETIONS, CHATS, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SHARED: dict[str, Any] = {
     "model": "tiny",
@@ -74,7 +74,28 @@ FORMED = {k: v for k, v in CHAT.items() if k != "ignore_eos"} | {
         },
     }
 }
-BODIES = [(COMPLETIONS, COMPLETION), (CHATS, CHAT), (CHATS, FORMED)]
+RESPONSE: dict[str, Any] = {
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "x"},
+    ],
+    "instructions": "x",
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    "tool_choice": "auto",
+    "parallel_tool_calls": False,
+    "text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}},
+    "reasoning": {"effort": "low"},
+    "max_output_tokens": 6,
+    "include": [],
+    "metadata": {"a": "b"},
+    "store": False,
+    "temperature": 0.7,
+    "seed": 3,
+    "stream": True,
+}
+BODIES = [(COMPLETIONS, COMPLETION), (CHATS, CHAT), (CHATS, FORMED), (RESPONSES, RESPONSE)]
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"]
 PATHS = [
     *("/", "/v1", "/v1/", "/v1/models", "/v1/models/", "/v1/models/tiny", "/v1/models/%ff%00"),
@@ -89,7 +110,7 @@ PATHS = [
         "/metrics",
     ),
     *("/v1/models?x=%", "/v1/chat/completions#x", "/v1/embeddings", "/v1/models/" + "a" * 3000),
-    *(COMPLETIONS, CHATS),
+    *(COMPLETIONS, CHATS, RESPONSES),
 ]
 JSON = {"Content-Type": "application/json"}
 HEADERS = {
@@ -344,6 +365,7 @@ def check(answer: httpx.Response, bare: bool = False) -> None:
         whole = answer.json()
         assert "error" not in whole
         assert all(choice["finish_reason"] for choice in whole.get("choices", ()))
+        assert whole.get("status", "completed") in ("completed", "incomplete")
 
 
 def check_error(body: Any) -> None:
@@ -355,8 +377,14 @@ def check_error(body: Any) -> None:
 
 
 def check_events(text: str) -> None:
-    """They end with [DONE], or with an error that is the request's own fault."""
-    *events, last = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
-    if last != "[DONE]":
-        check_error(json.loads(last))
-    assert all("id" in json.loads(event) for event in events)
+    """They end with [DONE], a whole response, or an error that is the request's own fault."""
+    *shown, last = [event.partition("data: ")[2] for event in text.split("\n\n") if event]
+    events = [json.loads(data) for data in shown]
+    assert all("id" in event or "sequence_number" in event for event in events)
+    end = {} if last == "[DONE]" else json.loads(last)
+    if end.get("type") == "response.failed":
+        check_error({"error": events[-1]["error"]})
+    elif "type" in end:
+        assert end["type"] in ("response.completed", "response.incomplete")
+    elif end:
+        check_error(end)

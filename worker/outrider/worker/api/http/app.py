@@ -34,6 +34,8 @@ from outrider.worker.api.http.middleware import (
     without_key,
 )
 from outrider.worker.api.http.request_body import Kind, read_request, seconds_for
+from outrider.worker.api.http.responses.answer import ResponsesAnswer
+from outrider.worker.api.http.responses.body import ResponsesBody, from_responses
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
@@ -78,6 +80,7 @@ def target_application(
         Route("/v1/models/{name:path}", api.model),
         Route("/v1/completions", api.completions, methods=["POST"]),
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
+        Route("/v1/responses", api.responses, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/infill", api.infill, methods=["POST"]),
     ]
@@ -136,6 +139,18 @@ class Api:
         response = self._openai(ChatChoice)
         return await self._respond(request, ChatBody, from_openai.chat, response)
 
+    async def responses(self, request: Request) -> Response:
+        name, text = self.inference.model.name, self.inference.text
+
+        def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
+            place = self._place(parsed, admitted)
+            choice = ChatChoice(0, parsed.calling, parsed.functions, text.call_tags, place)
+            return ResponsesAnswer(
+                parsed, name, choice, lambda words: len(text.encode_prediction(words))
+            )
+
+        return await self._respond(request, ResponsesBody, from_responses, response)
+
     async def infill(self, request: Request) -> Response:
         model = self.inference.model
 
@@ -149,12 +164,16 @@ class Api:
         name, tags = inference.model.name, inference.text.call_tags
 
         def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
-            free = parsed.request.response_format is None  # a form leaves no room for thoughts
-            prompt = admitted[0].submit.prompt.tolist()
-            place = first_place(inference.text, prompt) if free else Place.CONTENT
+            place = self._place(parsed, admitted)
             return OpenAIResponse(kind, parsed, name, lambda: inference.fingerprint, tags, place)
 
         return response
+
+    def _place(self, parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> Place:
+        """Return where the answers begin; a form leaves no room for thoughts."""
+        if parsed.request.response_format is not None:
+            return Place.CONTENT
+        return first_place(self.inference.text, admitted[0].submit.prompt.tolist())
 
     async def _respond(
         self,

@@ -44,7 +44,7 @@ PARAMS = {"UnknownModel": "model", "GrammarFailed": "response_format"}
 FIELDS = (
     (re.compile(r"^sampling\."), ""),
     (re.compile(r"^tokens\.ids.*"), "prompt"),
-    (re.compile(r"^text\b"), "prompt"),
+    (re.compile(r"^text$"), "prompt"),
     (re.compile(r"^chat\.messages"), "messages"),
     (re.compile(r"^chat\.tools_json"), "tools"),
     (re.compile(r"^chat$"), "messages"),

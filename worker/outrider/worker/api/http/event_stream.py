@@ -23,9 +23,10 @@ Item = TypeVar("Item")
 
 
 def event(value: dict[str, Any]) -> bytes:
-    """Encode one server-sent event."""
+    """Encode one server-sent event, with the name of its type if it has one."""
+    name = f"event: {value['type']}\n" if "type" in value else ""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f"data: {text.translate(SEPARATORS)}\n\n".encode()
+    return f"{name}data: {text.translate(SEPARATORS)}\n\n".encode()
 
 
 class EventStream(StreamingResponse):

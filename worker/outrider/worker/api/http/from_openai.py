@@ -56,6 +56,8 @@ class OpenAIRequest:
     """Whether the prompt is read and nothing is answered; /infill only."""
     response_fields: tuple[str, ...] = ()
     """Paths of the fields that the answer has; none: it has all. /infill only."""
+    repeated: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the body that the answer repeats; /v1/responses only."""
 
 
 def completion(body: CompletionBody) -> OpenAIRequest:

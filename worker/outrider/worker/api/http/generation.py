@@ -39,6 +39,9 @@ class HttpResponse(Protocol):
     def end(self) -> list[dict[str, Any]]:
         """Return the chunks after the last token."""
 
+    def fail(self, error: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the chunks that end a stream with an error, the body of a refusal."""
+
     def whole(self) -> dict[str, Any]:
         """Return the response that is not streamed."""
 
@@ -126,7 +129,8 @@ async def _events(
                 if part is None:
                     yield PING
     except WorkerError as error:
-        yield event(errors.refusal(error)[1])
+        for chunk in response.fail(errors.refusal(error)[1]):
+            yield event(chunk)
         return
     for chunk in response.end():
         yield event(chunk)

@@ -112,6 +112,10 @@ class InfillResponse:
         """Return nothing: the end of the answer says all."""
         return []
 
+    def fail(self, error: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the error alone."""
+        return [error]
+
     def whole(self) -> dict[str, Any]:
         """Return the response that is not streamed."""
         assert self._end is not None

@@ -12,10 +12,10 @@ from typing import TypeVar
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.schemas import Body
 from outrider.worker.errors import DeadlineExceeded
 
 MAX_BODY_BYTES = 16 << 20
@@ -25,7 +25,7 @@ LARGE_BYTES = 1 << 16
 TIMEOUT_HEADER = "x-request-timeout"
 JSON = "application/json"
 
-Kind = TypeVar("Kind", bound=Body)
+Kind = TypeVar("Kind", bound=BodyPart)
 
 
 async def read_request(

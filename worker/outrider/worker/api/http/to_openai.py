@@ -59,7 +59,7 @@ class OpenAIResponse:
             chunks[0]["outrider"] = {"tree": dataclasses.asdict(part.tree)}
         if part.end is not None:
             self._ends[index] = part.end
-            chunks[-1]["outrider"] = self._extension({index: part.end})
+            chunks[-1]["outrider"] = extension(self.request.seed, {index: part.end})
         return chunks
 
     def end(self) -> list[dict[str, Any]]:
@@ -68,13 +68,16 @@ class OpenAIResponse:
             return []
         return [self._envelope(self.kind.chunk_object, []) | {"usage": self._usage()}]
 
+    def fail(self, error: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the error alone."""
+        return [error]
+
     def whole(self) -> dict[str, Any]:
         """Return the response that is not streamed."""
         choices = [choice.whole() for choice in self.choices]
-        extension = self._extension(self._ends)
         return self._envelope(self.kind.whole_object, choices) | {
             "usage": self._usage(),
-            "outrider": extension,
+            "outrider": extension(self.request.seed, self._ends),
         }
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
@@ -98,14 +101,15 @@ class OpenAIResponse:
         firsts = [end.usage for i, end in self._ends.items() if i % choices == 0]
         return usage(firsts, every)
 
-    def _extension(self, ended: Mapping[int, AnswerEnd]) -> dict[str, Any]:
-        figures = [
-            {"index": index, **dataclasses.asdict(end.usage), **dataclasses.asdict(end.timing)}
-            for index, end in sorted(ended.items())
-        ]
-        warnings = list(dict.fromkeys(one for end in ended.values() for one in end.warnings))
-        extension = {"seed": self.request.seed, "choices": figures}
-        return extension | ({"warnings": warnings} if warnings else {})
+
+def extension(seed: int, ended: Mapping[int, AnswerEnd]) -> dict[str, Any]:
+    """Return the field `outrider`: what the choices that have ended cost, by their numbers."""
+    figures = [
+        {"index": index, **dataclasses.asdict(end.usage), **dataclasses.asdict(end.timing)}
+        for index, end in sorted(ended.items())
+    ]
+    warnings = list(dict.fromkeys(one for end in ended.values() for one in end.warnings))
+    return {"seed": seed, "choices": figures} | ({"warnings": warnings} if warnings else {})
 
 
 def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:

@@ -60,9 +60,13 @@ INSTEAD: Mapping[str, str] = {
 """Parameters that are served and do the same."""
 
 
-def refuse(given: Mapping[str, Any]) -> None:
+def refuse(
+    given: Mapping[str, Any],
+    table: Mapping[str, tuple[Any, ...]] = UNSERVED,
+    replacements: Mapping[str, str] = INSTEAD,
+) -> None:
     """Raise `ValueError` for the first of some parameters that would have to change the answer."""
     for name, value in given.items():
-        if value is not None and value not in UNSERVED.get(name, (value,)):
-            instead = f": send {INSTEAD[name]}" if name in INSTEAD else ""
+        if value is not None and value not in table.get(name, (value,)):
+            instead = f": send {replacements[name]}" if name in replacements else ""
             raise ValueError(f"{name} is not supported here{instead}")

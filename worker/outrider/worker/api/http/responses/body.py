@@ -1,0 +1,154 @@
+"""Body of /v1/responses, and the chat that it asks for.
+
+Parameters that chats have by the same name, such as `temperature`, are theirs, extensions too.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+from outrider.worker.api.http import from_openai, unserved
+from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.http.responses.input_items import InputItem, items_of, turns
+from outrider.worker.api.http.responses.unserved import INSTEAD, UNSERVED
+from outrider.worker.api.http.schemas import ChatBody, Count, NamedFunction
+from outrider.worker.api.tool_schemas import MAX_TOOLS
+
+NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("prompt", "chat", "chat.messages"), "input"),
+    "max_tokens": "max_output_tokens",
+}
+"""Names of the body's fields, by the gRPC request's."""
+
+
+class OfFunction(BodyPart):
+    """A tool that the server does not run itself."""
+
+    type: Literal["function"]
+
+
+class FunctionTool(NamedFunction, OfFunction):
+    """A function that may be called."""
+
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+    strict: bool | None = None
+
+    @property
+    def of_chat(self) -> dict[str, Any]:
+        """The same in the body of a chat."""
+        function = self.model_dump(exclude={"type"}, exclude_unset=True)
+        return {"type": "function", "function": function}
+
+
+class NamedChoice(NamedFunction, OfFunction):
+    """The function that must be called."""
+
+
+class TextFormat(BodyPart):
+    """The form of the answer's text."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema_: dict[str, JsonValue] | None = Field(alias="schema", default=None)
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if self.type == "json_schema" and self.schema_ is None:
+            raise ValueError("type json_schema needs schema")
+        return self
+
+    @property
+    def of_chat(self) -> dict[str, Any]:
+        """The same as the `response_format` of a chat."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        schema = {"schema": self.schema_, "strict": self.strict}
+        return {"type": self.type, "json_schema": schema}
+
+
+class TextOptions(BodyPart):
+    """What the answer's text is like."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ReasoningOptions(BodyPart):
+    """How much the model thinks; all of it is shown, and no summary."""
+
+    effort: str | None = None
+
+
+class ResponsesBody(BodyPart):
+    """Body of POST /v1/responses."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input: Annotated[list[InputItem], BeforeValidator(items_of)]
+    instructions: str | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    max_output_tokens: Count | None = None
+    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    """Ignored: reasoning is shown as it is."""
+    metadata: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_what_is_served(self) -> Self:
+        unserved.refuse(self.model_extra or {}, UNSERVED, INSTEAD)
+        return self
+
+    @property
+    def chat(self) -> dict[str, Any]:
+        """The body of the chat."""
+        shared = {k: v for k, v in (self.model_extra or {}).items() if k not in UNSERVED}
+        system = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        choice: Any = self.tool_choice
+        if isinstance(choice, NamedChoice):
+            choice = {"type": "function", "function": {"name": choice.name}}
+        return {
+            **shared,
+            "messages": [*system, *turns(self.input)],
+            "tools": [tool.of_chat for tool in self.tools or ()],
+            "tool_choice": choice,
+            "response_format": self.text.format.of_chat if self.text and self.text.format else None,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "max_tokens": self.max_output_tokens,
+        }
+
+    def repeated(self, chat: ChatBody) -> dict[str, Any]:
+        """Return the fields that the response repeats."""
+        given = self.model_dump(by_alias=True, exclude_none=True, include={"text", "reasoning"})
+        choice = self.tool_choice
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": chat.parallel_tool_calls is not False,
+            "reasoning": given.get("reasoning", {}),
+            "temperature": chat.temperature,
+            "text": {"format": {"type": "text"}, **given.get("text", {})},
+            "tool_choice": choice.model_dump()
+            if isinstance(choice, NamedChoice)
+            else choice or "auto",
+            "tools": [tool.model_dump() for tool in self.tools or ()],
+            "top_p": chat.top_p,
+        }
+
+
+def from_responses(body: ResponsesBody) -> OpenAIRequest:
+    """Convert a body of /v1/responses; raise `InvalidField` or `ValidationError`."""
+    chat = ChatBody.model_validate(body.chat)
+    parsed = from_openai.chat(chat)
+    names = {
+        field: "text.format" if name == "response_format" else name
+        for field, name in parsed.names.items()
+    }
+    return dataclasses.replace(parsed, names={**names, **NAMES}, repeated=body.repeated(chat))
