@@ -23,6 +23,8 @@ EXPECTED = {
     "accuracy": 1.0,
 }
 ALL = ("tool", "stream", "structured")
+EXPECTED |= {f"{case} by responses": EXPECTED[case] for case in ALL}
+BOTH = (*ALL, *(f"{case} by responses" for case in ALL))
 PYTHON = {
     "aider_cli": ("whole", "diff"),
     "instructor_client": ("structured", "in pieces", "by schema"),
@@ -31,11 +33,12 @@ PYTHON = {
     "llama_index_client": ALL,
     "llm_cli": ALL,
     "lm_eval_cli": ("accuracy",),
-    "openai_agents": ALL,
+    "openai_agents": BOTH,
     "openai_python": ALL,
+    "openai_responses": ALL,
     "pydantic_ai_client": ALL,
 }
-NODE = {"ai_sdk": ALL, "continue_cli": ("answer", "file"), "openai": ALL}
+NODE = {"ai_sdk": BOTH, "continue_cli": ("answer", "file"), "openai": ALL}
 pytestmark = pytest.mark.timeout(900)  # the first time, each client is downloaded
 
 

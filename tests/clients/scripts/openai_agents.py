@@ -2,14 +2,23 @@
 # requires-python = ">=3.11"
 # dependencies = ["openai-agents==0.24.0"]
 # ///
-"""OpenAI's agents: a tool of two turns, a stream, a structured answer."""
+"""OpenAI's agents: a tool of two turns, a stream, a structured answer; of chats, and of responses,
+which are their default."""
 
 import asyncio
 import os
 
 import openai
 import pydantic
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    Model,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from cases import CITY, COUNT, PERSON, RESULT, say
 
 
@@ -20,6 +29,7 @@ class Person(pydantic.BaseModel):
     age: int
 
 
+MODEL = os.environ["MODEL"]
 CALLED = []
 
 
@@ -30,23 +40,29 @@ def weather(city: str) -> str:
     return RESULT
 
 
-async def main() -> None:
+async def cases(model: Model, which: str) -> None:
     """Run the cases."""
-    set_tracing_disabled(True)
-    client = openai.AsyncOpenAI(base_url=os.environ["BASE_URL"], api_key="none")
-    model = OpenAIChatCompletionsModel(os.environ["MODEL"], client)
     agent = Agent(name="clerk", model=model, tools=[weather])
+    CALLED.clear()
     answer = (await Runner.run(agent, CITY)).final_output
-    say("tool", [*CALLED, answer])
+    say(f"tool{which}", [*CALLED, answer])
     stream = Runner.run_streamed(Agent(name="clerk", model=model), COUNT)
     deltas = [
         event.data.delta
         async for event in stream.stream_events()
         if event.type == "raw_response_event" and event.data.type == "response.output_text.delta"
     ]
-    say("stream", "".join(deltas))
+    say(f"stream{which}", "".join(deltas))
     author = Agent(name="clerk", model=model, output_type=Person)
-    say("structured", (await Runner.run(author, PERSON)).final_output.model_dump())
+    say(f"structured{which}", (await Runner.run(author, PERSON)).final_output.model_dump())
+
+
+async def main() -> None:
+    """Run the cases of both APIs."""
+    set_tracing_disabled(True)
+    client = openai.AsyncOpenAI(base_url=os.environ["BASE_URL"], api_key="none")
+    await cases(OpenAIChatCompletionsModel(MODEL, client), "")
+    await cases(OpenAIResponsesModel(MODEL, client), " by responses")
 
 
 asyncio.run(main())
