@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,20 @@ import pytest
 from bench.sides.peer import uv
 from tests.clients.scripted import FOLLOWERS, TEMPLATE
 from tests.clients.scripted_model import write_scripted
-from tests.process.service_run import Run, serving_command
+from tests.process.service_run import serving_command
 
 HERE = Path(__file__).parent
 CONTEXT = 16384
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """`outrider serve` with the scripted model."""
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Where clients find `outrider serve` with the scripted model, as variables of scripts."""
     model = write_scripted(tmp_path_factory.mktemp("scripted"), FOLLOWERS, TEMPLATE)
     home = tmp_path_factory.mktemp("home")
     with serving_command(home, "serve", str(model), "--context", str(CONTEXT)) as run:
-        yield run
+        url = run.found(r"(http://\S+/v1)")
+        yield {"BASE_URL": url, "MODEL": run.found(r"Serving (\S+)\."), "FOLDER": str(model)}
 
 
 @pytest.fixture(scope="session")
@@ -37,18 +38,18 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(script: str, server: Run) -> dict[str, Any]:
+def python(script: str, there: Mapping[str, str]) -> dict[str, Any]:
     """What a client for Python got, by case; uv installs what the script's header names."""
     path = HERE / "scripts" / f"{script}.py"
-    return got([uv(), "run", "--no-project", "--script", str(path)], server)
+    return got([uv(), "run", "--no-project", "--script", str(path)], there)
 
 
-def got(command: list[str], server: Run) -> dict[str, Any]:
+def got(command: list[str], there: Mapping[str, str]) -> dict[str, Any]:
     """What a script printed, by case."""
-    url = server.found(r"(http://\S+/v1)")
-    there = {"BASE_URL": url, "MODEL": server.found(r"Serving (\S+)\.")}
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, env=clean | there, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**clean, **there}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = {}
     for line in done.stdout.splitlines():

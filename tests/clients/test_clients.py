@@ -9,7 +9,6 @@ import pytest
 
 from tests.clients.conftest import got, python
 from tests.clients.scripted import AFTER
-from tests.process.service_run import Run
 
 EXPECTED = {
     "tool": ["weather", {"city": "Paris"}, "It is 18 degrees in Paris."],
@@ -21,6 +20,7 @@ EXPECTED = {
     "diff": AFTER,
     "file": AFTER,
     "answer": "It is 18 degrees in Paris.",
+    "accuracy": 1.0,
 }
 ALL = ("tool", "stream", "structured")
 PYTHON = {
@@ -30,6 +30,7 @@ PYTHON = {
     "litellm_client": ALL,
     "llama_index_client": ALL,
     "llm_cli": ALL,
+    "lm_eval_cli": ("accuracy",),
     "openai_agents": ALL,
     "openai_python": ALL,
     "pydantic_ai_client": ALL,
@@ -39,13 +40,13 @@ pytestmark = pytest.mark.timeout(900)  # the first time, each client is download
 
 
 @pytest.mark.parametrize("client", PYTHON)
-def test_a_client_for_python_gets_what_it_asks_for(client: str, server: Run) -> None:
-    assert python(client, server) == {case: EXPECTED[case] for case in PYTHON[client]}
+def test_a_client_for_python_gets_what_it_asks_for(client: str, there: dict[str, str]) -> None:
+    assert python(client, there) == {case: EXPECTED[case] for case in PYTHON[client]}
 
 
 @pytest.mark.parametrize("client", NODE)
 def test_a_client_for_node_gets_what_it_asks_for(
-    client: str, server: Run, node_folder: Path
+    client: str, there: dict[str, str], node_folder: Path
 ) -> None:
-    found = got(["node", str(node_folder / f"{client}.mjs")], server)
+    found = got(["node", str(node_folder / f"{client}.mjs")], there)
     assert found == {case: EXPECTED[case] for case in NODE[client]}
