@@ -79,7 +79,9 @@ def example_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def target(folders: Folders) -> Iterator[Worker]:
-    with workers.started(folders.settings(Role.TARGET), folders.logs) as worker:
+    """A target that lets a page of another origin ask, too."""
+    settings = folders.settings(Role.TARGET, allowed_hosts=("app://obsidian.md",))
+    with workers.started(settings, folders.logs) as worker:
         yield worker
 
 

@@ -493,6 +493,29 @@ def test_no_web_page_of_a_stranger_makes_a_target_compute(http: httpx.Client) ->
     assert http.options("/v1/completions", headers=before_sending).status_code == 403
 
 
+@pytest.mark.parametrize("origin", ["app://obsidian.md", "http://localhost:5173"])
+def test_an_allowed_page_asks_first_and_then_reads_a_stream(
+    http: httpx.Client, origin: str
+) -> None:
+    page = {"Origin": origin, "Sec-Fetch-Mode": "cors"}
+    wanted = "authorization,content-type,x-stainless-lang"
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+    told = http.options("/v1/chat/completions", headers=page | asked)
+    assert told.status_code == 204
+    assert told.headers["access-control-allow-headers"] == wanted
+    assert "POST" in told.headers["access-control-allow-methods"]
+    sent = page | {"Authorization": "Bearer none", "X-Stainless-Lang": "js"}
+    body = {"messages": CHAT, "max_tokens": 4, "stream": True}
+    with http.stream("POST", "/v1/chat/completions", json=body, headers=sent) as stream:
+        assert stream.headers["access-control-allow-origin"] == origin
+        assert stream.read().endswith(b"data: [DONE]\n\n")
+    refused = http.post("/v1/chat/completions", json={"messages": []}, headers=sent)
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (400, origin)
+    models = http.get("/v1/models", headers=page)
+    assert models.headers["access-control-allow-origin"] == origin
+    assert told.headers["vary"] == models.headers["vary"] == "Origin"
+
+
 def test_no_refusal_is_a_bug_to_the_target(target: Worker, http: httpx.Client) -> None:
     for change, status, *_ in REFUSED:
         answer = http.post("/v1/chat/completions", json={"messages": CHAT} | change)

@@ -1,4 +1,5 @@
-"""Addresses of workers: host and port in one text, what is wrong with a list of them; hosts."""
+"""Addresses of workers: host and port in one text, what is wrong with a list of them; hosts, and
+origins of web pages."""
 
 import ipaddress
 import re
@@ -12,6 +13,8 @@ _ADDRESS = re.compile(
 _LAST_PORT = (1 << 16) - 1
 ANY_HOST = "*"
 """Stands for every name of a host."""
+_ORIGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,62})://(.+)")
+_WEB = ("http", "https")
 _HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 
 
@@ -25,6 +28,31 @@ def is_host(text: str) -> bool:
     """Return True for a host's name or IP address, without a port or brackets, and `ANY_HOST`."""
     named = len(text) <= 253 and _HOST.fullmatch(text) is not None
     return named or text == ANY_HOST or ip_address(text) is not None
+
+
+def is_origin(text: str) -> bool:
+    """Return True for SCHEME://HOST or SCHEME://HOST:PORT, and for SCHEME://* but of http and
+    https."""
+    found = _ORIGIN.fullmatch(text)
+    if found is None:
+        return False
+    scheme, place = found.groups()
+    if place == ANY_HOST:
+        return scheme.lower() not in _WEB
+    return is_address(place) or is_address(f"{place}:1")
+
+
+def allowed_host_problem(text: str) -> str | None:
+    """Return what is wrong with a host or an origin that is to be let in; None: nothing."""
+    if text == "null":
+        return "'null' is not allowed; anybody's page can have it: serve yours from localhost"
+    if is_host(text) or is_origin(text):
+        return None
+    return (
+        f"{text[:64]!r} is not allowed; it must be the name of a host or its IP address, without a "
+        "port; an origin, without a path (app://obsidian.md, https://chat.example.com:8443); all "
+        "of a scheme but http and https (vscode-webview://*); or *"
+    )
 
 
 def is_loopback(address: str) -> bool:

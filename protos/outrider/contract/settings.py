@@ -11,7 +11,7 @@ import types
 import typing
 from typing import Any, Self
 
-from outrider.contract.addresses import address_problem, is_host, is_loopback
+from outrider.contract.addresses import address_problem, allowed_host_problem, is_loopback
 from outrider.contract.sources import SourceKind, source_problem
 
 MAX_NODE_ROWS = 64
@@ -326,9 +326,11 @@ class WorkerSettings:
     cluster: where it keeps nobody out, the service's advice says so. Else the worker listens beyond
     loopback only as a target with `api_keys_file` and `tls_cert`."""
     allowed_hosts: tuple[str, ...] = ()
-    """Targets only: hosts beside localhost and IP addresses by which web pages may ask, where
-    `http_listen` is on loopback and there is no `api_keys_file`; `*` allows all. A proxy that hands
-    on the name by which it was asked needs that name here."""
+    """Targets only: hosts, and origins (`app://obsidian.md`, `vscode-webview://*`), whose web pages
+    may read answers, as pages of localhost may; `*` allows all. Where `http_listen` is on loopback
+    and there is no `api_keys_file`, no other page may ask, and `Host` is one of the hosts,
+    localhost or an IP address: a proxy that hands on the name by which it was asked needs it
+    here."""
     api_keys_file: str | None = None
     """Targets only: a file with one key a line; requests must bring one of them. It is read again
     whenever it has changed; while it cannot be read, or holds none, nobody is let in."""
@@ -472,9 +474,8 @@ class WorkerSettings:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("settings.tls_cert, settings.tls_key: one needs the other")
         for host in self.allowed_hosts:
-            if not is_host(host):
-                words = "it must be the name of a host or its IP address, without a port, or *"
-                raise SettingsError(f"settings.allowed_hosts: {host!r} is not allowed; {words}")
+            if problem := allowed_host_problem(host):
+                raise SettingsError(f"settings.allowed_hosts: {problem}")
         for name in ("api_keys_file", "tls_cert", "allowed_hosts"):
             if getattr(self, name) and self.role is not Role.TARGET:
                 raise SettingsError(f"settings.{name}: only a target answers requests")

@@ -333,3 +333,12 @@ def test_an_address_that_is_none_is_refused_before_anybody_is_asked(
     assert status == 2
     said = " ".join(words.replace("│", " ").split())
     assert "is not allowed; allowed: host:port." in said
+
+
+@pytest.mark.parametrize("name", ["null", "mybox:8000", "https://chat.example.com/", "https://*"])
+def test_a_host_that_is_none_is_refused_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    status, words = outcome(capsys, "serve", "./model", "--allow-host", name)
+    assert status == 2
+    assert f"{name!r} is not allowed; " in " ".join(words.replace("│", " ").split())

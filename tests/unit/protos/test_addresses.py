@@ -4,7 +4,13 @@ import re
 
 import pytest
 
-from outrider.contract.addresses import MAX_DRAFTS, address_problem, is_address, is_host
+from outrider.contract.addresses import (
+    MAX_DRAFTS,
+    address_problem,
+    allowed_host_problem,
+    is_address,
+    is_host,
+)
 from outrider.contract.settings import PolicySettings, SettingsError
 
 
@@ -51,3 +57,43 @@ def test_a_host_has_no_port(text: str) -> None:
 )
 def test_what_is_no_host_is_none(text: str) -> None:
     assert not is_host(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "::1", "*", "app://obsidian.md", "https://chat.example.com:8443", "http://[::1]:1"),
+        *("http://10.0.0.1", "chrome-extension://abc", "vscode-webview://*", "file://*", "X://Y"),
+    ],
+)
+def test_hosts_and_origins_may_be_let_in(text: str) -> None:
+    assert allowed_host_problem(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "a:1",
+            "a/b",
+            "https://",
+            "https://a/",
+            "https://a/v1",
+            "https://a:0",
+            "://a",
+            "file://",
+        ),
+        *("https://*", "HTTP://*", "http://*.example.com", "*://a", "http://::1", "http://u@a"),
+        *("app://*:1", "app://a b", "app:a", "https://a,https://b", "http://a\n"),
+    ],
+)
+def test_what_is_neither_host_nor_origin_is_refused_with_both(text: str) -> None:
+    problem = allowed_host_problem(text) or ""
+    assert problem.startswith(f"{text!r} is not allowed; ")
+    assert "the name of a host" in problem
+    assert "an origin" in problem
+
+
+def test_the_origin_of_files_is_nobodys_own() -> None:
+    assert "serve yours from localhost" in (allowed_host_problem("null") or "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from outrider.contract.addresses import is_address, is_host
+from outrider.contract.addresses import allowed_host_problem, is_address
 from outrider.contract.settings import (
     MAX_CONTEXT,
     MAX_RUNNING,
@@ -154,9 +154,8 @@ ApiKeys = Annotated[
 
 def _hosts(names: list[str] | None) -> list[str] | None:
     for name in names or ():
-        if not is_host(name):
-            words = "allowed: the name of a host or its IP address, without a port, or *"
-            raise BadParameter(f"{name!r} is not allowed; {words}.")
+        if problem := allowed_host_problem(name):
+            raise BadParameter(f"{problem}.")
     return names
 
 
@@ -166,8 +165,9 @@ AllowHost = Annotated[
         "--allow-host",
         metavar="NAME",
         callback=_hosts,
-        help="Without API keys, answer web pages of this host, too, such as that of a proxy; * is "
-        "all. May be repeated. [default: localhost and IP addresses]",
+        help="Let web pages of this host or origin (app://obsidian.md) ask, too, and without API "
+        "keys whoever asks by this host, such as a proxy; * is all. May be repeated. "
+        "[default: localhost and IP addresses]",
     ),
 ]
 TlsCert = Annotated[

@@ -8,6 +8,7 @@ import httpx
 
 from outrider.contract.inference import Timing, Usage
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import target_application
 from outrider.worker.api.inference import Inference
@@ -55,18 +56,29 @@ class Scripted:
     formats: bool = False
     """Whether answers may have a format."""
     handle: type[ScriptedHandle] = ScriptedHandle
+    keys: ApiKeys | None = None
+    allowed: tuple[str, ...] = ()
+    """Hosts and origins whose pages may ask."""
+    private: bool = False
+    """Whether it answers to no other hosts and pages."""
     submits: list[Submit] = field(default_factory=list)
     """What the engine was asked last."""
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         """Return the response to one request."""
-        return asyncio.run(self._post(path, body))
+        return self.ask("POST", path, json=body)
 
-    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Return the response to one request that may have headers; a bug is one, too."""
+        return asyncio.run(self._ask(method, path, more))
+
+    async def _ask(self, method: str, path: str, more: dict[str, Any]) -> httpx.Response:
         engine = self.handle(self.answer)
-        transport = httpx.ASGITransport(target_application(self._inference(engine), None, ()))
+        inference = self._inference(engine)
+        app = target_application(inference, self.keys, (), self.allowed, self.private)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://target") as client:
-            response = await client.post(path, json=body)
+            response = await client.request(method, path, **more)
         self.submits = [sent for sent in engine.sent if isinstance(sent, Submit)]
         return response
 

@@ -63,6 +63,21 @@ def test_a_proxy_is_answered_under_the_name_that_it_hands_on() -> None:
     assert refusal("chat.example.com", "https://other.example.com", allowed)
 
 
+def test_a_whole_origin_lets_in_its_own_pages_alone() -> None:
+    allowed = ("app://obsidian.md", "https://chat.example.com:8443", "vscode-webview://*")
+    pages = ("app://Obsidian.md", "https://chat.example.com:8443", "vscode-webview://1f0")
+    for origin in pages:
+        assert refusal("127.0.0.1:8000", origin, allowed) == ""
+    for origin in ("https://obsidian.md", "https://chat.example.com", "vscode-webview.example"):
+        assert origin in refusal("127.0.0.1:8000", origin, allowed)
+    assert refusal("obsidian.md", None, allowed).startswith("host: ")
+
+
+def test_an_origin_is_named_whole_so_that_it_can_be_allowed() -> None:
+    webview = f"vscode-webview://{'1f0' * 18}"
+    assert repr(webview) in refusal("127.0.0.1:8000", webview, ())
+
+
 def test_one_star_allows_all() -> None:
     assert refusal("evil.example", "https://evil.example", ("*",)) == ""
 
@@ -87,7 +102,7 @@ async def answer(request: Any) -> PlainTextResponse:
 )
 def test_a_refusal_has_the_shape_of_others(headers: dict[str, str], status: int) -> None:
     async def ask() -> httpx.Response:
-        named = Middleware(RefusalMiddleware, refuse=by_other_names(("CHAT.example",)))
+        named = Middleware(RefusalMiddleware, refuse=by_other_names(("chat.example",)))
         application = Starlette(routes=[Route("/", answer)], middleware=[named])
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:

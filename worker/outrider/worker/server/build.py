@@ -305,19 +305,15 @@ def build_http(
         app = draft_application(lambda: control.ready, more, control.engine.heartbeat.trouble)
     else:
         open_routes = (*more, *page_routes(os.environ))
-        app = target_application(inference, ports.keys, open_routes, own_names(settings))
+        hosts, private = settings.allowed_hosts, is_private(settings)
+        app = target_application(inference, ports.keys, open_routes, hosts, private)
     return HttpServer(exposition.counting(app), ports.http, settings)
 
 
-def own_names(settings: WorkerSettings) -> tuple[str, ...] | None:
-    """Return the names that a target answers to beside localhost; None: to all.
-
-    Those whom no key keeps out are known by nothing but that they are on this machine, as a web
-    page is that somebody here has opened.
-    """
-    return settings.allowed_hosts if is_private(settings) else None
-
-
 def is_private(settings: WorkerSettings) -> bool:
-    """True if HTTP is for this machine alone, without API keys."""
+    """True if HTTP is for this machine alone, without API keys.
+
+    Who asks is then known by nothing but being on this machine, as a web page is that somebody here
+    has opened.
+    """
     return settings.api_keys_file is None and is_loopback(settings.http_listen)

@@ -16,6 +16,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
@@ -27,6 +28,7 @@ from outrider.worker.api.http.generation import HttpResponse, respond
 from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.infill import InfillBody, InfillResponse, infill
 from outrider.worker.api.http.middleware import (
+    PagesMiddleware,
     RefusalMiddleware,
     StartMiddleware,
     by_other_names,
@@ -68,10 +70,15 @@ def target_application(
     inference: Inference,
     keys: ApiKeys | None,
     more: tuple[BaseRoute, ...],
-    names: Collection[str] | None = None,
-) -> Starlette:
-    """Return the application of a target; `more` are routes that need no key, `names` the hosts as
-    which it answers, beside those of this machine (None: as all)."""
+    allowed: Collection[str] = (),
+    private: bool = False,
+) -> ASGIApp:
+    """Return the application of a target; `more` are routes that need no key, `allowed` the hosts
+    and origins beside those of this machine whose web pages may read responses.
+
+    A `private` one answers to no other names and pages.
+    """
+    names = frozenset(name.lower() for name in allowed)
     api = Api(inference)
     routes = [
         *health.routes(lambda: health.waiting_of(inference), inference.engine.heartbeat.trouble),
@@ -93,18 +100,18 @@ def target_application(
     }
     begin = closing(lambda: inference.availability.draining)
     middleware = [Middleware(StartMiddleware, begin=begin)]
-    if names is not None:
+    if private:
         middleware.append(Middleware(RefusalMiddleware, refuse=by_other_names(names)))
     if keys is not None:
         middleware.append(Middleware(RefusalMiddleware, refuse=without_key(keys)))
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
-    return application
+    return PagesMiddleware(application, names)  # outside, so that pages can read of bugs, too
 
 
 def draft_application(
     is_ready: Callable[[], bool], more: tuple[BaseRoute, ...], trouble: Trouble = lambda: ""
-) -> Starlette:
+) -> ASGIApp:
     """Return the application of a draft, of a stage, or of ranks that follow; `more` are further
     routes. By default such a worker lives if it answers."""
 

@@ -1,16 +1,18 @@
-"""ASGI middleware: refusal of requests without an API key or from strangers' web pages, and what is
-done with each response as it begins.
+"""ASGI middleware: refusal of requests without an API key or from strangers' web pages, permission
+for pages to read responses, and what is done with each response as it begins.
 
 Leaves keys and their comparison to `outrider.worker.api.auth`, and names to `own_names`.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outrider.contract.errors import RETRY_AFTER
 from outrider.worker.api.auth import AUTHORIZATION, REFUSAL, ApiKeys
 from outrider.worker.api.http import errors, own_names
 
@@ -18,6 +20,13 @@ CLOSED = ("/v1/", "/infill/")
 """Paths that need a key; health and metrics stay open."""
 Refuse = Callable[[Scope], tuple[int, str] | None]
 """Returns the status and the words with which a request is refused; None: it may come in."""
+PREFLIGHT = MappingProxyType(
+    {
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Max-Age": "7200",  # seconds: the longest that Chrome takes
+    }
+)
+"""Headers that tell a browser what a page may send, beside the headers for which it asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +60,10 @@ def without_key(keys: ApiKeys) -> Refuse:
 def by_other_names(allowed: Collection[str]) -> Refuse:
     """Refuse with 403 what comes by a name that is not this server's, or from a page that is
     not."""
-    names = frozenset(name.lower() for name in allowed)
 
     def refuse(scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        words = own_names.refusal(headers.get("host", ""), headers.get("origin"), names)
+        words = own_names.refusal(headers.get("host", ""), headers.get("origin"), allowed)
         return (403, words) if words else None
 
     return refuse
@@ -77,6 +85,41 @@ class StartMiddleware:
             await send(message)
 
         await self.app(scope, receive, send_on)
+
+
+@dataclass(frozen=True, slots=True)
+class PagesMiddleware:
+    """Lets web pages of allowed origins read responses, and tells browsers that ask first (CORS).
+
+    Starlette's own middleware knows origins by a list or a pattern, and answers those of others
+    itself instead of the application.
+    """
+
+    app: ASGIApp
+    allowed: Collection[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request, unless a browser only asks whether it may send one."""
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        may_read = origin is not None and own_names.is_allowed(origin, self.allowed)
+        asks_first = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+        app = _preflight(headers) if may_read and asks_first else self.app
+
+        def begin(start: Message) -> None:
+            response = MutableHeaders(scope=start)
+            response.add_vary_header("Origin")
+            if origin is not None and may_read:
+                response["Access-Control-Allow-Origin"] = origin
+                response["Access-Control-Expose-Headers"] = RETRY_AFTER
+
+        await StartMiddleware(app, begin)(scope, receive, send)
+
+
+def _preflight(headers: Headers) -> Response:
+    wanted = headers.get("access-control-request-headers", "")
+    asked = {"Access-Control-Allow-Headers": wanted} if wanted else {}
+    return Response(status_code=204, headers={**PREFLIGHT, **asked})
 
 
 def closing(is_draining: Callable[[], bool]) -> Callable[[Message], None]:

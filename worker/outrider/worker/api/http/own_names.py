@@ -1,7 +1,8 @@
 """Names of a server without API keys on loopback, so that no stranger's web page makes it compute.
 
 Such a page may send requests to this machine, and may have its own name lead here (DNS rebinding).
-Browsers say in `Origin` whose page asks, and in `Host` by which name they came. Leaves answering to
+Browsers say in `Origin` whose page asks, and in `Host` by which name they came. What is allowed is
+lower-case: hosts, and origins as `outrider.contract.addresses` has them. Leaves answering to
 `middleware`, and bodies that a page sends without asking first to `request_body`.
 """
 
@@ -13,27 +14,33 @@ from outrider.contract.addresses import ANY_HOST
 
 LOCAL = "localhost"
 WHY = (
-    "without API keys this server answers to localhost, IP addresses, and what `--allow-host NAME` "
-    "(settings.allowed_hosts) names"
+    "without API keys this server answers to localhost, IP addresses, and the hosts and origins "
+    "that `--allow-host` (settings.allowed_hosts) names"
 )
 
 
 def refusal(host: str, origin: str | None, allowed: Collection[str]) -> str:
     """Say what is wrong with the `Host` and `Origin` of a request; nothing: it may come in.
 
-    `allowed` are names beside localhost and IP addresses; with `ANY_HOST` among them, all are.
+    `allowed` are beside localhost and IP addresses; with `ANY_HOST` among them, all are.
     """
     if ANY_HOST in allowed:
         return ""
     name = _name(host)
     if host and not (_is_local(name) or _is_ip_address(name) or name in allowed):
-        return f"host: {host!r:.64} is not allowed; {WHY}"
-    if origin is None or _place(origin) == host.lower():
+        return f"host: {host!r:.128} is not allowed; {WHY}"
+    if origin is None or _place(origin) == host.lower() or is_allowed(origin, allowed):
         return ""
+    return f"origin: {origin!r:.128} is not allowed; {WHY}"
+
+
+def is_allowed(origin: str, allowed: Collection[str]) -> bool:
+    """True for an origin of this machine, and for one that is allowed itself, by its host or by its
+    scheme."""
     name = _name(_place(origin))
-    if _is_local(name) or name in allowed:
-        return ""
-    return f"origin: {origin!r:.64} is not allowed; {WHY}"
+    scheme = origin.partition("://")[0]
+    forms = (ANY_HOST, name, origin.lower(), f"{scheme}://{ANY_HOST}".lower())
+    return _is_local(name) or any(form in allowed for form in forms)
 
 
 def _is_local(name: str) -> bool:
