@@ -54,6 +54,13 @@ def test_pages_of_others_are_refused(origin: str) -> None:
     assert refusal("127.0.0.1:8000", origin, ()).startswith("origin: ")
 
 
+def test_an_origin_that_is_named_with_its_default_port_is_the_one_without() -> None:
+    allowed = ("https://a.example:443", "http://b.example:80")
+    assert refusal("127.0.0.1:8000", "https://a.example", allowed) == ""
+    assert refusal("127.0.0.1:8000", "http://b.example", allowed) == ""
+    assert refusal("127.0.0.1:8000", "http://a.example", allowed) != ""
+
+
 def test_a_proxy_is_answered_under_the_name_that_it_hands_on() -> None:
     allowed = ("chat.example.com", "abcdef")
     for host in ("chat.example.com", "chat.example.com:443", "127.0.0.1:8000"):

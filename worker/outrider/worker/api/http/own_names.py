@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from outrider.contract.addresses import ANY_HOST
 
 LOCAL = "localhost"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+"""Ports that browsers leave out of an origin."""
 WHY = (
     "without API keys this server answers to localhost, IP addresses, and the hosts and origins "
     "that `--allow-host` (settings.allowed_hosts) names"
@@ -38,8 +40,10 @@ def is_allowed(origin: str, allowed: Collection[str]) -> bool:
     """True for an origin of this machine, and for one that is allowed itself, by its host or by its
     scheme."""
     name = _name(_place(origin))
+    origin = origin.lower()
     scheme = origin.partition("://")[0]
-    forms = (ANY_HOST, name, origin.lower(), f"{scheme}://{ANY_HOST}".lower())
+    with_port = f"{origin}:{DEFAULT_PORTS.get(scheme)}"
+    forms = (ANY_HOST, name, origin, with_port, f"{scheme}://{ANY_HOST}")
     return _is_local(name) or any(form in allowed for form in forms)
 
 
