@@ -14,6 +14,7 @@ from outrider.client import Link, LinkState
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.link import draft_records
 from outrider.worker.link.payloads import TARGETS
+from outrider.worker.link.records import VERSION
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
 from tests.process import workers
@@ -143,7 +144,11 @@ def test_useless_growth_wastes_rows_only(target: Worker, plain: tuple[int, ...],
     [
         (lambda t: b"\xff garbage", LinkState.REFUSED, "no message"),
         (lambda t: pb.DraftMessage().SerializeToString(), LinkState.REFUSED, "must be Hello"),
-        (lambda t: good_hello(t, protocol_min=4, protocol_max=9), LinkState.REFUSED, "4 to 9"),
+        (
+            lambda t: good_hello(t, protocol_min=VERSION + 1, protocol_max=VERSION + 6),
+            LinkState.REFUSED,
+            f"{VERSION + 1} to {VERSION + 6}",
+        ),
         (lambda t: good_hello(t, vocabulary_block=3), LinkState.REFUSED, "blocks of 3"),
         (
             lambda t: good_hello(t, vocabulary_hashes=[1, 2, 3]),
@@ -319,7 +324,7 @@ def test_absurd_limits_are_cut_and_serve_another_target(
     [
         (lambda d: b"\xff garbage", "no message"),
         (lambda d: pb.TargetMessage().SerializeToString(), "must be Hello"),
-        (lambda d: first(d, protocol_min=7, protocol_max=8), "versions 7 to 8"),
+        (lambda d: first(d, protocol_min=77, protocol_max=78), "versions 77 to 78"),
         (lambda d: first(d, vocabulary_hashes=[3]), "agree on 0.0%"),
     ],
 )
