@@ -649,7 +649,9 @@ def test_logprobs_of_a_completion_have_offsets() -> None:
 
 def test_usage_counts_a_prompt_once_and_every_answer() -> None:
     parsed = completion(prompt=["a", "b"], n=2, seed=11)
-    response = OpenAIResponse(CompletionChoice, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse(
+        [CompletionChoice(i, parsed.calling) for i in range(4)], parsed, "tiny", lambda: "r1"
+    )
     spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
     spent |= {"prediction_tokens": 7}
     for index, accepted in enumerate((2, 5, 0, 9)):
@@ -676,7 +678,7 @@ def test_a_stream_shows_the_trees_that_its_client_asks_for() -> None:
     parsed = chat(stream=True, draft_tree=True)
     assert parsed.request.shows_tree
     assert not chat(stream=True).request.shows_tree
-    response = OpenAIResponse(ChatChoice, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse([ChatChoice(0, parsed.calling)], parsed, "tiny", lambda: "r1")
     tree = ShownTree(("The", " sky", " sea"), (0, 0), (1,), " is")
     (shown,) = response.take(0, GenerateResponse(text=" sky is", tree=tree))
     assert shown["outrider"] == {
@@ -695,7 +697,7 @@ def test_a_stream_shows_the_trees_that_its_client_asks_for() -> None:
 
 def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:
     parsed = chat(stream=True, stream_options={"include_usage": True})
-    response = OpenAIResponse(ChatChoice, parsed, "tiny", lambda: "r1")
+    response = OpenAIResponse([ChatChoice(0, parsed.calling)], parsed, "tiny", lambda: "r1")
     chunks = [*response.begin(), *response.take(0, GenerateResponse(text="hi"))]
     chunks += [
         *response.take(0, GenerateResponse(text="")),

@@ -75,7 +75,7 @@ def test_an_answer_begins_where_the_prompt_leaves_it(thinker: Text, tmp_path: Pa
     def place(text: Text, **variables: bool) -> Place:
         target = Scripted(text)
         target.post(CHAT, messages=HI, chat_template_kwargs=variables)
-        return first_place(text, target.submits[0].prompt.tolist())
+        return first_place(text, target.submits[0].prompt)
 
     assert place(thinker) is Place.START
     assert place(thinker, opens=True) is Place.REASONING

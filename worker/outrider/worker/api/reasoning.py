@@ -4,11 +4,12 @@ Such a model's chat template knows `<think>` and `</think>`. The first may be th
 or the first of the answer; an answer without it is content alone.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from outrider.worker.api.text import Text
+import numpy as np
+
+from outrider.worker.api.text import Text, beginning_of
 
 OPEN, CLOSE = "<think>", "</think>"
 TAIL_TOKENS = 16
@@ -24,11 +25,11 @@ class Place(Enum):
     CONTENT = auto()
 
 
-def first_place(text: Text, prompt: Sequence[int]) -> Place:
-    """Return where the answer to a chat begins."""
+def first_place(text: Text, prompt: np.ndarray) -> Place:
+    """Return where the answer to a chat begins; prompt int32[tokens]."""
     if not (OPEN in text.chat_template and CLOSE in text.chat_template):
         return Place.CONTENT
-    opened = text.decode(prompt[-TAIL_TOKENS:]).rstrip().endswith(OPEN)
+    opened = text.decode(prompt[-TAIL_TOKENS:].tolist()).rstrip().endswith(OPEN)
     return Place.REASONING if opened else Place.START
 
 
@@ -77,8 +78,7 @@ class Reasoning:
             shown = self._without_begin(found.rstrip())
             self._begun = False
             return shown
-        held = next(n for n in range(len(CLOSE) - 1, -1, -1) if found.endswith(CLOSE[:n]))
-        shown = found[: len(found) - held].rstrip()
+        shown = found[: len(found) - beginning_of(CLOSE, found)].rstrip()
         self._buffer = found[len(shown) :]
         return self._without_begin(shown)
 

@@ -313,6 +313,12 @@ class StopStrings:
         return taken
 
 
+def beginning_of(tag: str, text: str) -> int:
+    """Return the count of characters at the end of `text` that may begin `tag`."""
+    most = min(len(tag) - 1, len(text))
+    return next((n for n in range(most, 0, -1) if text.endswith(tag[:n])), 0)
+
+
 def _render(
     tokenizer: Any,
     control: ControlTokens,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -45,6 +45,7 @@ from outrider.worker.api.reasoning import Place, first_place
 from outrider.worker.api.response import Admitted
 from outrider.worker.errors import InvalidField, UnknownModel, WorkerError
 
+Choice = TypeVar("Choice", bound=AnswerChoice)
 Responding = Callable[[OpenAIRequest, Sequence[Admitted]], HttpResponse]
 """Returns the response to a request that is admitted."""
 NOT_READY = "the model is being loaded, or the worker drains"
@@ -150,8 +151,7 @@ class Api:
         name, text = self.inference.model.name, self.inference.text
 
         def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
-            place = self._place(parsed, admitted)
-            choice = ChatChoice(0, parsed.calling, parsed.functions, text.call_tags, place)
+            (choice,) = self._choices(ChatChoice, parsed, admitted)
             return ResponsesAnswer(
                 parsed, name, choice, lambda words: len(text.encode_prediction(words))
             )
@@ -168,19 +168,22 @@ class Api:
 
     def _openai(self, kind: type[AnswerChoice]) -> Responding:
         inference = self.inference
-        name, tags = inference.model.name, inference.text.call_tags
 
         def response(parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> HttpResponse:
-            place = self._place(parsed, admitted)
-            return OpenAIResponse(kind, parsed, name, lambda: inference.fingerprint, tags, place)
+            choices = self._choices(kind, parsed, admitted)
+            name = inference.model.name
+            return OpenAIResponse(choices, parsed, name, lambda: inference.fingerprint)
 
         return response
 
-    def _place(self, parsed: OpenAIRequest, admitted: Sequence[Admitted]) -> Place:
-        """Return where the answers begin; a form leaves no room for thoughts."""
-        if parsed.request.response_format is not None:
-            return Place.CONTENT
-        return first_place(self.inference.text, admitted[0].submit.prompt.tolist())
+    def _choices(
+        self, kind: type[Choice], parsed: OpenAIRequest, admitted: Sequence[Admitted]
+    ) -> list[Choice]:
+        """Return what answers become; one in a given form leaves no room for thoughts."""
+        text, free = self.inference.text, parsed.request.response_format is None
+        place = first_place(text, admitted[0].submit.prompt) if free else Place.CONTENT
+        how = parsed.calling, parsed.functions, text.call_tags, place
+        return [kind(index, *how) for index in range(len(admitted))]
 
     async def _respond(
         self,

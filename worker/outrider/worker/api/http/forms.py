@@ -8,6 +8,7 @@ vLLM calls them `structured_outputs`, formerly `guided_json` and so on; SGLang `
 import json
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
@@ -124,7 +125,7 @@ class Forms(BodyPart):
             raise ValueError(f"{names[0]} and {names[1]} both say the form: send one of them")
         return self
 
-    @property
+    @cached_property
     def forms(self) -> dict[str, ResponseFormat]:
         """The form that the answer must have, by the parameter that asks for it."""
         found = forms_of(self)

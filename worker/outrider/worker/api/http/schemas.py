@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from outrider.worker.api.http import unserved
-from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.body_part import BodyPart, part_text
 from outrider.worker.api.http.forms import Forms
 from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
@@ -63,11 +63,7 @@ def text_of(value: object, about: ValidationInfo) -> object:
 
 
 def _part(part: object) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    text = part.get("text") if isinstance(part, dict) else None
-    if kind not in ("text", "refusal") or not isinstance(text, str):
-        raise ValueError(f"parts of type text are supported, not {kind!r:.32}")
-    return text
+    return part_text(part, {"text": "text", "refusal": "text"}, "text")
 
 
 def prediction_of(value: object) -> object:

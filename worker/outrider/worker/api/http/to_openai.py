@@ -4,21 +4,17 @@ Leaves choices to `choice`, and when a chunk is sent to `generation`.
 """
 
 import dataclasses
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.inference import Usage
-from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.http.choice import AnswerChoice
 from outrider.worker.api.http.event_stream import DONE
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.reasoning import Place
+from outrider.worker.api.http.ids import new_id
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
-
-ID_BYTES = 12
 
 
 @dataclass(slots=True)
@@ -26,26 +22,19 @@ class OpenAIResponse:
     """The response to one HTTP request, while its parts come."""
 
     last = DONE
-    kind: type[AnswerChoice]
-    """Of its choices, by which API it is."""
+    choices: Sequence[AnswerChoice]
+    """Of one kind, by which API it is; those of one prompt follow each other."""
     request: OpenAIRequest
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
-    call_tags: Sequence[str] = KNOWN_TAGS
-    """Tags that begin a call in the model's answers."""
-    place: Place = Place.CONTENT
-    """Where its answers begin."""
-    choices: list[AnswerChoice] = field(init=False)
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
     """Of each choice that has ended."""
-    _id: str = field(default_factory=lambda: secrets.token_hex(ID_BYTES))
+    _id: str = field(init=False)
     _created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        count = len(self.request.prompts) * self.request.choices
-        how = self.request.calling, self.request.functions, self.call_tags, self.place
-        self.choices = [self.kind(index, *how) for index in range(count)]
+        self._id = new_id(self.choices[0].prefix)
 
     def begin(self) -> list[dict[str, Any]]:
         """Return the chunks before the first token."""
@@ -66,7 +55,7 @@ class OpenAIResponse:
         """Return the chunk after the last token, if the client wants usage."""
         if not self.request.include_usage:
             return []
-        return [self._envelope(self.kind.chunk_object, []) | {"usage": self._usage()}]
+        return [self._envelope(self.choices[0].chunk_object, []) | {"usage": self._usage()}]
 
     def fail(self, error: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the error alone."""
@@ -75,18 +64,18 @@ class OpenAIResponse:
     def whole(self) -> dict[str, Any]:
         """Return the response that is not streamed."""
         choices = [choice.whole() for choice in self.choices]
-        return self._envelope(self.kind.whole_object, choices) | {
+        return self._envelope(self.choices[0].whole_object, choices) | {
             "usage": self._usage(),
             "outrider": extension(self.request.seed, self._ends),
         }
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        chunk = self._envelope(self.kind.chunk_object, [choice])
+        chunk = self._envelope(self.choices[0].chunk_object, [choice])
         return chunk | {"usage": None} if self.request.include_usage else chunk
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            "id": self.kind.prefix + self._id,
+            "id": self._id,
             "object": kind,
             "created": self._created,
             "model": self.model,

@@ -9,15 +9,15 @@ before the arguments. Text that looks like a call and is none stays text.
 import enum
 import json
 import re
-import secrets
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from outrider.worker.api.call_tags import KNOWN_TAGS, closing_tag
 from outrider.worker.api.http.call_object import CallObject, is_json
+from outrider.worker.api.http.ids import new_id
+from outrider.worker.api.text import beginning_of
 
-ID_BYTES = 12
 SEPARATORS = " \t\r\n;,"
 """Characters that may stand between two calls; blanks alone may stand before the first."""
 HEAD = re.compile(
@@ -120,7 +120,7 @@ class ToolCalls:
         pattern = re.compile("|".join(map(re.escape, self.tags)))
         while True:
             found = pattern.search(self._buffer)
-            begun = max(_beginning_of(tag, self._buffer) for tag in self.tags)
+            begun = max(beginning_of(tag, self._buffer) for tag in self.tags)
             end = found.start() if found else len(self._buffer) - begun
             first = self._buffer[self._blanks() : end][:1] if self._begins else "text"
             if first in ("{", "["):
@@ -232,7 +232,7 @@ class ToolCalls:
 def openai_call(name: str, id_: str = "") -> dict[str, Any]:
     """Return a call in OpenAI's shape, without arguments; by default with an id of its own."""
     return {
-        "id": id_ or f"call_{secrets.token_hex(ID_BYTES)}",
+        "id": id_ or new_id("call_"),
         "type": "function",
         "function": {"name": name, "arguments": ""},
     }
@@ -250,9 +250,3 @@ def _only_name(call: CallObject, functions: Sequence[str]) -> str | None:
 def _is_begun(name: str, begun: str) -> bool:
     """True if a name's JSON, however its characters are escaped, may begin so."""
     return any(json.dumps(name, ensure_ascii=way).startswith(begun) for way in (True, False))
-
-
-def _beginning_of(tag: str, text: str) -> int:
-    """Return the count of characters at the end of `text` that may begin `tag`."""
-    most = min(len(tag) - 1, len(text))
-    return next((n for n in range(most, 0, -1) if text.endswith(tag[:n])), 0)

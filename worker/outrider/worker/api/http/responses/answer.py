@@ -12,7 +12,8 @@ from typing import Any
 from outrider.contract.inference import Usage
 from outrider.worker.api.http.choice import ChatChoice
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.responses.output_items import Event, OutputItems, new_id
+from outrider.worker.api.http.ids import new_id
+from outrider.worker.api.http.responses.output_items import Event, OutputItems
 from outrider.worker.api.http.to_openai import extension
 from outrider.worker.api.response import AnswerEnd, GenerateResponse
 from outrider.worker.messages import Finish
@@ -33,7 +34,7 @@ class ResponsesAnswer:
     _output: OutputItems = field(default_factory=OutputItems)
     _end: AnswerEnd | None = None
     _error: dict[str, Any] | None = None
-    _id: str = field(default_factory=lambda: new_id("resp"))
+    _id: str = field(default_factory=lambda: new_id("resp_"))
     _created: int = field(default_factory=lambda: int(time.time()))
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 

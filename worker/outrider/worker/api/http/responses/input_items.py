@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ValidationInfo, model_validator
 
-from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.body_part import BodyPart, part_text
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
@@ -28,11 +28,7 @@ def text_of(value: object) -> object:
 
 
 def _part(part: object) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    text = part.get(PARTS.get(str(kind), "")) if isinstance(part, dict) else None
-    if not isinstance(text, str):
-        raise ValueError(f"parts of type {', '.join(PARTS)} are supported, not {kind!r:.32}")
-    return text
+    return part_text(part, PARTS, ", ".join(PARTS))
 
 
 def content_of(value: object, about: ValidationInfo) -> object:

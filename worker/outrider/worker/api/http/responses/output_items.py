@@ -4,18 +4,13 @@ Items follow each other: what comes of another one ends the one before.
 """
 
 import abc
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-ID_BYTES = 12
+from outrider.worker.api.http.ids import new_id
+
 Event = dict[str, Any]
-
-
-def new_id(prefix: str) -> str:
-    """Return an id of its own."""
-    return f"{prefix}_{secrets.token_hex(ID_BYTES)}"
 
 
 @dataclass(slots=True)
@@ -190,13 +185,13 @@ class OutputItems:
 
     def end(self, status: str) -> list[Event]:
         """Return the events behind the last delta; `status` is that of the last item."""
-        begun = [] if self.items else self._begin(MessageItem(0, new_id("msg")), self._blanks)
+        begun = [] if self.items else self._begin(MessageItem(0, new_id("msg_")), self._blanks)
         return begun + self.items[-1].end(status)
 
     def _reasoning(self, text: str) -> list[Event]:
         if self._is_last(ReasoningItem):
             return self.items[-1].push(text)
-        return self._begin(ReasoningItem(len(self.items), new_id("rs")), text)
+        return self._begin(ReasoningItem(len(self.items), new_id("rs_")), text)
 
     def _text(self, text: str) -> list[Event]:
         if self._is_last(MessageItem):
@@ -205,14 +200,14 @@ class OutputItems:
         if not self._blanks.strip():
             return []
         text, self._blanks = self._blanks, ""
-        return self._begin(MessageItem(len(self.items), new_id("msg")), text)
+        return self._begin(MessageItem(len(self.items), new_id("msg_")), text)
 
     def _call(self, call: Mapping[str, Any]) -> list[Event]:
         function = call["function"]
         if "id" not in call:
             return self.items[-1].push(function["arguments"])
         self._blanks = ""
-        item = CallItem(len(self.items), new_id("fc"), call_id=call["id"], name=function["name"])
+        item = CallItem(len(self.items), new_id("fc_"), call_id=call["id"], name=function["name"])
         return self._begin(item, function["arguments"])
 
     def _is_last(self, kind: type[OutputItem]) -> bool:
