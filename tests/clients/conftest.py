@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bench.sides.peer import uv
-from tests.clients.scripted import FOLLOWERS, TEMPLATE
-from tests.clients.scripted_model import write_scripted
+from tests.chain_models import write_chain
+from tests.clients.scripted import INSTEAD, SAYS, TEMPLATE
 from tests.process.service_run import serving_command
 
 HERE = Path(__file__).parent
@@ -22,7 +22,10 @@ CONTEXT = 16384
 @pytest.fixture(scope="session")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where clients find `outrider serve` with the scripted model, as variables of scripts."""
-    model = write_scripted(tmp_path_factory.mktemp("scripted"), FOLLOWERS, TEMPLATE)
+    model = tmp_path_factory.mktemp("scripted")
+    write_chain(model, SAYS, TEMPLATE, instead=INSTEAD, max_position_embeddings=CONTEXT)
+    ends = json.loads((model / "generation_config.json").read_text())
+    (model / "generation_config.json").write_text(json.dumps({**ends, "do_sample": False}))
     home = tmp_path_factory.mktemp("home")
     with serving_command(home, "serve", str(model), "--context", str(CONTEXT)) as run:
         url = run.found(r"(http://\S+/v1)")

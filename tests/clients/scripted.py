@@ -17,19 +17,16 @@ def forced(function: str) -> str:
     return f'{{"name": "{function}", "arguments": {ADA}}}'
 
 
-FOLLOWERS = {
-    "<|count|>": ["one"],
-    "one": [" two"],
-    " two": [" three"],
-    " three": [" four"],
+SAYS = {
+    "<|count|>": ["one", " two", " three", " four"],
     "<|weather|>": [OPEN + WEATHER + CLOSE],
-    "<|result|>": ["It is 18 degrees"],
-    "It is 18 degrees": [" in Paris."],
-    "<|person|>": [ADA, *map(forced, ("Person", "PartialPerson", "final_result"))],
+    "<|result|>": ["It is 18 degrees", " in Paris."],
+    "<|person|>": [ADA],
     "<|whole|>": [WHOLE],
     "<|diff|>": [DIFF],
     "<|write|>": [OPEN + WRITE + CLOSE],
 }
+INSTEAD = {"<|person|>": [*map(forced, ("Person", "PartialPerson", "final_result"))]}
 TEMPLATE = """\
 {%- for m in messages %}
 {{- '<|' + m.role + '|>' + (m.content or '') }}

@@ -8,16 +8,8 @@ import os
 
 import instructor
 import openai
-import pydantic
 from cases import PERSON, say
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
-
+from person import Person
 
 client = openai.OpenAI(base_url=os.environ["BASE_URL"], api_key="none")
 asked = {"model": os.environ["MODEL"], "messages": [{"role": "user", "content": PERSON}]}

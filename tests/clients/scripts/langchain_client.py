@@ -6,18 +6,11 @@
 
 import os
 
-import pydantic
 from cases import CITY, COUNT, PERSON, RESULT, say
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
+from person import Person
 
 
 @tool

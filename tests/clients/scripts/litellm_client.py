@@ -10,15 +10,8 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the net for prices
 
 import litellm
-import pydantic
 from cases import CITY, COUNT, PERSON, RESULT, WEATHER, say
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
+from person import Person
 
 
 def ask(text: str | list, **more):

@@ -6,19 +6,12 @@
 
 import os
 
-import pydantic
 from cases import CITY, COUNT, PERSON, RESULT, say
 from llama_index.core.llms import ChatMessage
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
+from person import Person
 
 
 def weather(city: str) -> str:

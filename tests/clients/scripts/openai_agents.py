@@ -9,7 +9,6 @@ import asyncio
 import os
 
 import openai
-import pydantic
 from agents import (
     Agent,
     Model,
@@ -20,14 +19,7 @@ from agents import (
     set_tracing_disabled,
 )
 from cases import CITY, COUNT, PERSON, RESULT, say
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
-
+from person import Person
 
 MODEL = os.environ["MODEL"]
 CALLED = []

@@ -8,14 +8,8 @@ import json
 import os
 
 import openai
-import pydantic
 from cases import CITY, COUNT, PERSON, RESULT, WEATHER, say
-
-
-class Person(pydantic.BaseModel):
-    name: str
-    age: int
-
+from person import Person
 
 client = openai.OpenAI(base_url=os.environ["BASE_URL"], api_key="none")
 MODEL = os.environ["MODEL"]

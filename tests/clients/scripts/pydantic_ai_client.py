@@ -7,19 +7,11 @@
 import asyncio
 import os
 
-import pydantic
 from cases import CITY, COUNT, PERSON, RESULT, say
+from person import Person
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-
-
-class Person(pydantic.BaseModel):
-    """A person."""
-
-    name: str
-    age: int
-
 
 CALLED = []
 

@@ -6,18 +6,11 @@ import pytest
 
 from outrider.worker.api.text import Text
 from outrider.worker.sampling.params import MAX_BIASES
-from tests.tiny_models import END_ID, write_tokenizer
+from tests.tiny_models import END_ID
 from tests.unit.worker.api.scripted import CONTEXT, Scripted
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 HI = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder)
-    return Text.load(folder)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])

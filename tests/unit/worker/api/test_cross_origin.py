@@ -8,7 +8,6 @@ import pytest
 
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.text import Text
-from tests.tiny_models import write_tokenizer
 from tests.unit.worker.api.scripted import Scripted, ScriptedHandle
 
 CHAT = "/v1/chat/completions"
@@ -20,13 +19,6 @@ STRANGERS = ["https://obsidian.md", "https://evil.example", "app://evil", "chrom
 OPENAI = "authorization,content-type,x-stainless-os,x-stainless-retry-count"
 """Headers for which a browser asks where OpenAI's client wants to send."""
 LOCAL = {"Host": "localhost:8000"}
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder)
-    return Text.load(folder)
 
 
 @pytest.fixture

@@ -14,12 +14,6 @@ from tests.unit.worker.api.scripted import Scripted
 
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "hi"}]
-THINKS = (
-    "{% for m in messages %}{{ m['role'] + ':' + m['content'].split('</think>')[-1] + ';' }}"
-    "{% endfor %}{{ 'assistant:' }}"
-    "{% if opens %}{{ '<think>\\n' }}{% endif %}"
-    "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
-)
 
 
 def split(place: Place, *pieces: str) -> tuple[str, str]:
@@ -60,15 +54,6 @@ def test_any_answer_is_split_alike_in_one_piece_and_in_characters(
 ) -> None:
     whole = "".join(parts)
     assert split(place, *whole) == split(place, whole)
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    """A tokenizer whose chat template thinks."""
-    folder = tmp_path_factory.mktemp("thinker")
-    write_tokenizer(folder)
-    (folder / "chat_template.jinja").write_text(THINKS)
-    return Text.load(folder)
 
 
 def test_an_answer_begins_where_the_prompt_leaves_it(thinker: Text, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,15 +21,7 @@ from outrider.worker.messages import (
     Tokens,
 )
 from outrider.worker.sampling.params import SamplingParams
-from tests.tiny_models import write_tokenizer
 from tests.unit.worker.handles import Handle
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    folder: Path = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder)
-    return Text.load(folder)
 
 
 def admit(handle: Handle, text: Text, submit: Submit, *stops: str) -> Admitted:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.text import Text
 from outrider.worker.messages import Finish, Finished, Submit
-from tests.tiny_models import write_tokenizer
 from tests.unit.worker.api.scripted import Scripted, ScriptedHandle
-from tests.unit.worker.api.test_reasoning import THINKS
 
 RESPONSES = "/v1/responses"
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -33,22 +30,6 @@ class Failing(ScriptedHandle):
         *tokens, end = super().messages(submit)
         failed = Finished(submit.request, Finish.FAILED, end.usage, end.timing, "the cat did it")
         return [*tokens, failed]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder)
-    return Text.load(folder)
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    """A tokenizer whose chat template thinks."""
-    folder: Path = tmp_path_factory.mktemp("thinker")
-    write_tokenizer(folder)
-    (folder / "chat_template.jinja").write_text(THINKS)
-    return Text.load(folder)
 
 
 def chat(**fields: Any) -> ChatBody:
