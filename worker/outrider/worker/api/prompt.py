@@ -112,6 +112,8 @@ class Prompts:
 
     async def encode_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the different sequences of token ids that write some words."""
+        if not words:
+            return ()
         for word in words:
             require(word.strip() != "", "bad_words", word, "a word has more than blanks")
         self._check_bytes("bad_words", words)
