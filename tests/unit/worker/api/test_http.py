@@ -345,6 +345,19 @@ def test_tools_and_calls_go_to_the_template() -> None:
     assert (tool.tool_call_id, tool.name) == ("c1", "weather")
 
 
+def test_what_has_no_text_or_a_refusal_may_stand_in_the_history() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1"},
+        {"role": "function", "name": "weather"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    ]
+    turns = only_chat(chat(messages=messages)).turns
+    assert [turn.content for turn in turns] == ["", "", "", "No.", "a\nb"]
+
+
 def test_tools_are_left_out_if_none_may_be_called() -> None:
     parsed = chat(tools=[TOOL], tool_choice="none")
     assert (only_chat(parsed).tools_json, parsed.calling) == ("", Calling.NONE)

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from outrider.worker.api.http import unserved
-from outrider.worker.api.http.body_part import BodyPart, part_text
+from outrider.worker.api.http.body_part import BodyPart, joined_text
 from outrider.worker.api.http.forms import Forms
 from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
@@ -27,6 +27,8 @@ from outrider.worker.api.tool_schemas import MAX_TOOLS
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
 MAX_UINT = 2**32 - 1
+SILENT = ("assistant", "tool")
+"""Roles whose turns may have no content: one that made calls, a call that gave nothing."""
 
 
 def whole(value: object) -> object:
@@ -51,24 +53,17 @@ def one_or_many(value: object) -> object:
 
 
 def text_of(value: object, about: ValidationInfo) -> object:
-    """Return the text of a message's content: a string, text parts or, of an assistant that made
-    calls and of a call that gave nothing, null."""
+    """Return the text of a message's content, which is null where a role of `SILENT` has none."""
     if value is None:
-        if about.data.get("role") not in ("assistant", "tool"):
+        if about.data.get("role") not in SILENT:
             raise ValueError("null is for an assistant and a tool alone")
         return ""
-    if not isinstance(value, list):
-        return value
-    return "\n".join(_part(part) for part in value)
-
-
-def _part(part: object) -> str:
-    return part_text(part, {"text": "text", "refusal": "text"}, "text")
+    return joined_text(value)
 
 
 def prediction_of(value: object) -> object:
-    """Return the text of a prediction's content: a string, or text parts that follow each other."""
-    return "".join(map(_part, value)) if isinstance(value, list) else value
+    """Return the text of a prediction's content, whose parts follow each other."""
+    return joined_text(value, between="")
 
 
 def prompts_of(value: object) -> list[str | list[int]]:
@@ -240,7 +235,7 @@ class ChatBody(Body):
         if len(limits) > 1:
             raise ValueError("max_tokens and max_completion_tokens differ: send one of them")
         for at, message in enumerate(self.messages):
-            if message.role != "assistant" and "content" not in message.model_fields_set:
+            if message.role not in SILENT and "content" not in message.model_fields_set:
                 raise ValueError(f"messages[{at}] has no content")
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ValidationInfo, model_validator
 
-from outrider.worker.api.http.body_part import BodyPart, part_text
+from outrider.worker.api.http.body_part import BodyPart, joined_text
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
@@ -18,22 +18,11 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "reasoning": (),
 }
 """Fields that an item of each type must have."""
-PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
-"""Field of the text of each kind of part."""
-
-
-def text_of(value: object) -> object:
-    """Return the text of an item's content: a string, or parts that have text."""
-    return "\n".join(map(_part, value)) if isinstance(value, list) else value
-
-
-def _part(part: object) -> str:
-    return part_text(part, PARTS, ", ".join(PARTS))
 
 
 def content_of(value: object, about: ValidationInfo) -> object:
     """Return the text of a message's content; that of other items is not read."""
-    return text_of(value) if about.data.get("type") == "message" else None
+    return joined_text(value) if about.data.get("type") == "message" else None
 
 
 def items_of(value: object) -> object:
@@ -52,7 +41,7 @@ class InputItem(BodyPart):
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: Annotated[str | None, BeforeValidator(text_of)] = None
+    output: Annotated[str | None, BeforeValidator(joined_text)] = None
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
