@@ -1,7 +1,7 @@
 """Items of a response's input, and the turns of a chat that they are.
 
-An assistant's text and the calls beside it are one turn. Reasoning is left out, as chat templates
-leave out that of earlier turns.
+An assistant's texts and calls that follow each other are one turn. Reasoning is left out, as chat
+templates leave out that of earlier turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,8 +63,9 @@ def turns(items: Sequence[InputItem]) -> list[dict[str, Any]]:
         elif item.type == "function_call_output":
             turn = {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
             found.append(turn)
-        elif item.role == "assistant" and is_next and "tool_calls" in found[-1]:
-            found[-1]["content"] += item.content
+        elif item.role == "assistant" and is_next:
+            texts = (found[-1]["content"], item.content)
+            found[-1]["content"] = "\n".join(filter(None, texts))
         elif item.type == "message":
             found.append({"role": item.role, "content": item.content})
     return found
