@@ -291,6 +291,7 @@ def test_an_answer_that_breaks_off_ends_its_stream_with_the_error(text: Text) ->
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"schema": CITY}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_object"}}, "ignore_eos": True}, "text.format"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),

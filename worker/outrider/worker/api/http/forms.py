@@ -55,13 +55,16 @@ class ResponseFormatBody(BodyPart):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    """Where chats have the schema of a `json_schema`."""
+    name: str | None = None
     schema_: dict[str, JsonValue] | None = Field(alias="schema", default=None)
-    """Where llama-server and others have the schema of a `json_object`."""
+    """Where /v1/responses has that, and llama-server and others the schema of a `json_object`."""
+    strict: bool | None = None
 
     @model_validator(mode="after")
     def _has_its_schema(self) -> Self:
         if self.type == "json_schema" and self.json_schema is None and self.schema_ is None:
-            raise ValueError("type json_schema needs json_schema")
+            raise ValueError("type json_schema needs a schema")
         return self
 
     @property
@@ -69,12 +72,11 @@ class ResponseFormatBody(BodyPart):
         """What it asks for; None: text."""
         if self.type == "text":
             return None
-        if self.json_schema is not None and self.type == "json_schema":
-            schema, strict = self.json_schema.schema_, bool(self.json_schema.strict)
-            return ResponseFormat(json_schema=json.dumps(schema), strict=strict)
-        if self.schema_ is not None:
-            return ResponseFormat(json_schema=json.dumps(self.schema_), strict=False)
-        return ResponseFormat(json_object=True)
+        named = self.json_schema if self.type == "json_schema" else None
+        schema, strict = (named or self).schema_, (named or self).strict
+        if schema is None:
+            return ResponseFormat(json_object=True)
+        return ResponseFormat(json_schema=json.dumps(schema), strict=bool(strict))
 
 
 class StructuredOutputs(BodyPart):

@@ -197,8 +197,7 @@ class Function(NamedFunction):
 
     description: str | None = None
     parameters: dict[str, JsonValue] | None = None
-    strict: Annotated[bool | None, Field(exclude=True)] = None
-    """No part of what templates lay out."""
+    strict: bool | None = None
 
 
 class Tool(BodyPart):
@@ -269,7 +268,11 @@ class ChatBody(Body):
 
     @property
     def tools_json(self) -> str:
-        """The tools as JSON; empty: none, or none may be called."""
+        """The tools as JSON, as templates lay them out; empty: none, or none may be called."""
         if not self.tools or self.tool_choice == "none":
             return ""
-        return json.dumps([tool.model_dump(exclude_unset=True) for tool in self.tools])
+        shown = [
+            tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}})
+            for tool in self.tools
+        ]
+        return json.dumps(shown)

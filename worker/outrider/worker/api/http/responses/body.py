@@ -7,14 +7,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from outrider.worker.api.http import from_openai, unserved
 from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.forms import ResponseFormatBody
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.responses.input_items import InputItem, items_of, turns
 from outrider.worker.api.http.responses.unserved import INSTEAD, UNSERVED
-from outrider.worker.api.http.schemas import ChatBody, Count, NamedFunction
+from outrider.worker.api.http.schemas import ChatBody, Count, Function, NamedFunction
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
 NAMES: Mapping[str, str] = {
@@ -30,12 +31,8 @@ class OfFunction(BodyPart):
     type: Literal["function"]
 
 
-class FunctionTool(NamedFunction, OfFunction):
+class FunctionTool(Function, OfFunction):
     """A function that may be called."""
-
-    description: str | None = None
-    parameters: dict[str, JsonValue] | None = None
-    strict: bool | None = None
 
     @property
     def of_chat(self) -> dict[str, Any]:
@@ -48,33 +45,10 @@ class NamedChoice(NamedFunction, OfFunction):
     """The function that must be called."""
 
 
-class TextFormat(BodyPart):
-    """The form of the answer's text."""
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
-    schema_: dict[str, JsonValue] | None = Field(alias="schema", default=None)
-    strict: bool | None = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
-        if self.type == "json_schema" and self.schema_ is None:
-            raise ValueError("type json_schema needs schema")
-        return self
-
-    @property
-    def of_chat(self) -> dict[str, Any]:
-        """The same as the `response_format` of a chat."""
-        if self.type != "json_schema":
-            return {"type": self.type}
-        schema = {"schema": self.schema_, "strict": self.strict}
-        return {"type": self.type, "json_schema": schema}
-
-
 class TextOptions(BodyPart):
     """What the answer's text is like."""
 
-    format: TextFormat | None = None
+    format: ResponseFormatBody | None = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -118,7 +92,7 @@ class ResponsesBody(BodyPart):
             "messages": [*system, *turns(self.input)],
             "tools": [tool.of_chat for tool in self.tools or ()],
             "tool_choice": choice,
-            "response_format": self.text.format.of_chat if self.text and self.text.format else None,
+            "response_format": self.text and self.text.format,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "max_tokens": self.max_output_tokens,
         }
