@@ -500,12 +500,16 @@ def test_an_unknown_model_is_not_found() -> None:
     assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
+def text_of(deltas: list[dict[str, Any]]) -> str:
+    return "".join(delta.get("content", "") for delta in deltas)
+
+
 def test_a_call_is_found_wherever_the_text_is_cut() -> None:
     whole = f"Well. {CALL} So."
     for at in range(len("Well. "), len(whole) - len(" So.") + 1):
         found = ToolCalls(Calling.MANY)
         shown = found.push(whole[:at]) + found.push(whole[at:]) + found.finish()
-        assert shown == "Well.  So.", at
+        assert text_of(shown) == "Well.  So.", at
         (call,) = found.calls
         assert call["function"]["name"] == "weather"
         assert json.loads(call["function"]["arguments"]) == {"city": "Köln"}
@@ -514,27 +518,28 @@ def test_a_call_is_found_wherever_the_text_is_cut() -> None:
 @given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<tool", "_call>", "x", "{}"])))
 def test_what_is_no_call_stays_text(parts: list[str]) -> None:
     found = ToolCalls(Calling.MANY)
-    shown = "".join(map(found.push, parts)) + found.finish()
-    assert (shown, found.calls) == ("".join(parts), [])
+    shown = [*(delta for part in parts for delta in found.push(part)), *found.finish()]
+    assert (text_of(shown), found.calls) == ("".join(parts), [])
 
 
 def test_a_call_that_lacks_only_its_closing_tag_counts() -> None:
     found = ToolCalls(Calling.MANY)
-    assert found.push(CALL.removesuffix("</tool_call>")) + found.finish() == ""
+    assert text_of(found.push(CALL.removesuffix("</tool_call>")) + found.finish()) == ""
     assert len(found.calls) == 1
 
 
 def test_several_calls_are_kept_unless_one_is_wanted() -> None:
     for calling, count in ((Calling.MANY, 2), (Calling.ONE, 1)):
         found = ToolCalls(calling)
-        assert found.push(CALL + CALL) + found.finish() == ""
+        assert text_of(found.push(CALL + CALL) + found.finish()) == ""
         assert len(found.calls) == count
 
 
 def test_a_forced_call_is_the_whole_answer() -> None:
     found = ToolCalls(Calling.FORCED, ("weather", "time"))
-    assert found.push('{"name": "weather", ') == ""
-    assert found.push('"arguments": {}}') + found.finish() == ""
+    (begun,) = found.push('{"name": "weather", ')
+    assert begun["tool_calls"][0]["function"] == {"name": "weather", "arguments": ""}
+    assert text_of(found.push('"arguments": {}}') + found.finish()) == ""
     assert found.calls[0]["function"] == {"name": "weather", "arguments": "{}"}
     assert found.complete
 
@@ -602,7 +607,7 @@ def test_a_forced_call_is_shown_once_its_function_is_known() -> None:
 
 def test_without_tools_a_call_is_text() -> None:
     found = ToolCalls(Calling.NONE)
-    assert found.push(CALL) + found.finish() == CALL
+    assert text_of(found.push(CALL) + found.finish()) == CALL
 
 
 def last(finish: Finish = Finish.STOP, **usage: int) -> GenerateResponse:
@@ -613,7 +618,7 @@ def test_calls_show_in_message_and_stream() -> None:
     choice = ChatChoice(0, Calling.MANY)
     chunks = choice.take(GenerateResponse(text="One moment. " + CALL)) + choice.take(last())
     assert [chunk["finish_reason"] for chunk in chunks] == [None, None, None, "tool_calls"]
-    assert chunks[0]["delta"] == {"content": "One moment. "}
+    assert chunks[0]["delta"] == {"content": "One moment."}
     ((call,), (more,)) = (chunk["delta"]["tool_calls"] for chunk in chunks[1:3])
     assert (call["index"], call["type"], call["id"][:5]) == (0, "function", "call_")
     assert call["function"] == {"name": "weather", "arguments": ""}

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
+from outrider.worker.api.http.choice import ChatChoice
 from outrider.worker.api.http.responses.body import ResponsesBody, from_responses
 from outrider.worker.api.http.responses.output_items import OutputItems
 from outrider.worker.api.http.responses.unserved import UNSERVED
 from outrider.worker.api.http.schemas import ChatBody
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat
+from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.text import Text
 from outrider.worker.messages import Finish, Finished, Submit
 from tests.unit.worker.api.scripted import Scripted, ScriptedHandle
@@ -100,7 +102,7 @@ def test_what_an_answer_was_may_be_sent_back(text: Text) -> None:
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "18"}
     _, assistant, tool = turns({"role": "user", "content": "hi"}, said, call, result)
     (made,) = assistant["tool_calls"]
-    assert (assistant["content"], made["id"]) == ("Hm. ", tool["tool_call_id"])
+    assert (assistant["content"], made["id"]) == ("Hm.", tool["tool_call_id"])
     assert made["function"] == {"name": "f", "arguments": '{"a": 1}'}
 
 
@@ -220,11 +222,28 @@ def test_a_stream_shows_an_item_from_its_begin_to_its_end(text: Text) -> None:
     assert completed["response"]["id"] == created["response"]["id"]
 
 
-def test_items_follow_each_other_and_blanks_between_calls_are_none() -> None:
+@pytest.mark.parametrize("calling", [Calling.ONE, Calling.MANY])
+def test_items_stand_in_the_order_in_which_they_were_written(calling: Calling) -> None:
+    written = f"Now: {CALL} So."
+    for at in range(len(written)):
+        choice, output = ChatChoice(0, calling, ("f",)), OutputItems()
+        pieces = map(GenerateResponse, (written[:at], written[at:]))
+        shown = [
+            event
+            for piece in pieces
+            for chunk in choice.take(piece)
+            for event in output.take(chunk["delta"])
+        ]
+        assert [item.text for item in output.items] == ["Now:", '{"a": 1}', "  So."], at
+        deltas = "".join(event["delta"] for event in shown if event["type"].endswith("delta"))
+        assert deltas == 'Now:{"a": 1}  So.', at
+
+
+def test_items_follow_each_other() -> None:
     output = OutputItems()
     first = {"id": "c1", "function": {"name": "f", "arguments": ""}}
     more = {"function": {"arguments": '{"a": 1}'}}
-    assert types(output.take({"reasoning_content": "Hm", "content": "\n"})) == [
+    assert types(output.take({"reasoning_content": "Hm"})) == [
         *("output_item.added", "content_part.added", "reasoning_text.delta"),
     ]
     begun = output.take({"tool_calls": [first]})
@@ -233,8 +252,8 @@ def test_items_follow_each_other_and_blanks_between_calls_are_none() -> None:
     ]
     (piece,) = output.take({"tool_calls": [more]})
     assert (piece["delta"], piece["output_index"]) == ('{"a": 1}', 1)
-    assert output.take({"content": "\n"}) == []
-    assert types(output.take({"tool_calls": [first | {"id": "c2"}]})) == [
+    done, *others = output.take({"tool_calls": [first | {"id": "c2"}]})
+    assert types([done, *others]) == [
         *("function_call_arguments.done", "output_item.done", "output_item.added"),
     ]
     output.take({"content": " So"})

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -82,7 +81,7 @@ WRITTEN: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
     ),
     "a call behind what is none": (
         f'<tool_call>x <tool_call>{{"name": "add", "arguments": {ADD}}}</tool_call>',
-        "<tool_call>x ",
+        "<tool_call>x",
         [("add", ADD)],
     ),
 }
@@ -91,28 +90,21 @@ WRITTEN: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
 def read(pieces: Iterable[str], calling: Calling = Calling.MANY) -> Read:
     """Text and calls of an answer, as its stream and its message show them alike."""
     found = ToolCalls(calling, FUNCTIONS)
-    streamed: list[tuple[str, str]] = []
-
-    def follow(deltas: list[dict[str, Any]]) -> None:
-        for delta in deltas:
-            function = delta["function"]
-            if "id" in delta:
-                assert set(delta) == {"index", "id", "type", "function"}
-                assert (delta["index"], function["arguments"]) == (len(streamed), "")
+    shown, streamed = "", list[tuple[str, str]]()
+    for delta in [*(delta for piece in pieces for delta in found.push(piece)), *found.finish()]:
+        shown += delta.get("content", "")
+        for call in delta.get("tool_calls", ()):
+            function = call["function"]
+            if "id" in call:
+                assert set(call) == {"index", "id", "type", "function"}
+                assert (call["index"], function["arguments"]) == (len(streamed), "")
                 streamed.append((function["name"], ""))
             else:
-                assert set(delta) == {"index", "function"}
+                assert set(call) == {"index", "function"}
                 assert set(function) == {"arguments"}
-                assert delta["index"] == len(streamed) - 1
+                assert call["index"] == len(streamed) - 1
                 name, so_far = streamed[-1]
                 streamed[-1] = (name, so_far + function["arguments"])
-
-    shown = ""
-    for piece in pieces:
-        shown += found.push(piece)
-        follow(found.take_deltas())
-    shown += found.finish()
-    follow(found.take_deltas())
     functions = [call["function"] for call in found.calls]
     assert streamed == [(one["name"], one["arguments"]) for one in functions]
     return shown, streamed, found.complete
@@ -144,7 +136,7 @@ def test_of_an_answer_that_is_cut_off_nothing_is_lost(family: str) -> None:
         if not calls:
             assert text == written[:end]
         elif not whole_text.startswith(text):
-            assert written[:end].endswith(text.removeprefix(whole_text[:5]))
+            assert written[:end].rstrip().endswith(text.removeprefix(whole_text[:5]))
 
 
 def is_json(text: str) -> bool:
@@ -216,8 +208,8 @@ def test_arguments_end_with_the_tag_behind_them() -> None:
 def test_only_the_tags_of_the_model_begin_a_call() -> None:
     found = ToolCalls(Calling.MANY, FUNCTIONS, ("[TOOL_CALLS]",))
     other = WRITTEN["Hermes"][0]
-    assert found.push(f"In words: {other}") + found.finish() == f"In words: {other}"
-    assert not found.calls
+    deltas = found.push(f"In words: {other}") + found.finish()
+    assert "".join(delta["content"] for delta in deltas) == f"In words: {other}"
 
 
 def test_of_several_calls_the_first_alone_is_kept_where_one_is_wanted() -> None:
@@ -232,9 +224,8 @@ def test_each_piece_of_the_arguments_is_shown_at_once(family: str) -> None:
     found = ToolCalls(Calling.MANY, FUNCTIONS)
     found.push(written[:at])
     for character in ADD:
-        found.push(character)
-        arguments = (delta["function"]["arguments"] for delta in found.take_deltas())
-        assert "".join(arguments) == character
+        calls = [call for delta in found.push(character) for call in delta["tool_calls"]]
+        assert "".join(call["function"]["arguments"] for call in calls) == character
 
 
 @pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.STOP])
@@ -245,3 +236,16 @@ def test_a_call_that_is_cut_off_keeps_the_reason(finish: Finish) -> None:
     whole = choice.whole()
     assert (whole["finish_reason"], whole["message"]["content"]) == (finish.value, None)
     assert whole["message"]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": '}
+
+
+@pytest.mark.parametrize("calls", ["", WRITTEN["Hermes"][0]])
+def test_blanks_around_calls_are_neither_streamed_nor_in_the_message(calls: str) -> None:
+    written = f"\n I add. \n{calls} \n"
+    shown = "\n I add." if calls else written
+    for size in range(1, len(written) + 1):
+        choice = ChatChoice(0, Calling.MANY, FUNCTIONS)
+        end = GenerateResponse("", end=AnswerEnd(Finish.STOP, Usage(), Timing(), 1))
+        responses = [*map(GenerateResponse, pieces_of(written, size)), end]
+        deltas = [chunk["delta"] for response in responses for chunk in choice.take(response)]
+        assert "".join(delta.get("content", "") for delta in deltas) == shown
+        assert choice.whole()["message"]["content"] == shown

@@ -106,21 +106,20 @@ class ChatChoice(AnswerChoice):
         return [self._chunk({"role": "assistant", "content": ""})]
 
     def take(self, response: GenerateResponse) -> list[dict[str, Any]]:
-        """Return reasoning, text and calls, and the finish reason at the end."""
+        """Return reasoning, then text and calls as they were written, and the finish reason at the
+        end."""
         thought, content = self._reasoning.push(response.text)
         if response.end is not None:
             last = self._reasoning.finish()
             thought, content = thought + last[0], content + last[1]
-        text = self._tools.push(content)
+        deltas = self._tools.push(content)
         if response.end is not None:
-            text += self._tools.finish()
-        self._texts.append(text)
+            deltas += self._tools.finish()
+        self._texts += (delta.get("content", "") for delta in deltas)
         self._thoughts.append(thought)
         self._logprobs.extend(response.logprobs)
-        delta: dict[str, Any] = {"reasoning_content": thought} if thought else {}
-        delta |= {"content": text} if text else {}
-        deltas = [delta] if delta else []
-        deltas += ({"tool_calls": [call]} for call in self._tools.take_deltas())
+        if thought:
+            deltas[:1] = [{"reasoning_content": thought} | delta for delta in deltas[:1] or [{}]]
         if response.logprobs and not deltas:
             deltas = [{}]
         tokens = [list(response.logprobs), *[None] * len(deltas)]
@@ -137,7 +136,7 @@ class ChatChoice(AnswerChoice):
         if thoughts := "".join(self._thoughts):
             message["reasoning_content"] = thoughts
         if self._tools.calls:
-            message |= {"content": text.strip() or None, "tool_calls": self._tools.calls}
+            message |= {"content": text or None, "tool_calls": self._tools.calls}
         return {
             "index": self.index,
             "message": message,

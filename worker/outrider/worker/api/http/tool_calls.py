@@ -3,7 +3,8 @@
 A call is `{"name": ..., "arguments": {...}}`, or a list of such, behind one of the tags that the
 model's chat template writes (`call_tags`); without a tag where it begins the answer or follows a
 call, and names a function that may be called. Newer Mistral models write `[TOOL_CALLS]name[ARGS]`
-before the arguments. Text that looks like a call and is none stays text.
+before the arguments. Text that looks like a call and is none stays text, but for blanks that only
+calls follow.
 """
 
 import enum
@@ -57,9 +58,10 @@ class ToolCalls:
     """In OpenAI's shape."""
     _buffer: str = ""
     """Text that is or may become part of a call."""
-    _shown: str = ""
-    """Text that belongs to no call and has not been returned."""
+    _held: str = ""
+    """Blanks that are shown if more text comes, or if there is no call."""
     _deltas: list[dict[str, Any]] = field(default_factory=list)
+    """What a stream shows, in the order in which it was written, and has not been returned."""
     _reader: Reader[None] = field(init=False)
     _object: CallObject | None = None
     """The call whose arguments are being read."""
@@ -81,28 +83,26 @@ class ToolCalls:
         """Whether there is a call, and each is whole."""
         return bool(self.calls) and self._object is None and not self._is_broken
 
-    def take_deltas(self) -> list[dict[str, Any]]:
-        """Return what a stream shows of the calls that have come since it was last called: each
-        call without arguments, then pieces of them."""
-        taken, self._deltas = self._deltas, []
-        return taken
-
-    def push(self, text: str) -> str:
-        """Take a piece of the answer; return the text that certainly belongs to no call."""
+    def push(self, text: str) -> list[dict[str, Any]]:
+        """Take a piece of the answer; return what a stream shows of it, in the order in which it
+        was written: text that certainly belongs to no call, each call without arguments, then
+        pieces of them."""
         if self.calling is Calling.NONE:
-            return text
+            return [{"content": text}] if text else []
         self._buffer += text
         next(self._reader)
-        return self._take_shown()
+        return self._take_deltas()
 
-    def finish(self) -> str:
-        """Return the text that is left at the end; a call may lack its closing tag."""
+    def finish(self) -> list[dict[str, Any]]:
+        """Return what is left at the end; a call may lack its closing tag."""
         if self._object is not None:
             self._add_arguments(self._object.finish())
         only_blanks = self.calls and self._begins and not self._buffer.strip(SEPARATORS)
         if not (self.calling is Calling.FORCED or self._closes or only_blanks):
             self._show(len(self._buffer))
-        return self._take_shown()
+        if not self.calls:
+            self._add_text(self._held)
+        return self._take_deltas()
 
     def _read_forced(self) -> Reader[None]:
         yield from self._read_call(CallObject(), 0, "")
@@ -200,13 +200,16 @@ class ToolCalls:
         self._is_kept = not (self.calling is Calling.ONE and self.calls)
         if self._is_kept:
             new = openai_call(name)
-            self._deltas.append({"index": len(self.calls), **openai_call(name, new["id"])})
+            self._add({"index": len(self.calls), **openai_call(name, new["id"])})
             self.calls.append(new)
 
     def _add_arguments(self, text: str) -> None:
         if text and self._is_kept:
             self.calls[-1]["function"]["arguments"] += text
-            self._deltas.append({"index": len(self.calls) - 1, "function": {"arguments": text}})
+            self._add({"index": len(self.calls) - 1, "function": {"arguments": text}})
+
+    def _add(self, call: dict[str, Any]) -> None:
+        self._deltas.append({"tool_calls": [call]})
 
     def _close(self, call: CallObject) -> None:
         if not call.has_arguments and call.is_whole:
@@ -221,11 +224,20 @@ class ToolCalls:
         return len(self._buffer) - len(self._buffer.lstrip(blanks))
 
     def _show(self, count: int) -> None:
-        self._shown += self._buffer[:count]
+        text = self._held + self._buffer[:count]
+        shown = text.rstrip()
+        self._add_text(shown)
+        self._held = text[len(shown) :]
         self._buffer, self._begins = self._buffer[count:], False
 
-    def _take_shown(self) -> str:
-        taken, self._shown = self._shown, ""
+    def _add_text(self, text: str) -> None:
+        if text and self._deltas and "content" in self._deltas[-1]:
+            self._deltas[-1]["content"] += text
+        elif text:
+            self._deltas.append({"content": text})
+
+    def _take_deltas(self) -> list[dict[str, Any]]:
+        taken, self._deltas = self._deltas, []
         return taken
 
 

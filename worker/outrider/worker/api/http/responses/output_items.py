@@ -159,8 +159,6 @@ class OutputItems:
     """The items of one response."""
 
     items: list[OutputItem] = field(default_factory=list)
-    _blanks: str = ""
-    """Text that is part of a message if more of it comes."""
 
     @property
     def shown(self) -> list[dict[str, Any]]:
@@ -176,44 +174,35 @@ class OutputItems:
         """Return the events of a chat's delta."""
         events = []
         if thought := delta.get("reasoning_content"):
-            events += self._reasoning(thought)
+            events += self._text(ReasoningItem, "rs_", thought)
         if text := delta.get("content"):
-            events += self._text(text)
+            events += self._text(MessageItem, "msg_", text)
         for call in delta.get("tool_calls", ()):
             events += self._call(call)
         return events
 
     def end(self, status: str) -> list[Event]:
         """Return the events behind the last delta; `status` is that of the last item."""
-        begun = [] if self.items else self._begin(MessageItem(0, new_id("msg_")), self._blanks)
-        return begun + self.items[-1].end(status)
+        begun = [] if self.items else self._begin(MessageItem(0, new_id("msg_")), "")
+        return begun + self.close(status)
 
-    def _reasoning(self, text: str) -> list[Event]:
-        if self._is_last(ReasoningItem):
-            return self.items[-1].push(text)
-        return self._begin(ReasoningItem(len(self.items), new_id("rs_")), text)
+    def close(self, status: str) -> list[Event]:
+        """Return the events that end the last item, if there is one."""
+        return self.items[-1].end(status) if self.items else []
 
-    def _text(self, text: str) -> list[Event]:
-        if self._is_last(MessageItem):
+    def _text(self, kind: type[PartItem], prefix: str, text: str) -> list[Event]:
+        if self.items and isinstance(self.items[-1], kind):
             return self.items[-1].push(text)
-        self._blanks += text
-        if not self._blanks.strip():
-            return []
-        text, self._blanks = self._blanks, ""
-        return self._begin(MessageItem(len(self.items), new_id("msg_")), text)
+        return self._begin(kind(len(self.items), new_id(prefix)), text)
 
     def _call(self, call: Mapping[str, Any]) -> list[Event]:
         function = call["function"]
         if "id" not in call:
             return self.items[-1].push(function["arguments"])
-        self._blanks = ""
         item = CallItem(len(self.items), new_id("fc_"), call_id=call["id"], name=function["name"])
         return self._begin(item, function["arguments"])
 
-    def _is_last(self, kind: type[OutputItem]) -> bool:
-        return bool(self.items) and isinstance(self.items[-1], kind)
-
     def _begin(self, item: OutputItem, text: str) -> list[Event]:
-        ended = self.items[-1].end("completed") if self.items else []
+        ended = self.close("completed")
         self.items.append(item)
         return ended + item.begin() + (item.push(text) if text else [])
