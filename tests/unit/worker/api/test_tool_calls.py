@@ -131,7 +131,7 @@ def test_of_an_answer_that_is_cut_off_nothing_is_lost(family: str) -> None:
         text, calls, complete = read(written[:end])
         assert [name for name, _ in calls] == [name for name, _ in whole[: len(calls)]]
         for (_, arguments), (_, all_of_them) in zip(calls, whole, strict=False):
-            assert all_of_them.startswith(arguments) or arguments in written
+            assert all_of_them.startswith(arguments)
         assert complete <= all(is_json(arguments) for _, arguments in calls)
         if not calls:
             assert text == written[:end]
@@ -165,6 +165,14 @@ def is_json(text: str) -> bool:
         '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
         '<tool_call>{"name": "sub", <tool_call>',
         "<tool_call>{'name': 'add'}</tool_call>",
+        '<tool_call>{"name": "add", "arguments": null}</tool_call>',
+        '<tool_call>{"arguments": 5, "name": "add"}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": [{"a": 1}]}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": "Paris"}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": "[1]"}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1',
+        '<tool_call>{"name": "add", "arguments": None}</tool_call>',
+        '{"name": "add", "parameters": [1]}',
         "<|python_tag|>print(1)",
         f'Text, and then {{"name": "add", "arguments": {ADD}}}',
     ],
@@ -194,7 +202,7 @@ def test_pieces_make_no_difference(parts: list[str], calling: Calling) -> None:
     assert not complete or all(is_json(arguments) for _, arguments in calls)
 
 
-@pytest.mark.parametrize("arguments", ["{'a': 1}", '{"a": 1,}', "None", '{"a": NaN}'])
+@pytest.mark.parametrize("arguments", ["{'a': 1}", '{"a": 1,}', '{"a": NaN}'])
 def test_arguments_that_are_no_json_come_as_they_were_written(arguments: str) -> None:
     written = f'<tool_call>{{"name": "add", "arguments": {arguments}}}</tool_call>'
     assert read(written) == ("", [("add", arguments)], False)

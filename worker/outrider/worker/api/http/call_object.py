@@ -1,7 +1,7 @@
 """One call in an answer, `{"name": ..., "arguments": {...}}`, read as it comes.
 
-Llama's `parameters` are `arguments` too, and keys may come in any order. Leaves to `tool_calls`
-where calls are, and whether an object is one.
+Llama's `parameters` are `arguments` too, an object may stand in a string, and keys may come in any
+order. Leaves to `tool_calls` where calls are, and whether an object is one.
 """
 
 import json
@@ -26,9 +26,11 @@ class CallObject:
     name: str | None = None
     """The function that is called; None: its name has not come."""
     has_arguments: bool = False
-    """Whether the arguments have begun."""
+    """Whether the object that is the arguments has begun."""
     ended: bool = False
     """Whether its end has come, or what is of no such object."""
+    _lacks_object: bool = False
+    """Whether something else than an object stands for the arguments."""
     _outer: int = 0
     """Depth at which it ends: 1 where only the arguments are the model's own text."""
     _depth: int = 0
@@ -51,12 +53,12 @@ class CallObject:
     @property
     def begun_name(self) -> str:
         """What has come of the name's JSON while it is being read."""
-        return "".join(self._word).strip() if self._key in NAMES else ""
+        return self._value if self._key in NAMES else ""
 
     @property
     def is_whole(self) -> bool:
         """Whether its own end has come."""
-        return self.ended and self._depth <= self._outer
+        return self.ended and self._depth <= self._outer and not self._lacks_object
 
     def push(self, text: str) -> tuple[int, str]:
         """Take a piece of the answer; return how many of its characters are the call's, and what
@@ -71,9 +73,10 @@ class CallObject:
                 return count + 1, "".join(found)
         return len(text), "".join(found)
 
-    def finish(self) -> str:
-        """Return what a simple value that is cut off adds to the arguments."""
-        return "".join(self._word).strip() if self._in_arguments else ""
+    @property
+    def _value(self) -> str:
+        """What has come of the key or the simple value that is being read."""
+        return "".join(self._word).strip()
 
     def _fits(self, character: str) -> bool:
         """True if the call may go on so: a `<` in no string begins the tag that closes it."""
@@ -88,7 +91,8 @@ class CallObject:
         self._follow(character)
         if max(depth, self._depth) > 1:  # in an object or array
             if self._in_arguments:
-                self.has_arguments = True
+                self.has_arguments |= character == "{" and not self._value
+                self._lacks_object |= not self.has_arguments
                 found.append(character)
         elif self._in_string or character not in "{}[]:,":
             self._word.append(character)
@@ -96,7 +100,7 @@ class CallObject:
             self._begin_value()
         elif character in ",}]":
             self._end_value(found)
-        self.ended |= self._depth <= self._outer < depth
+        self.ended |= self._lacks_object or self._depth <= self._outer < depth
 
     def _follow(self, character: str) -> None:
         """Follow strings, objects and arrays."""
@@ -111,20 +115,22 @@ class CallObject:
             self._depth -= 1
 
     def _begin_value(self) -> None:
-        self._key = str(_parsed("".join(self._word)))
+        self._key = str(_parsed(self._value))
         is_call = self.functions is None or (self.name is not None and self.has_arguments)
         self.ended |= not is_call and self._key not in KEYS
         self._in_arguments = self._key in ARGUMENTS and not self.has_arguments
         self._word.clear()
 
     def _end_value(self, found: list[str]) -> None:
-        text, value = "".join(self._word).strip(), _parsed("".join(self._word))
+        text, value = self._value, _parsed(self._value)
         if self._key in NAMES and self.name is None and isinstance(value, str):
             self.name = value
             self.ended |= self.functions is not None and value not in self.functions
         elif self._in_arguments and text:
-            self.has_arguments = True
-            found.append(value if isinstance(value, str) and is_json(value) else text)
+            holds_object = isinstance(value, str) and isinstance(_parsed(value), dict)
+            self.has_arguments |= holds_object
+            self._lacks_object |= not self.has_arguments
+            found.append(value if holds_object else text)
         self._key, self._in_arguments = None, False
         self._word.clear()
 

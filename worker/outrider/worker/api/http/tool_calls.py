@@ -95,8 +95,6 @@ class ToolCalls:
 
     def finish(self) -> list[dict[str, Any]]:
         """Return what is left at the end; a call may lack its closing tag."""
-        if self._object is not None:
-            self._add_arguments(self._object.finish())
         only_blanks = self.calls and self._begins and not self._buffer.strip(SEPARATORS)
         if not (self.calling is Calling.FORCED or self._closes or only_blanks):
             self._show(len(self._buffer))
@@ -172,10 +170,9 @@ class ToolCalls:
         """Return the function that a call is certainly of."""
         if self.calling is Calling.FORCED:
             return _only_name(call, self.functions)
-        is_known = call.name in self.functions
         if tag:
-            return call.name if is_known or call.has_arguments or call.is_whole else None
-        return call.name if is_known and call.has_arguments else None
+            return call.name if call.has_arguments or call.is_whole else None
+        return call.name if call.name in self.functions and call.has_arguments else None
 
     def _read_comma(self) -> Reader[int]:
         """Return where the next object of a list begins; 0: none comes next."""
