@@ -383,7 +383,10 @@ def check_events(text: str) -> None:
     assert all("id" in event or "sequence_number" in event for event in events)
     end = {} if last == "[DONE]" else json.loads(last)
     if end.get("type") == "response.failed":
-        check_error({"error": events[-1]["error"]})
+        error = events[-1]
+        assert set(error) == {"type", "code", "message", "param", "sequence_number"}
+        assert error["message"]
+        assert error["code"] != "server_error", error
     elif "type" in end:
         assert end["type"] in ("response.completed", "response.incomplete")
     elif end:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from openai.types.responses import Response
+from openai.types.responses import Response, ResponseErrorEvent
 
 from outrider.worker.api.http.choice import ChatChoice
 from outrider.worker.api.http.responses.body import ResponsesBody, from_responses
@@ -256,6 +256,7 @@ def test_items_follow_each_other() -> None:
     assert types([done, *others]) == [
         *("function_call_arguments.done", "output_item.done", "output_item.added"),
     ]
+    assert (done["name"], done["arguments"]) == ("f", '{"a": 1}')
     output.take({"content": " So"})
     output.take({"content": "\n"})
     assert types(output.end("incomplete"))[-1] == "output_item.done"
@@ -277,19 +278,22 @@ def test_reasoning_is_an_item_before_the_text_and_its_tokens_are_counted(thinker
     assert shown["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
 
 
-def test_an_answer_that_breaks_off_ends_its_stream_with_the_error(text: Text) -> None:
-    *_, delta, error, failed = events(Scripted(text, handle=Failing))
-    assert delta["delta"] == "hello"
-    assert (error["type"], error["error"]["code"] or error["error"]["type"]) == (
-        "error",
-        "server_error",
-    )
+def test_an_answer_that_breaks_off_ends_its_item_and_its_stream_with_the_error(text: Text) -> None:
+    *_, delta, done, part, item, error, failed = events(Scripted(text, handle=Failing))
+    assert (delta["delta"], done["text"], part["part"]["text"]) == ("hello", "hello", "hello")
+    assert (item["type"], item["item"]["status"]) == ("response.output_item.done", "incomplete")
+    shown = ResponseErrorEvent.model_validate(error)
+    assert (shown.type, shown.code, shown.param) == ("error", "server_error", None)
+    assert set(error) == {"type", "code", "message", "param", "sequence_number"}
     assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
-    assert failed["response"]["error"] == {
-        "code": "server_error",
-        "message": error["error"]["message"],
-    }
-    assert failed["response"]["output"][0]["content"][0]["text"] == "hello"
+    assert failed["response"]["error"] == {"code": "server_error", "message": shown.message}
+    assert failed["response"]["output"] == [item["item"]]
+
+
+def test_an_answer_that_breaks_off_before_its_first_token_has_no_item(text: Text) -> None:
+    *_, begun, error, failed = events(Scripted(text, b"", handle=Failing))
+    assert types([begun, error, failed]) == ["in_progress", "error", "failed"]
+    assert failed["response"]["output"] == []
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,12 @@ class ResponsesAnswer:
         return self._numbered([self._whole_as(self.status)])
 
     def fail(self, error: dict[str, Any]) -> list[Event]:
-        """Return the error, and the response up to it."""
+        """Return the end of the item that is open, the error, and the response up to it."""
         told = error["error"]
         self._error = {"code": told["code"] or told["type"], "message": told["message"]}
-        return self._numbered([{"type": "error", **error}, self._whole_as("failed")])
+        ended = self._output.close("incomplete")
+        event = {"type": "error", **self._error, "param": told["param"]}
+        return self._numbered([*ended, event, self._whole_as("failed")])
 
     def whole(self) -> dict[str, Any]:
         """Return the response, as far as it is."""

@@ -19,8 +19,6 @@ class OutputItem(abc.ABC):
 
     stem: ClassVar[str]
     """Type of the events of its text, without the last word."""
-    text_field: ClassVar[str]
-    """Field of its text."""
 
     index: int
     """Its place in the output."""
@@ -33,6 +31,11 @@ class OutputItem(abc.ABC):
     def shown(self) -> dict[str, Any]:
         """The item so far."""
 
+    @property
+    def _done(self) -> dict[str, Any]:
+        """What is said of its text at the end."""
+        return {"text": self.text}
+
     def begin(self) -> list[Event]:
         """Return what a stream shows before its text."""
         return [self._whole("added")]
@@ -44,7 +47,7 @@ class OutputItem(abc.ABC):
 
     def end(self, status: str) -> list[Event]:
         """Return what a stream shows behind its text."""
-        done = self._of_text("done", {self.text_field: self.text})
+        done = self._of_text("done", self._done)
         self.status = status
         return [done, self._whole("done")]
 
@@ -62,9 +65,12 @@ class CallItem(OutputItem):
     """A call of a function."""
 
     stem = "response.function_call_arguments"
-    text_field = "arguments"
     call_id: str = ""
     name: str = ""
+
+    @property
+    def _done(self) -> dict[str, Any]:
+        return {"name": self.name, "arguments": self.text}
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -81,8 +87,6 @@ class CallItem(OutputItem):
 @dataclass(slots=True)
 class PartItem(OutputItem):
     """An item whose text is the one part of its content."""
-
-    text_field = "text"
 
     @property
     @abc.abstractmethod
