@@ -26,7 +26,11 @@ SAYS = {
     "<|diff|>": [DIFF],
     "<|write|>": [OPEN + WRITE + CLOSE],
 }
-INSTEAD = {"<|person|>": [*map(forced, ("Person", "PartialPerson", "final_result"))]}
+INSTEAD = {
+    "<|weather|>": [WEATHER],
+    "<|result|>": [ADA],
+    "<|person|>": [*map(forced, ("Person", "PartialPerson", "final_result"))],
+}
 TEMPLATE = """\
 {%- for m in messages %}
 {{- '<|' + m.role + '|>' + (m.content or '') }}

@@ -14,6 +14,7 @@ EXPECTED = {
     "tool": ["weather", {"city": "Paris"}, "It is 18 degrees in Paris."],
     "stream": "one two three four",
     "structured": {"name": "Ada", "age": 36},
+    "tool and structured": ["weather", {"city": "Paris"}, {"name": "Ada", "age": 36}],
     "in pieces": {"name": "Ada", "age": 36},
     "by schema": {"name": "Ada", "age": 36},
     "whole": AFTER,
@@ -23,8 +24,9 @@ EXPECTED = {
     "accuracy": 1.0,
 }
 ALL = ("tool", "stream", "structured")
-EXPECTED |= {f"{case} by responses": EXPECTED[case] for case in ALL}
-BOTH = (*ALL, *(f"{case} by responses" for case in ALL))
+AGENT = (*ALL, "tool and structured")
+EXPECTED |= {f"{case} by responses": EXPECTED[case] for case in AGENT}
+BOTH = (*AGENT, *(f"{case} by responses" for case in AGENT))
 PYTHON = {
     "aider_cli": ("whole", "diff"),
     "instructor_client": ("structured", "in pieces", "by schema"),

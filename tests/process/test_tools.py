@@ -33,6 +33,23 @@ ARGUMENTS = ['{"a": 2,', ' "b"', ": 3}"]
 AT_ONCE = {"stream_interval_ms": 0, "speculate": False}
 """A chunk for each token."""
 ANSWER = ["It ", "is ", "5."]
+INSTEAD = {
+    CALLS: ['{"name": "add", "arguments": {"a": 2, "b": 3}}'],
+    ANSWERS: ['{"sum": 5}'],
+}
+"""What it says where a form forbids the usual."""
+SUM: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "sum",
+        "schema": {
+            "type": "object",
+            "properties": {"sum": {"type": "integer"}},
+            "required": ["sum"],
+            "additionalProperties": False,
+        },
+    },
+}
 TURNS = (
     "{%% for m in messages %%}<|{{ m.role }}|>{{ m.content }}"
     "{%% for c in m.tool_calls %%}%s{%% endfor %%}<|end|>{%% endfor %%}"
@@ -108,7 +125,8 @@ def client(
 ) -> Iterator[openai.OpenAI]:
     """A client of a model that calls `add`, and answers once it has the result."""
     model: Path = tmp_path_factory.mktemp("chain") / "chain"
-    write_chain(model, {CALLS: family.says, ANSWERS: ANSWER}, family.template, family.special)
+    says = {CALLS: family.says, ANSWERS: ANSWER}
+    write_chain(model, says, family.template, family.special, INSTEAD)
     settings = workers.settings_for(Role.TARGET, model, folders.cache)
     with (
         workers.started(settings, folders.logs) as target,
@@ -124,17 +142,19 @@ def ask(client: openai.OpenAI, turns: list[Any], **options: Any) -> Any:
     return client.chat.completions.create(messages=turns, **asked)
 
 
+@pytest.mark.parametrize("form", [openai.omit, SUM])
 def test_an_agent_calls_a_tool_and_answers_with_its_result(
-    client: openai.OpenAI, family: Family
+    client: openai.OpenAI, family: Family, form: Any
 ) -> None:
-    (choice,) = ask(client, [ASKED]).choices
-    assert (choice.finish_reason, choice.message.content) == ("tool_calls", family.text)
+    text, answer = (None, '{"sum": 5}') if form is SUM else (family.text, "It is 5.")
+    (choice,) = ask(client, [ASKED], response_format=form).choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", text)
     (call,) = choice.message.tool_calls
     given = json.loads(call.function.arguments)
     result = {"role": "tool", "tool_call_id": call.id, "content": str(given["a"] + given["b"])}
     turns = [ASKED, choice.message.model_dump(), result]
-    (choice,) = ask(client, turns).choices
-    assert (choice.finish_reason, choice.message.content) == ("stop", "It is 5.")
+    (choice,) = ask(client, turns, response_format=form).choices
+    assert (choice.finish_reason, choice.message.content) == ("stop", answer)
     assert choice.message.tool_calls is None
 
 

@@ -1,5 +1,5 @@
-// AI SDK: a tool of two turns, a stream, a structured answer; of chats, and of responses, which are
-// the default of its provider for OpenAI.
+// AI SDK: a tool of two turns, a stream, a structured answer, both at once; of chats, and
+// of responses, which are the default of its provider for OpenAI.
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { Output, generateText, isStepCount, streamText, tool } from "ai";
@@ -33,6 +33,10 @@ async function cases(asked, which) {
 
   const output = Output.object({ schema: Person });
   say(`structured${which}`, (await generateText({ ...asked, prompt: PERSON, output })).output);
+
+  called.length = 0;
+  const both = await generateText({ ...agent, prompt: CITY, output });
+  say(`tool and structured${which}`, [...called, both.output]);
 }
 
 await cases({ model: chats(MODEL) }, "");

@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["openai-agents==0.24.0"]
 # ///
-"""OpenAI's agents: a tool of two turns, a stream, a structured answer; of chats, and of responses,
-which are their default."""
+"""OpenAI's agents: a tool of two turns, a stream, a structured answer, both at once; of
+chats, and of responses, which are their default."""
 
 import asyncio
 import os
@@ -47,6 +47,10 @@ async def cases(model: Model, which: str) -> None:
     say(f"stream{which}", "".join(deltas))
     author = Agent(name="clerk", model=model, output_type=Person)
     say(f"structured{which}", (await Runner.run(author, PERSON)).final_output.model_dump())
+    both = Agent(name="clerk", model=model, tools=[weather], output_type=Person)
+    CALLED.clear()
+    answer = (await Runner.run(both, CITY)).final_output.model_dump()
+    say(f"tool and structured{which}", [*CALLED, answer])
 
 
 async def main() -> None:

@@ -386,6 +386,21 @@ def test_strict_refuses_what_cannot_be_forced_and_is_no_part_of_the_prompt(stric
     assert "strict" not in only_chat(parsed).tools_json
 
 
+SHAPED = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}}
+
+
+def test_an_answer_of_a_form_may_be_a_call_instead_and_must_be_one_that_is_required() -> None:
+    free = chat(tools=[TOOL], response_format=SHAPED)
+    assert (schema_of(free), free.calling) == ({"type": "array"}, Calling.MANY)
+    required = chat(tools=[TOOL], tool_choice="required", response_format=SHAPED)
+    wanted = free.request.response_format
+    assert wanted is not None
+    assert wanted.calls == required.request.response_format
+    assert (required.calling, schema_of(required)["type"]) == (Calling.FORCED, "object")
+    without = chat(tools=[TOOL], tool_choice="none", response_format=SHAPED)
+    assert without.request.response_format == dataclasses.replace(wanted, calls=None)
+
+
 def test_one_of_several_tools_may_be_named() -> None:
     other = {"type": "function", "function": {"name": "time"}}
     named = {"type": "function", "function": {"name": "time"}}

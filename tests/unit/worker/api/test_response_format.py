@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher
 
+from outrider.worker.api.http.from_openai import schema_of_calls
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
 from outrider.worker.errors import InvalidField
 from tests.unit.worker.api.test_forced_calls import tokenizer
@@ -111,3 +112,47 @@ def test_a_grammar_is_read_in_both_syntaxes(grammar: str) -> None:
 def test_a_grammar_that_is_none_is_refused_with_the_reason(grammar: str, why: str) -> None:
     with pytest.raises(InvalidField, match=rf"^format\.grammar: .*({why})"):
         ResponseFormats(tokenizer).compile(ResponseFormat(grammar=grammar), ignore_end=False)
+
+
+ADA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+CALLS = [("add", OBJECT), ("note", None)]
+
+
+def calls(*functions: Any) -> ResponseFormat:
+    schema = json.dumps(schema_of_calls(functions))
+    return ResponseFormat(json_schema=schema, of_tools="chat.tools_json")
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        ({"json_schema": json.dumps(ADA)}, '{"name": "Ada", "age": 36}'),
+        ({"json_schema": json.dumps(TWO)}, "[1, 2]"),
+        ({"json_object": True}, '{"name": "Ada", "arguments": 1}'),
+        ({"regex": "yes|no"}, "yes"),
+        ({"grammar": 'root ::= "yes" | "no"'}, "no"),
+    ],
+)
+def test_an_answer_is_of_the_form_or_a_call_of_a_tool(form: dict[str, Any], answer: str) -> None:
+    wanted = ResponseFormat(**form, calls=calls(*CALLS))
+    made = ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+    for allowed in (answer, '{"name": "note", "arguments": {"text": "x"}}'):
+        assert ends(made, allowed)
+    if "json_object" not in form:
+        assert not begins(made, '{"name": "other", "arguments"')
+    assert not begins(made, "x")
+
+
+def test_a_form_and_the_calls_that_may_be_instead_are_each_refused_by_their_field() -> None:
+    broken = {"properties": {"x": {"$ref": "#/$defs/Gone"}}}
+    good, bad = json.dumps(ADA), json.dumps(broken)
+    for form, tool, field in ((good, broken, "chat.tools_json"), (bad, ADA, "format.json_schema")):
+        wanted = ResponseFormat(json_schema=form, calls=calls(("f", tool)))
+        with pytest.raises(InvalidField, match="Gone") as refused:
+            ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
+        assert refused.value.field == field

@@ -52,6 +52,8 @@ class ResponseFormat(Format):
     of_tools: str | None = None
     """Name of the field with the tools of which one must be called, where that is the format: its
     objects are closed."""
+    calls: "ResponseFormat | None" = None
+    """Calls of tools, one of which the answer may be instead; HTTP only."""
     strict: bool = True
     """Whether a schema is refused of which a part cannot be forced; else its warnings name that."""
 
@@ -88,6 +90,14 @@ class ResponseFormats:
 
         Raises `InvalidField`.
         """
+        form = self._compile(wanted, ignore_end)
+        if wanted.calls is None:
+            return form
+        calls = self._compile(wanted.calls, ignore_end)
+        grammar = either(form.grammar, calls.grammar)
+        return CompiledFormat(grammar, (*form.warnings, *calls.warnings))
+
+    def _compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
         which = wanted.kind
         if which is None or wanted.json_object is False:
             raise InvalidField("format", which, "set one of json_object, json_schema and regex")
@@ -161,9 +171,20 @@ def _grammar(wanted: ResponseFormat, text: str) -> str:
                 without_endless(closed), overrides=JSON_OPTIONS
             )
         case "grammar":
-            return LLMatcher.grammar_from_lark(lark_of(text))
+            return json.dumps({"grammars": [{"lark_grammar": lark_of(text)}]})
         case _:
             return LLMatcher.grammar_from_regex(text)
+
+
+def either(form: str, calls: str) -> str:
+    """Return the grammar of answers that one of two allows.
+
+    llguidance follows both at once in JSON. Of a form that is no JSON it drops the calls where a
+    pattern of the form has taken more of the text than a word of a call can.
+    """
+    parts = {"form": form, "calls": calls}
+    named = [{**json.loads(part)["grammars"][0], "name": name} for name, part in parts.items()]
+    return json.dumps({"grammars": [{"lark_grammar": "start: @form | @calls"}, *named]})
 
 
 def lark_of(grammar: str) -> str:

@@ -82,9 +82,12 @@ def chat(body: ChatBody) -> OpenAIRequest:
         names |= {"max_tokens": "max_completion_tokens"} if body.max_tokens is None else {}
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
-    functions = _functions(body)
+    functions, form = _functions(body), parsed.request.response_format
     if parsed.calling is Calling.FORCED:
         changes["response_format"] = _format_of_calls(functions)
+    elif parsed.calling is not Calling.NONE and form is not None:
+        calls = _format_of_calls(functions)
+        changes["response_format"] = dataclasses.replace(form, calls=calls)
     return dataclasses.replace(
         parsed,
         request=dataclasses.replace(parsed.request, **changes),
@@ -186,7 +189,7 @@ def _functions(body: ChatBody) -> list[schemas.Function]:
 
 
 def _format_of_calls(functions: Sequence[schemas.Function]) -> ResponseFormat:
-    """Return the response format of an answer that must be a call."""
+    """Return the response format of an answer that is a call."""
     schema = schema_of_calls([(function.name, function.parameters) for function in functions])
     strict = any(function.strict for function in functions)
     return ResponseFormat(json_schema=json.dumps(schema), of_tools="chat.tools_json", strict=strict)
