@@ -11,6 +11,7 @@ import numpy as np
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.checkpoints.translation import TargetTokens
+from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
@@ -21,6 +22,9 @@ from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 @dataclass
 class OneProcess(Pair):
     """The draft runs only while the target would wait; drafting is never switched off."""
+
+    draft_costs: StepCosts | None = None
+    """Step costs of the draft."""
 
     def __post_init__(self) -> None:
         self.loopback = LoopbackLink()
@@ -34,6 +38,7 @@ class OneProcess(Pair):
             self.draft_runner,
             link,
             TargetTokens(np.ones(VOCABULARY, np.bool_)),
+            self.draft_costs,
         )
         self.target.row_selector.set_policy(
             PolicySettings(version=1, off_below_percent=0), self.now

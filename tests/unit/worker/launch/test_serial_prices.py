@@ -1,4 +1,4 @@
-"""What a serial draft may spend: the price of a row of both models, and chunks of catching up."""
+"""What a serial draft may spend: the price of a row of both models, and the time of a prompt."""
 
 import math
 
@@ -7,7 +7,11 @@ import pytest
 
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.launch.serial import row_seconds
+from outrider.worker.target.selection import RowSelector
 from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.pair import DRAFT_SECONDS
+
+PROMPT = list(range(2, 62))
 
 
 def costs(one: float, more: float) -> StepCosts:
@@ -34,3 +38,27 @@ def test_a_leaf_has_to_be_likely_enough_for_a_row_of_both_models(
     selector._costs.scaled = np.array([0.0, 0.5 / rate])  # half a token a node row
     found = serial._least_score(seconds)
     assert math.exp(found) == pytest.approx(price)
+
+
+@pytest.mark.parametrize(
+    ("answer", "row_seconds", "drafts"),
+    [(100, 0.001, True), (4, 0.001, False), (100, 0.01, False)],
+)
+def test_a_draft_computes_a_prompt_that_the_answer_can_pay_for(
+    answer: int, row_seconds: float, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RowSelector, "may_try", lambda *_: False)
+    pair = OneProcess(running=1, noise=0.1, draft_costs=costs(DRAFT_SECONDS, row_seconds))
+    pair.submit(PROMPT, answer)
+    pair.run()
+    assert pair.text() == pair.expected(PROMPT, answer)
+    assert (pair.target.stats.counters.drafting_seconds > 0) == drafts
+
+
+def test_time_that_a_draft_takes_for_a_prompt_is_no_loss() -> None:
+    pair = OneProcess(running=1, draft_costs=costs(DRAFT_SECONDS, 0.0))
+    pair.submit(PROMPT, 100)
+    for _ in range(4):
+        pair.turn()
+    assert pair.target.row_selector.account.present.invested == pytest.approx(DRAFT_SECONDS)
+    assert pair.target.stats.counters.drafting_seconds > DRAFT_SECONDS

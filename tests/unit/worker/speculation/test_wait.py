@@ -8,7 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.worker.speculation.acceptance import Calibration
-from outrider.worker.speculation.wait import next_reach, patience, worth_of_growth
+from outrider.worker.speculation.wait import (
+    ANSWER_TOKENS,
+    next_reach,
+    patience,
+    worth_of_growth,
+    worth_of_text,
+)
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import SUFFIX, Mirror
 from outrider.worker.tree.walk import ROOT
@@ -63,6 +69,21 @@ def test_what_other_sources_cover_is_not_brought_by_the_draft() -> None:
     covered = float(Calibration().reach(mirror)[0])
     assert 0.0 < covered < 1.0
     assert reach_of_next(mirror) == pytest.approx(0.8 * (1 - covered), rel=1e-4)
+
+
+def test_a_leaf_that_other_sources_went_on_from_grows_where_they_are_wrong() -> None:
+    mirror = mirror_of((0, 0.7))
+    tokens, sure = np.array([7], np.int32), np.array([-0.5], np.float32)
+    mirror.add_local(np.array([0], np.int32), tokens, sure, SUFFIX)
+    leaf, covered = Calibration().reach(mirror).tolist()
+    assert 0.0 < covered < leaf
+    assert reach_of_next(mirror) == pytest.approx(0.9 * (leaf - covered), rel=1e-4)
+
+
+def test_a_text_is_worth_the_growths_of_the_answer_that_follows() -> None:
+    assert worth_of_text(1.0, 0.5, 20) == pytest.approx(1.0 + 9 * 0.5)
+    assert worth_of_text(1.0, 0.5, 1) == worth_of_text(1.0, 1.5, 20) == 1.0
+    assert worth_of_text(1.0, 0.5, 10**6) == worth_of_text(1.0, 0.5, ANSWER_TOKENS)
 
 
 chances = st.lists(st.floats(1 / 64, 1.0, width=32), max_size=6).map(

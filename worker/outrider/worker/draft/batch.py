@@ -49,6 +49,11 @@ class DraftPart:
     """[leaves] offsets of their KV."""
     query: ChildQuery
 
+    @property
+    def computes_text(self) -> bool:
+        """True if it is of a text that the draft has to compute before it is of any use."""
+        return self.session.returns or self.session.tree.last_id == 0
+
 
 @dataclass(frozen=True, slots=True)
 class DraftBatch:

@@ -9,7 +9,7 @@ lending to `memory_lender`.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.compiled_loop.run import RootPlanner, RootRun
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
-from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
 from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
@@ -27,6 +27,7 @@ from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
 from outrider.worker.target.scheduler import HasParts, TargetScheduler
+from outrider.worker.target.sequence import Sequence as TargetSequence
 from outrider.worker.target.spans import TargetSpans
 from outrider.worker.target.stats import Stats
 
@@ -82,6 +83,8 @@ class SerialScheduler:
         self.outbox = target.outbox
         selector = target.row_selector
         self._chunk_rows = MIN_CHUNK_ROWS
+        self._text_costs: Callable[[int], float] = lambda tokens: 0.0
+        """Seconds that the draft takes for so many tokens of texts."""
         self._row_seconds: float | None = None
         """Seconds that a further row adds to a short pass of the draft; None: not known."""
         if costs is not None:
@@ -90,6 +93,9 @@ class SerialScheduler:
             account, chunk = selector.account, self._chunk_rows
             account.growth_costs = lambda count: costs.seconds(2 * count, 128, count)
             account.return_costs = lambda tokens: tokens * costs.seconds(chunk, 128) / chunk
+            most = draft.most_rows.prefill
+            self._text_costs = lambda tokens: tokens * costs.seconds(most, 128) / most
+            selector.text_seconds = self._text_seconds
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False
@@ -156,6 +162,18 @@ class SerialScheduler:
         self.deliver(now)
         return self.target.or_end(sequence, now, runs.plan, sequence, now)
 
+    def _text_seconds(self, sequences: list[TargetSequence]) -> float:
+        """Return the time that the draft takes to compute the texts of sequences; 0 if that of one
+        is as good as computed: growth for the others is part of growth for it."""
+        texts = [self._uncomputed(sequence) for sequence in sequences]
+        return self._text_costs(sum(texts)) if min(texts) > SHORT_PREFILL else 0.0
+
+    def _uncomputed(self, sequence: TargetSequence) -> int:
+        """Return the tokens of a sequence that the draft has not computed."""
+        session = sequence.session
+        own = session and self.draft.sessions.live.get((LINK, session.number))
+        return own.uncomputed_tokens if own else sequence.length
+
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.
 
@@ -177,6 +195,8 @@ class SerialScheduler:
     def settle(self, step: SerialStep, output: Any, now: float) -> None:
         """Settle with the role that ran."""
         if isinstance(step, DraftBatch):
+            share = sum([part.count for part in step.parts if part.computes_text])
+            self.target.row_selector.account.invest((now - step.started) * share / step.rows.count)
             self.draft.settle(step, output, now)
             self.target.stats.counters.drafting_seconds += now - step.started
         elif isinstance(step, RootRun):

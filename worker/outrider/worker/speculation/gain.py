@@ -107,7 +107,7 @@ class Load:
     owed: Arm = field(default_factory=Arm)
     """Steps with drafts since drafting last was ahead, or `budget` has paid what it lost."""
     invested: float = 0.0
-    """Seconds that drafts are still to take for texts that they have to compute; no loss."""
+    """Seconds that drafts have taken for texts, which no step has paid for yet; no loss."""
     predicted: float = 1.0
     """Gain of drafting by step costs and acceptance, as this load was last entered."""
 
@@ -233,9 +233,9 @@ class GainAccount:
             return latency if first else period
         return min(latency, period, TRUSTED * self.slowdown * self.growth_costs(self.sequences))
 
-    def invest(self, tokens: int) -> None:
-        """Let drafts take time for a text of so many tokens, before they bring any."""
-        self.present.invested += self.return_costs(tokens)
+    def invest(self, seconds: float) -> None:
+        """Note time that drafts have taken for texts, before they bring any tokens."""
+        self.present.invested += seconds
 
     def forget_drafts(self) -> None:
         """Forget what drafts brought: another one has joined. What they lost is paid."""

@@ -12,10 +12,11 @@ from outrider.worker.costs.step_costs import Seconds
 from outrider.worker.speculation.acceptance import Table
 from outrider.worker.tree.growth import Floats
 from outrider.worker.tree.mirror_table import MirrorNodes
-from outrider.worker.tree.walk import ROOT
 
 MOST_GROWTHS = 8
 """Growths that one root is waited for at most."""
+ANSWER_TOKENS = 128
+"""Tokens that an answer is thought to go on for, if it may have so many: most end sooner."""
 
 
 @njit()
@@ -23,19 +24,21 @@ def next_reach(nodes: MirrorNodes, reach: Floats, first: Table, depth: int) -> f
     """Return the chance that a walk reaches the next node of a sequence's draft.
 
     `reach` float32[nodes]; `first` [levels] how often the likeliest child of a node is right;
-    `depth`: a node as deep has no child.
+    `depth`: a node as deep has no child. Where other sources have children already, the draft's can
+    only be right where those are not.
     """
-    count, elsewhere = reach.shape[0], 0.0
-    is_leaf = np.ones(count + 1, np.bool_)
+    count = reach.shape[0]
+    is_leaf, left = np.ones(count + 1, np.bool_), np.ones(count + 1)  # ROOT is -1: the last entry
+    left[:count] = reach
     for node in range(count):
         if nodes.first_id[node] != 0:
-            is_leaf[nodes.parent[node]] = False  # ROOT is -1: the last entry
-        elif nodes.parent[node] == ROOT:
-            elsewhere += reach[node]
-    best = first[0] * max(0.0, 1.0 - elsewhere) if is_leaf[count] and depth > 0 else 0.0
+            is_leaf[nodes.parent[node]] = False
+        else:
+            left[nodes.parent[node]] -= reach[node]
+    best = first[0] * max(0.0, left[count]) if is_leaf[count] and depth > 0 else 0.0
     for node in range(count):
         if nodes.first_id[node] != 0 and is_leaf[node] and nodes.depth[node] < depth:
-            best = max(best, reach[node] * first[1])
+            best = max(best, left[node] * first[1])
     return best
 
 
@@ -63,6 +66,16 @@ def worth_of_growth(reach: Floats, more: Floats, costs: Seconds, rate: float) ->
             break
         best_with = max(best_with, total_with - rate * costs[k])
     return float(best_with - best)
+
+
+def worth_of_text(worth: float, price: float, left: int) -> float:
+    """Return the tokens that growth is worth with all that follows it, once its draft has computed
+    the text before it.
+
+    `worth`: of one growth, in tokens; `price`: of its time; `left`: tokens that may still come.
+    """
+    passes = min(left, ANSWER_TOKENS) / (1.0 + worth)
+    return worth + max(0.0, worth - price) * max(0.0, passes - 1.0)
 
 
 @njit()

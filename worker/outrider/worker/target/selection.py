@@ -5,6 +5,7 @@ the gain account. Leaves the costs of passes to `pass_costs`. Knows nothing of K
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +19,12 @@ from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan, plan_rows
 from outrider.worker.speculation.switch import PROBE_SECONDS, Drafting
-from outrider.worker.speculation.wait import MOST_GROWTHS, patience, worth_of_growth
+from outrider.worker.speculation.wait import (
+    MOST_GROWTHS,
+    patience,
+    worth_of_growth,
+    worth_of_text,
+)
 from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.request import TargetSession
@@ -81,6 +87,9 @@ class RowSelector(DraftSwitch):
     """Seconds of all waits that have ended."""
     behind: int = 0
     """Sequences of the last step whose drafts catch up after a rest."""
+    text_seconds: Callable[[list[Sequence]], float] = lambda sequences: 0.0
+    """Time that drafts take from the target to compute the texts of sequences, before any of their
+    trees can grow."""
     _rests: bool = False
     """True while drafting rests."""
     _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
@@ -409,6 +418,10 @@ class RowSelector(DraftSwitch):
         if self.account.growth_costs is None:
             moved = [one.committed_at if first else one.grew_at for one in growing]
             since = now - max(moved)
+        elif texts := self.text_seconds(growing):
+            left = max([sequence.remaining for sequence in growing])
+            worth = worth_of_text(worth, self.rate * expected, left)
+            expected += texts
         if first and self.wait is None and self._tries(expected - worth / self.rate, now):
             worth = max(worth, 2 * self.rate * expected)
         return float(patience(worth, self.rate, expected, since))

@@ -311,7 +311,6 @@ class TargetSessions(Generic[Control]):
             traceparent=sequence.submit.traceparent,
         )
         self.send(link, opening)
-        self.control.account.invest(sequence.length)
 
     def _ready_for(self, sequence: Request, now: float) -> int | None:
         """Return the link with the fewest sessions of those that take this sequence; None: none.
@@ -394,7 +393,6 @@ class TargetSessions(Generic[Control]):
         if sequence.position > session.told:
             tokens = sequence.committed()[session.told + 1 :]
             self.send(session.link, Commit(session.number, session.told, tokens))
-            self.control.account.invest(len(tokens))
             session.told = session.level_at = sequence.position
             missing += len(tokens)
         if missing:
