@@ -1,9 +1,10 @@
 """A soak at the edge of saturation, with random cancels: `python -m bench.soak`.
 
-Starts `outrider run`, measures with so many users as it runs requests how many it serves in a
-second, sends a share of that for a while, and watches the memory of each process (Linux only). Ends
-with status 1 if a request is lost, a text is wrong, or a process grows or ends. Load and comparison
-of texts are those of `outrider bench serve`.
+Starts `outrider run` and asks every request alone: prompts in all forms of `bench.prompts.forms`.
+Then it measures with so many users as it runs requests how many it serves in a second, sends a
+share of that for a while, and watches the memory of each process (Linux only). Ends with status 1
+if a request is lost, an answer is not the one that was given alone, or a process grows or ends.
+Load and comparison of texts are those of `outrider bench serve`.
 """
 
 import argparse
@@ -21,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.prompts.forms import in_all_forms
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, headless_pyplot, prompts, write_run
+from bench.record.report import RESULTS, headless_pyplot, prompts, say, write_run
 from outrider.cli.load.endpoint import LoadEndpoint
 from outrider.cli.load.exchange import Exchange
 from outrider.cli.load.run import LoadRun, jobs
@@ -33,7 +35,7 @@ OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main
 MAX_GROWTH_PERCENT = 5.0
 """Of one process's memory, from the first fifth of the soak to its last."""
 STOP_SECONDS = 60.0
-MOST_TOKENS, CANCEL_SHARE = 128, 0.2
+PROMPTS, MOST_TOKENS, CANCEL_SHARE = 12, 128, 0.2
 PERIOD = 1.0
 """Seconds between two samples of memory."""
 
@@ -79,11 +81,15 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     with running(options.file) as service:
+        alone = asyncio.run(asked_alone(options, service))
+        say(f"{len(alone)} requests were asked alone")
         edge, patience = asyncio.run(edge_of(options, service))
         rate = options.share * edge
-        print(f"{edge:.2f} requests a second are served; {rate:.2f} are sent", file=sys.stderr)
+        say(f"{edge:.2f} requests a second are served; {rate:.2f} are sent")
         samples: dict[int, list[int]] = {pid: [] for pid in service.processes}
-        soaked = asyncio.run(soak(options, service, (rate, patience), samples))
+        ended = asyncio.run(soak(options, service, (rate, patience), samples))
+    soaked = summary(ended) | {"texts": compare([*alone, *ended])}
+    report(soaked)
     grown = {role: growth(samples[pid]) for pid, role in service.processes.items()}
     wrong = problems(soaked, grown)
     write_run(
@@ -156,6 +162,14 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
+async def asked_alone(options: argparse.Namespace, service: Service) -> list[Exchange]:
+    """Return every request's answer, each asked while no other runs."""
+    async with loading(service, options.seed) as load:
+        load.requests = len(bodies())
+        await load.closed_loop(1)
+    return load.ended
+
+
 async def edge_of(options: argparse.Namespace, service: Service) -> tuple[float, float]:
     """Return requests that end in a second with as many users as run at once, and the mean seconds
     of one; fills the KV, too."""
@@ -171,31 +185,34 @@ async def soak(
     service: Service,
     pace: tuple[float, float],
     samples: Mapping[int, list[int]],
-) -> dict[str, Any]:
-    """Send other requests than before at a rate, with some patience; return the run's figures."""
+) -> list[Exchange]:
+    """Send requests at a rate, with some patience; return how each went."""
     rate, patience = pace
-    seed = options.seed + 1
-    async with loading(service, seed, options.seconds) as load:
-        load.patience, load.rng = patience, random.Random(seed)
+    async with loading(service, options.seed, options.seconds) as load:
+        load.patience, load.rng = patience, random.Random(options.seed)
         beside = [asyncio.create_task(load.progress()), asyncio.create_task(watch(samples))]
         try:
-            await load.open_loop(rate, seed)
+            await load.open_loop(rate, options.seed)
         finally:
             for task in beside:
                 task.cancel()
-    found = summary(load.ended) | {"texts": compare(load.ended)}
-    report(found)
-    return found
+    return load.ended
 
 
 @contextlib.asynccontextmanager
-async def loading(service: Service, seed: int, seconds: float) -> AsyncIterator[Impatient]:
-    """A load of so many seconds; every second prompt is sampled."""
+async def loading(
+    service: Service, seed: int, seconds: float | None = None
+) -> AsyncIterator[Impatient]:
+    """A load of so many seconds."""
     place = LoadEndpoint(service.url)
     async with place.client() as client:
         shared = {"model": await place.model(client, None), "max_tokens": MOST_TOKENS}
-        asked = [one.fields() | {"temperature": 0.8 * (at % 2)} for at, one in enumerate(prompts())]
-        yield Impatient(client, jobs(asked, shared, seed), seconds=seconds)
+        yield Impatient(client, jobs(bodies(), shared, seed), seconds=seconds)
+
+
+def bodies() -> list[dict[str, Any]]:
+    """Return what is asked: some prompts in every form."""
+    return [body for one in prompts()[:PROMPTS] for body in in_all_forms(one.text)]
 
 
 async def watch(samples: Mapping[int, list[int]]) -> None:

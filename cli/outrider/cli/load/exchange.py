@@ -5,7 +5,8 @@ Times are seconds since the run began.
 
 import enum
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,24 +45,21 @@ class Exchange:
     status: Status = Status.INTERRUPTED
     problem: str = ""
     """Reason for a failure."""
-    pieces: list[str] = field(default_factory=list)
+    texts: defaultdict[int, str] = field(default_factory=lambda: defaultdict(str))
+    """What came of each choice, by its index: text, names and arguments of calls."""
+    ends: dict[int, str] = field(default_factory=dict)
+    """The finish reason of each choice that has ended."""
     times: list[float] = field(default_factory=list)
     """Arrival of each piece of text."""
     usage: dict[str, Any] = field(default_factory=dict)
     """As reported by the endpoint; empty if it was not."""
     figures: list[dict[str, Any]] = field(default_factory=list)
     """Of each choice, as Outrider's endpoint reports them; empty if it was not."""
-    finish_reason: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The answer so far."""
-        return "".join(self.pieces)
 
     @property
     def tokens(self) -> int:
         """Tokens of the answer as reported; where nothing was reported, as many as pieces."""
-        return int(self.usage.get("completion_tokens", len(self.pieces)))
+        return int(self.usage.get("completion_tokens", len(self.times)))
 
     async def run(self, client: httpx.AsyncClient, clock: Callable[[], float]) -> None:
         """Send and read; what goes wrong becomes the status. Only cancellation is raised."""
@@ -86,7 +84,7 @@ class Exchange:
                     break
                 if line.startswith("data:"):
                     self._take(value, clock())
-        if self.finish_reason is None:
+        if not self.ends or self.texts.keys() - self.ends.keys():
             raise Broken("the stream ended before the answer did")
         return Status.COMPLETED
 
@@ -99,13 +97,21 @@ class Exchange:
             self.usage = event.get("usage") or self.usage
             self.figures += (event.get("outrider") or {}).get("choices") or ()
             for choice in event.get("choices") or ():
-                delta = choice.get("delta") or {}
-                if piece := "".join(delta.get(key) or "" for key in TEXT_KEYS):
-                    self.pieces.append(piece)
+                index = choice.get("index", 0)
+                if piece := said(choice.get("delta") or {}):
+                    self.texts[index] += piece
                     self.times.append(at)
-                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                if end := choice.get("finish_reason"):
+                    self.ends[index] = end
         except (json.JSONDecodeError, TypeError, AttributeError):
             raise Broken(f"an event that is no chat completion chunk: {value[:80]}") from None
+
+
+def said(delta: Mapping[str, Any]) -> str:
+    """Return what a chunk adds to a choice: text, then names and arguments of calls."""
+    functions = (call.get("function") or {} for call in delta.get("tool_calls") or ())
+    called = (function.get(key) or "" for function in functions for key in ("name", "arguments"))
+    return "".join([*(delta.get(key) or "" for key in TEXT_KEYS), *called])
 
 
 def words(error: Exception) -> str:

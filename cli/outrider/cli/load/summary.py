@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -67,7 +67,8 @@ def percentiles(values: Iterable[float]) -> dict[str, float] | None:
 def compare(ended: Iterable[Exchange]) -> dict[str, Any]:
     """Hold every answer to a prompt against its first whole one; say how many were, which differ.
 
-    Whole answers must be the same; what came of a broken one must be its beginning.
+    Whole answers must be the same, with their ends and counts of tokens; what came of a broken one
+    must be its beginning.
     """
     first: dict[int, Exchange] = {}
     for one in ended:
@@ -79,13 +80,24 @@ def compare(ended: Iterable[Exchange]) -> dict[str, Any]:
         if whole is one or one.status is Status.REJECTED:
             continue
         compared += 1
-        end = None if one.status is Status.COMPLETED else len(one.text)
-        if whole.text[:end] != one.text:
-            both = zip(whole.text, one.text, strict=False)
-            at = next((at for at, (a, b) in enumerate(both) if a != b), len(one.text))
-            shown = f"{whole.text[at : at + 40]!r} and {one.text[at : at + 40]!r}"
-            differences.append(f"prompt {one.job[0]}: {shown} from character {at} on")
+        if difference := differs(whole, one):
+            differences.append(f"prompt {one.job[0]}: {difference}")
     return {"compared": compared, "differences": differences}
+
+
+def differs(whole: Exchange, other: Exchange) -> str:
+    """Return how an answer differs from a whole one; nothing if it does not."""
+    complete = other.status is Status.COMPLETED
+    for index in sorted(whole.texts.keys() | other.texts.keys()):
+        text = other.texts.get(index, "")
+        wanted = whole.texts.get(index, "")[: None if complete else len(text)]
+        if text != wanted:
+            pairs = enumerate(zip_longest(wanted, text))
+            at = next(at for at, (a, b) in pairs if a != b)
+            shown = f"{wanted[at : at + 40]!r} and {text[at : at + 40]!r}"
+            return f"{shown} from character {at} of choice {index} on"
+    first, second = ((one.ends, one.usage.get("completion_tokens")) for one in (whole, other))
+    return f"ends and tokens {first} and {second}" if complete and first != second else ""
 
 
 def report(run: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def finish(work: Any) -> None:
 
 def ended(job: Job = (0, {}), text: str = "a b", **changes: Any) -> Exchange:
     one = Exchange(job, 0.0, sent=1.0, ended=2.0, status=Status.COMPLETED)
-    one.pieces, one.times = text.split(" "), [1.25, 1.75][: len(text.split(" "))]
+    one.texts[0], one.times = text, [1.25, 1.75][: len(text.split(" "))]
     for name, value in changes.items():
         setattr(one, name, value)
     return one
@@ -146,6 +147,9 @@ def test_a_percentile_is_the_least_figure_that_so_many_do_not_exceed() -> None:
         ([ended(text="a", status=Status.FAILED)], 1, 0),
         ([ended(text="b", status=Status.INTERRUPTED)], 1, 1),
         ([ended(text="b", status=Status.REJECTED), ended((1, {}), "other")], 0, 0),
+        ([ended(ends={0: "stop"})], 1, 1),
+        ([ended(usage={"completion_tokens": 2})], 1, 1),
+        ([ended(texts=defaultdict(str, {0: "a b", 1: "c"}))], 1, 1),
     ],
 )
 def test_answers_to_one_prompt_are_the_same(
@@ -153,3 +157,22 @@ def test_answers_to_one_prompt_are_the_same(
 ) -> None:
     found = compare([ended(), *others])
     assert (found["compared"], len(found["differences"])) == (compared, differing)
+
+
+def test_choices_and_calls_of_a_stream_are_kept_apart() -> None:
+    chunks = (
+        ({"content": "a"}, 1, None),
+        ({"content": "b"}, 0, None),
+        ({"content": "c"}, 1, "stop"),
+        ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}, 0, None),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}, 0, "tool_calls"),
+    )
+    choices = ({"delta": delta, "index": at, "finish_reason": end} for delta, at, end in chunks)
+    stream = "".join(f"data: {json.dumps({'choices': [one]})}\n\n" for one in choices)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=stream))
+    client = httpx.AsyncClient(transport=transport, base_url="http://server")
+    one = Exchange((0, {}), 0.0)
+    finish(one.run(client, lambda: 0.0))
+    assert (one.status, one.problem) == (Status.COMPLETED, "")
+    assert one.texts == {0: "bf{}", 1: "ac"}
+    assert one.ends == {0: "tool_calls", 1: "stop"}
