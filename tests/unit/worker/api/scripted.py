@@ -53,6 +53,8 @@ class Scripted:
     text: Text
     answer: bytes = b"hello"
     settings: dict[str, Any] = field(default_factory=dict)
+    default_sampling: dict[str, float] = field(default_factory=dict)
+    """The model's own sampling params."""
     formats: bool = False
     """Whether answers may have a format."""
     handle: type[ScriptedHandle] = ScriptedHandle
@@ -90,6 +92,7 @@ class Scripted:
             revision="r1",
             has_chat_template=True,
             end_ids=(END_ID,),
+            default_sampling=self.default_sampling,
         )
         settings = WorkerSettings(
             role=Role.TARGET, name="tiny", model=ModelSettings(uri="file://tiny"), **self.settings

@@ -156,7 +156,7 @@ def test_a_prompt_whose_log_probabilities_are_wanted_is_the_begin_of_the_answer(
         ({"prompt": [1, 2], "stop_token_ids": [2]}, "prompt"),
         ({"prompt": [1, 2], "frequency_penalty": 1}, "echo"),
         ({"prompt": [1, 2], "bad_words": ["x"]}, "echo"),
-        ({"prompt": [1], "max_tokens": 0}, "max_tokens"),
+        ({"prompt": [1, 2], "max_tokens": 0, "echo": False}, "max_tokens"),
     ],
 )
 def test_a_prompt_that_cannot_be_scored_is_refused_by_name(
@@ -165,6 +165,36 @@ def test_a_prompt_that_cannot_be_scored_is_refused_by_name(
     target = Scripted(text)
     assert refused(target, COMPLETION, {"echo": True, "logprobs": 0, **asked})["param"] == param
     assert target.post(COMPLETION, prompt=[END_ID, 1], echo=True, logprobs=0).status_code == 200
+
+
+def test_a_models_own_penalties_are_not_those_of_a_prompt_that_is_scored(text: Text) -> None:
+    target = Scripted(text, default_sampling={"repetition_penalty": 1.1, "top_k": 20})
+    asked = {"prompt": [1, 2], "echo": True, "logprobs": 0}
+    assert target.post(COMPLETION, **asked).status_code == 200
+    sampling = target.submits[0].sampling
+    assert (sampling.repetition_penalty, sampling.top_k) == (1.0, 20)
+    assert refused(target, COMPLETION, asked | {"repetition_penalty": 1.1})["param"] == "echo"
+    for more in ({"echo": False}, {"logprobs": None}):
+        target.post(COMPLETION, **asked | more)
+        assert target.submits[0].sampling.repetition_penalty == 1.1
+
+
+def test_a_prompt_of_one_token_is_scored_without_the_engine(text: Text) -> None:
+    target = Scripted(text)
+    asked = {"prompt": "n", "echo": True, "logprobs": 1}
+    body = target.post(COMPLETION, **asked, max_tokens=0).json()
+    (choice,) = body["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("n", "length")
+    assert choice["logprobs"] == {
+        "tokens": ["n"],
+        "token_logprobs": [None],
+        "top_logprobs": [None],
+        "text_offset": [0],
+    }
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (1, 0)
+    assert target.submits == []
+    (choice,) = target.post(COMPLETION, **asked, max_tokens=2).json()["choices"]
+    assert choice["text"] == "nhe"
 
 
 def test_embeddings_are_refused_in_words(text: Text) -> None:

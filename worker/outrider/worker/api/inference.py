@@ -22,6 +22,7 @@ from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import GenerateRequest, RequestParser, ServedModel
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses
 from outrider.worker.api.response_format import ResponseFormats
+from outrider.worker.api.scored_prompt import empty_answer
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, WorkerError
@@ -131,31 +132,36 @@ class Inference:
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
-        words = StopStrings(tuple(request.stop), request.shows_stop)
-        limited = LineLimits(words, request.least_indent, request.line_seconds)
-        stops = limited if request.limits_lines else words
         if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()
         given, keys = carrier.get(AUTHORIZATION, ""), self.keys
         submit = dataclasses.replace(submit, key=keys.number(given) if keys else self.callers)
-        if self.trace is not None:
-            submit = self.trace(submit, carrier)
+        answer = self._answer_text(request, submit)
+        if submit.max_tokens == 0:
+            events = empty_answer(submit, answer)
+        else:
+            submit = self.trace(submit, carrier) if self.trace is not None else submit
+            events = self.engine.submit(submit, answer)
+        return Admitted(submit, events, answer, deadline, warnings, request.echo)
+
+    def _answer_text(self, request: GenerateRequest, submit: Submit) -> AnswerText:
+        """Return what makes the text of the answer to a request."""
+        words = StopStrings(tuple(request.stop), request.shows_stop)
+        limited = LineLimits(words, request.least_indent, request.line_seconds)
         chat = request.prompt if isinstance(request.prompt, Chat) else request.chat
         calls_tools = chat is not None and bool(chat.tools_json)
         begins = chat is not None and not chat.options.continues
         detokenizer = self.text.detokenizer(begins, calls_tools)
         hidden = () if request.shows_stop else request.stop_token_ids
-        answer = AnswerText(
+        return AnswerText(
             detokenizer,
-            stops,
+            limited if request.limits_lines else words,
             hidden=frozenset(hidden),
             least=max(submit.sampling.min_tokens, len(submit.sampling.forced)),
             first=detokenizer.push(submit.prompt.tolist()) if request.echo else "",
         )
-        events = self.engine.submit(submit, answer)
-        return Admitted(submit, events, answer, deadline, warnings, request.echo)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to an admitted request; leaving early cancels it.

@@ -15,7 +15,7 @@ import numpy as np
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS, Model
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
-from outrider.worker.api.scored_prompt import scored
+from outrider.worker.api.scored_prompt import PENALTIES, scored
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams, require
@@ -84,9 +84,17 @@ class GenerateRequest:
         """Whether there is a limit on the lines of the answer."""
         return self.least_indent > 0 or self.line_seconds is not None
 
+    @property
+    def scores(self) -> bool:
+        """Whether the log-probabilities of its prompt are wanted."""
+        return self.echo and self.logprobs is not None
+
     def sampling_params(self, default: Mapping[str, Any]) -> SamplingParams:
-        """Return what is given, with the model's defaults for the rest."""
+        """Return what is given, with the model's defaults for the rest: those of its penalties
+        only where it scores no prompt."""
         unsaid = {"temperature": self.temperature, **default}
+        if self.scores:
+            unsaid = {name: value for name, value in unsaid.items() if name not in PENALTIES}
         return SamplingParams(**{**unsaid, **self.sampling})
 
 
@@ -123,8 +131,8 @@ class RequestParser:
             forbidden=await self.prompts.encode_words(request.bad_words),
         )
         sampling.validate(self.model.vocabulary_size)
-        scores = request.echo and request.logprobs is not None and len(prompt) > 1
-        max_tokens = self._max_tokens(request.max_tokens, len(prompt), 0 if scores else 1)
+        least = 0 if request.scores else 1
+        max_tokens = self._max_tokens(request.max_tokens, len(prompt), least)
         checked("min_tokens", sampling.min_tokens, 0, max_tokens)
         prediction = await self.prompts.encode_prediction(request.prediction)
         context = self.model.context_length
@@ -151,7 +159,7 @@ class RequestParser:
             prediction=np.array(prediction[:context], np.int32),
             cut_prediction_tokens=max(0, len(prediction) - context),
         )
-        return ParsedRequest(scored(submit) if scores else submit, form.warnings)
+        return ParsedRequest(scored(submit) if request.scores else submit, form.warnings)
 
     def check_model(self, name: str) -> None:
         """Raise `UnknownModel` for a name that is neither this model's nor empty."""

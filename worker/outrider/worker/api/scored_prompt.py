@@ -4,12 +4,16 @@ Whatever runs passes then brings them as it brings those of any answer: with a d
 stages, on a GPU. As the prediction of that answer the prompt is verified many tokens a pass.
 """
 
+from asyncio import Queue
 from dataclasses import replace
 
-from outrider.contract.inference import Usage
-from outrider.worker.messages import Submit
-from outrider.worker.sampling.params import require
+from outrider.contract.inference import Timing, Usage
+from outrider.worker.engine.open_answer import AnswerReader, Event
+from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.sampling.params import SETTINGS, require
 
+PENALTIES = frozenset(name for name in SETTINGS.names or () if name.endswith("_penalty"))
+"""Sampling params that change log-probabilities and that a model may set for its answers."""
 ENDS = "a token that ends an answer has no log-probability in a prompt, unless it is the first"
 FREE = "the prompt has log-probabilities where nothing changes those of the answer"
 
@@ -29,6 +33,17 @@ def scored(submit: Submit) -> Submit:
         max_tokens=submit.max_tokens + len(forced),
         sampling=replace(sampling, forced=tuple(forced.tolist())),
     )
+
+
+def empty_answer(submit: Submit, reader: AnswerReader) -> "Queue[Event | None]":
+    """Return the events of an answer for which nothing is computed: it has no token, and the prompt
+    has none but the first."""
+    usage = Usage(prompt_tokens=len(submit.prompt))
+    events: Queue[Event | None] = Queue()
+    reader.read(())
+    events.put_nowait(Tokens(submit.request, ()))
+    events.put_nowait(Finished(submit.request, Finish.LENGTH, usage, Timing()))
+    return events
 
 
 def without_prompt(usage: Usage, submit: Submit) -> Usage:
