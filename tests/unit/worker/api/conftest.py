@@ -1,6 +1,8 @@
 """Tiny tokenizers that several tests share."""
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, processors
+from transformers import PreTrainedTokenizerFast
 
 from outrider.worker.api.text import Text
 from tests.tiny_models import write_tokenizer
@@ -26,4 +28,26 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Text:
     folder = tmp_path_factory.mktemp("thinker")
     write_tokenizer(folder)
     (folder / "chat_template.jinja").write_text(THINKS)
+    return Text.load(folder)
+
+
+@pytest.fixture(scope="session")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    """As Llama 2's: ▁ for a space, bytes as a last resort, a token that begins every text."""
+    words = ["<unk>", "<s>", "▁", "▁the", "▁cat", "s", *[f"<0x{i:02X}>" for i in range(256)]]
+    tokenizer = Tokenizer(
+        models.BPE(vocab={w: i for i, w in enumerate(words)}, merges=[], byte_fallback=True)
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
     return Text.load(folder)

@@ -15,7 +15,7 @@ from outrider.worker.api.inference import Inference
 from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import Text
-from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.messages import Finish, Finished, Submit, TokenLogprob, Tokens
 from tests.tiny_models import END_ID
 from tests.unit.worker.api.test_forced_calls import tokenizer
 from tests.unit.worker.handles import Handle
@@ -42,7 +42,8 @@ class ScriptedHandle(Handle):
         ids = tuple(self.answer[: submit.max_tokens])
         usage = Usage(prompt_tokens=len(submit.prompt), completion_tokens=len(ids))
         finish = Finish.LENGTH if len(ids) == submit.max_tokens else Finish.STOP
-        tokens = [Tokens(submit.request, ids, (len(ids),))] if ids else []
+        scores = () if submit.logprobs is None else (TokenLogprob(-1.0, ()),) * len(ids)
+        tokens = [Tokens(submit.request, ids, (len(ids),), scores)] if ids else []
         return [*tokens, Finished(submit.request, finish, usage, Timing())]
 
 

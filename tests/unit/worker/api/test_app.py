@@ -1,8 +1,11 @@
 """The OpenAI API in front of an engine that says what a test says."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from outrider.worker.api.text import Text
 from outrider.worker.sampling.params import MAX_BIASES
@@ -147,6 +150,25 @@ def test_a_prompt_whose_log_probabilities_are_wanted_is_the_begin_of_the_answer(
     assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (3, 3)
     assert target.post(COMPLETION, **asked | {"max_tokens": 0}).status_code == 200
     assert target.submits[0].max_tokens == 2
+
+
+def test_an_echo_has_no_space_that_the_tokenizer_puts_before_a_prompt(
+    sentencepiece: Text, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_str(sentencepiece._backend.to_str())
+    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
+    text = Text.load(tmp_path)
+    for prompt in ("s s", " s"):
+        forced = bytes(text.encode(prompt)[1:])
+        asked = {"prompt": prompt, "max_tokens": 1, "echo": True}
+        (choice,) = Scripted(text, b"\4").post(COMPLETION, **asked).json()["choices"]
+        assert choice["text"] == f"{prompt} cat"
+        scored = Scripted(text, forced + b"\4").post(COMPLETION, **asked, logprobs=0).json()
+        (choice,) = scored["choices"]
+        assert "".join(choice["logprobs"]["tokens"]) == choice["text"] == f"{prompt} cat"
+        assert choice["logprobs"]["text_offset"][-1] == len(prompt)
 
 
 @pytest.mark.parametrize(

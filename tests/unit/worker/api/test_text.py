@@ -8,8 +8,7 @@ from subprocess import run
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, processors
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, normalizers
 
 from outrider.contract.inference import Message
 from outrider.contract.settings import ModelSettings
@@ -35,28 +34,6 @@ def smollm2() -> Text:
     """The demo's tokenizer, prepared once for the user of this machine."""
     cache = Path.home() / ".cache" / "outrider"
     return Text.load(prepare(ModelSettings(uri=SMOLLM2), cache, lambda *_: None).tokenizer)
-
-
-@pytest.fixture(scope="module")
-def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    """As Llama 2's: ▁ for a space, bytes as a last resort, a token that begins every text."""
-    words = ["<unk>", "<s>", "▁", "▁the", "▁cat", "s", *[f"<0x{i:02X}>" for i in range(256)]]
-    tokenizer = Tokenizer(
-        models.BPE(vocab={w: i for i, w in enumerate(words)}, merges=[], byte_fallback=True)
-    )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    tokenizer.add_special_tokens(["<s>"])
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
-    folder = tmp_path_factory.mktemp("sentencepiece")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
-    return Text.load(folder)
 
 
 def test_a_chat_begins_as_its_template_says_and_not_twice(
@@ -102,7 +79,7 @@ def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path:
 
 
 def one_by_one(text: Text, ids: list[int]) -> list[str]:
-    detokenizer = text.detokenizer(chat=True)
+    detokenizer = text.detokenizer(begins=True)
     return [detokenizer.push([i]) for i in ids]
 
 
@@ -277,8 +254,8 @@ def test_sentencepiece_text_is_what_transformers_decodes(
 
 
 def test_the_answer_to_a_raw_prompt_goes_on_with_its_space(sentencepiece: Text) -> None:
-    assert sentencepiece.detokenizer(chat=False).push([3, 4]) == " the cat"
-    assert sentencepiece.detokenizer(chat=True).push([3, 4]) == "the cat"
+    assert sentencepiece.detokenizer(begins=False).push([3, 4]) == " the cat"
+    assert sentencepiece.detokenizer(begins=True).push([3, 4]) == "the cat"
 
 
 def test_sentencepiece_bytes_join_to_characters(sentencepiece: Text) -> None:

@@ -152,7 +152,7 @@ class Inference:
         limited = LineLimits(words, request.least_indent, request.line_seconds)
         chat = request.prompt if isinstance(request.prompt, Chat) else request.chat
         calls_tools = chat is not None and bool(chat.tools_json)
-        begins = chat is not None and not chat.options.continues
+        begins = request.echo if chat is None else not chat.options.continues
         detokenizer = self.text.detokenizer(begins, calls_tools)
         hidden = () if request.shows_stop else request.stop_token_ids
         return AnswerText(

@@ -106,11 +106,14 @@ class Responses:
         `StagesMissing`.
         """
         answer, unscored = admitted.answer, self._unscored(admitted)
+        strips = admitted.echo and answer.detokenizer.strips_space
         while True:
             match await self._next_event(admitted):
                 case Tokens(ids=ids) as tokens:
                     piece, shown = answer.pieces.popleft(), self._tree(tokens)
                     logprobs, unscored = (*unscored, *self._logprobs(tokens)), ()
+                    if strips and any(one.token.text for one in logprobs):
+                        logprobs, strips = _stripped(logprobs), False
                     yield GenerateResponse(piece, ids, tokens.passes, logprobs, tree=shown)
                 case Finished() as finished:
                     end = replace(_answer_end(finished, admitted), word=answer.stops.word)
@@ -161,6 +164,13 @@ class Responses:
 
     def _likely(self, token: int, logprob: float) -> Likely:
         return Likely(token, float32(logprob), self.text.bytes_of(token))
+
+
+def _stripped(tokens: tuple[TokenLogprobs, ...]) -> tuple[TokenLogprobs, ...]:
+    """Return tokens of which the first with text has lost the space that the text has lost."""
+    at = next(at for at, one in enumerate(tokens) if one.token.text)
+    likely = replace(tokens[at].token, text=tokens[at].token.text.removeprefix(b" "))
+    return (*tokens[:at], replace(tokens[at], token=likely), *tokens[at + 1 :])
 
 
 def _answer_end(finished: Finished, admitted: Admitted) -> AnswerEnd:

@@ -175,10 +175,11 @@ class Text:
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
 
-    def detokenizer(self, chat: bool, calls_tools: bool = False) -> "Detokenizer":
-        """Return what makes an answer's text; a raw prompt's goes on with the space that it has."""
+    def detokenizer(self, begins: bool, calls_tools: bool = False) -> "Detokenizer":
+        """Return what makes the text of tokens, which `begins` with them or goes on with the space
+        that they have."""
         shown = self.shown_tags if calls_tools else {}
-        return Detokenizer(self, chat and self.strips_space, shown)
+        return Detokenizer(self, begins and self.strips_space, shown)
 
     def encode_chat(
         self,
