@@ -1,10 +1,10 @@
 """Tiny tokenizers that several tests share."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from outrider.worker.api.text import Text
+from outrider.worker.api.text import THOUGHT_TAGS, Text
 from tests.tiny_models import write_tokenizer
 
 THINKS = (
@@ -22,11 +22,17 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
     return Text.load(folder)
 
 
-@pytest.fixture(scope="session")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    """A tokenizer whose chat template thinks."""
+@pytest.fixture(scope="session", params=[None, False, True])
+def thinker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Text:
+    """A tokenizer whose chat template thinks, with tags that are many tokens, one, or a special
+    one."""
     folder = tmp_path_factory.mktemp("thinker")
     write_tokenizer(folder)
+    if request.param is not None:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tags = [AddedToken(tag, special=request.param) for tag in THOUGHT_TAGS]
+        tokenizer.add_tokens(tags)
+        tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(THINKS)
     return Text.load(folder)
 

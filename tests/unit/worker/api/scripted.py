@@ -1,6 +1,7 @@
 """The HTTP API of a target whose engine says what a test says."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +26,9 @@ VOCABULARY = 300
 
 
 class ScriptedHandle(Handle):
-    """An engine that answers each request with the same text, a token for each byte."""
+    """An engine that answers each request with the same tokens; bytes are a token each."""
 
-    def __init__(self, answer: bytes) -> None:
+    def __init__(self, answer: Sequence[int]) -> None:
         super().__init__()
         self.answer = answer
 
@@ -52,7 +53,7 @@ class Scripted:
     """A target that is asked over HTTP."""
 
     text: Text
-    answer: bytes = b"hello"
+    answer: Sequence[int] = b"hello"
     settings: dict[str, Any] = field(default_factory=dict)
     default_sampling: dict[str, float] = field(default_factory=dict)
     """The model's own sampling params."""

@@ -153,7 +153,7 @@ class Inference:
         chat = request.prompt if isinstance(request.prompt, Chat) else request.chat
         calls_tools = chat is not None and bool(chat.tools_json)
         begins = request.echo if chat is None else not chat.options.continues
-        detokenizer = self.text.detokenizer(begins, calls_tools)
+        detokenizer = self.text.detokenizer(begins, chat is not None, calls_tools)
         hidden = () if request.shows_stop else request.stop_token_ids
         return AnswerText(
             detokenizer,

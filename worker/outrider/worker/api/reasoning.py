@@ -9,9 +9,9 @@ from enum import Enum, auto
 
 import numpy as np
 
-from outrider.worker.api.text import Text, beginning_of
+from outrider.worker.api.text import THOUGHT_TAGS, Text, beginning_of
 
-OPEN, CLOSE = "<think>", "</think>"
+OPEN, CLOSE = THOUGHT_TAGS
 TAIL_TOKENS = 16
 """Tokens at the end of a prompt in which `OPEN` is looked for."""
 
@@ -27,9 +27,10 @@ class Place(Enum):
 
 def first_place(text: Text, prompt: np.ndarray) -> Place:
     """Return where the answer to a chat begins; prompt int32[tokens]."""
-    if not (OPEN in text.chat_template and CLOSE in text.chat_template):
+    if not text.thinks:
         return Place.CONTENT
-    opened = text.decode(prompt[-TAIL_TOKENS:].tolist()).rstrip().endswith(OPEN)
+    end = text.detokenizer(begins=False, of_chat=True).push(prompt[-TAIL_TOKENS:].tolist())
+    opened = end.rstrip().endswith(OPEN)
     return Place.REASONING if opened else Place.START
 
 

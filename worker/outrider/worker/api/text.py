@@ -7,7 +7,7 @@ Ids become text through the tokens' own bytes and the standard library's UTF-8 d
 
 import codecs
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,8 @@ from outrider.worker.errors import InvalidField, ModelError
 ROLES = ("system", "user", "assistant", "tool")
 """Roles that every chat may use; others only where the template names them."""
 DEFAULT_OPTIONS = TemplateOptions()
+THOUGHT_TAGS = ("<think>", "</think>")
+"""Tags around what a model thinks before it answers."""
 SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
@@ -61,6 +63,8 @@ class Text:
     """Tags that begin a call of a tool in an answer."""
     shown_tags: Mapping[int, bytes]
     """Special tokens that are text where tools may be called, as they are such tags."""
+    thought_tags: Mapping[int, bytes]
+    """Special tokens that are text in the answer to a chat of a model that thinks."""
     _layouts: tuple[Layout, ...]
     """Layouts of chats with calls and results that the chat template takes, the best first."""
     _tokenizer: Any
@@ -90,6 +94,11 @@ class Text:
         render = functools.partial(_render, tokenizer, control)
         tags = find_tags(render) if tokenizer.chat_template else KNOWN_TAGS
         shown = {*tags, *map(closing_tag, tags), *PARTS_OF_CALLS}
+
+        def of_specials(texts: Collection[str]) -> dict[int, bytes]:
+            contents = {at: one.content for at, one in special.items()}
+            return {at: text.encode() for at, text in contents.items() if text in texts}
+
         return cls(
             tokens=tuple(tokens),
             longest=longest,
@@ -98,9 +107,8 @@ class Text:
             begin=tuple(backend.encode("").ids),
             fim=fim,
             call_tags=tags,
-            shown_tags={
-                at: one.content.encode() for at, one in special.items() if one.content in shown
-            },
+            shown_tags=of_specials(shown),
+            thought_tags=of_specials(THOUGHT_TAGS),
             _layouts=find_layouts(render) if tokenizer.chat_template else (),
             _tokenizer=tokenizer,
             _backend=backend,
@@ -112,9 +120,9 @@ class Text:
         return bool(self._tokenizer.chat_template)
 
     @property
-    def chat_template(self) -> str:
-        """The chat template; empty: there is none."""
-        return str(self._tokenizer.chat_template or "")
+    def thinks(self) -> bool:
+        """Whether the chat template knows where thoughts begin and end."""
+        return all(tag in str(self._tokenizer.chat_template) for tag in THOUGHT_TAGS)
 
     def max_bytes(self, tokens: int) -> int:
         """Return the bytes of UTF-8 above which no text has as few as `tokens` tokens."""
@@ -175,10 +183,13 @@ class Text:
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
 
-    def detokenizer(self, begins: bool, calls_tools: bool = False) -> "Detokenizer":
+    def detokenizer(
+        self, begins: bool, of_chat: bool = False, calls_tools: bool = False
+    ) -> "Detokenizer":
         """Return what makes the text of tokens, which `begins` with them or goes on with the space
-        that they have."""
-        shown = self.shown_tags if calls_tools else {}
+        that they have; `of_chat`: tags of thoughts are part of it."""
+        thoughts = self.thought_tags if of_chat and self.thinks else {}
+        shown = {**thoughts, **(self.shown_tags if calls_tools else {})}
         return Detokenizer(self, begins and self.strips_space, shown)
 
     def encode_chat(
