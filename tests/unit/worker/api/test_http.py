@@ -24,6 +24,7 @@ from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.api.http.event_stream import PING, event, merged
 from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.http.generation import shown
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import OpenAIResponse
@@ -767,7 +768,7 @@ def test_merged_streams_end_together_when_one_fails() -> None:
 
     with pytest.raises(InvalidField):
         asyncio.run(read())
-    assert sorted(items) == [(0, 1), (1, 2)]
+    assert sorted(items) == [1, 2]
     assert ended == ["endless"]
 
 
@@ -788,7 +789,24 @@ def test_silence_is_told_as_often_as_it_lasts_so_long() -> None:
 
     *silence, last = asyncio.run(asyncio.wait_for(read(), HANGS_SECONDS))
     assert silence[:3] == [None] * 3
-    assert last == (0, "text")
+    assert last == "text"
+
+
+def test_what_is_not_shown_is_silence() -> None:
+    parsed = chat(stream=True)
+    response = OpenAIResponse([ChatChoice(0, Calling.ONE)], parsed, "tiny", lambda: "r1")
+
+    async def parts() -> AsyncIterator[GenerateResponse]:
+        for text in (*CALL, *CALL, ""):
+            yield GenerateResponse(text=text)
+        yield last()
+
+    async def read() -> list[Any]:
+        return [chunks async for chunks in shown(response, 0, parts())]
+
+    found = asyncio.run(read())
+    assert all(found)
+    assert 2 < len(found) < len(CALL), "nothing of tags and of the second call"
 
 
 def test_a_ping_is_no_event() -> None:

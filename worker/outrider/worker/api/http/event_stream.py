@@ -50,14 +50,13 @@ class EventStream(StreamingResponse):
 
 async def merged(
     streams: Sequence[AsyncIterator[Item]], quiet_seconds: float = PING_SECONDS
-) -> AsyncGenerator[tuple[int, Item] | None, None]:
-    """Yield the items of several streams as they come, each with the number of its stream; None
-    when none has come for `quiet_seconds`.
+) -> AsyncGenerator[Item | None, None]:
+    """Yield the items of several streams as they come; None when none has come for `quiet_seconds`.
 
     Raises what a stream raises. All streams end when one fails or the generator is closed.
     """
-    queue: asyncio.Queue[tuple[int, Item] | Exception | None] = asyncio.Queue()
-    tasks = [asyncio.create_task(_forward(i, stream, queue)) for i, stream in enumerate(streams)]
+    queue: asyncio.Queue[Item | Exception | None] = asyncio.Queue()
+    tasks = [asyncio.create_task(_forward(stream, queue)) for stream in streams]
     open_streams = len(tasks)
     try:
         while open_streams:
@@ -80,13 +79,11 @@ async def merged(
 
 
 async def _forward(
-    index: int,
-    stream: AsyncIterator[Item],
-    queue: "asyncio.Queue[tuple[int, Item] | Exception | None]",
+    stream: AsyncIterator[Item], queue: "asyncio.Queue[Item | Exception | None]"
 ) -> None:
     try:
         async for item in stream:
-            queue.put_nowait((index, item))
+            queue.put_nowait(item)
     except Exception as error:  # not handled here: `merged` raises it
         queue.put_nowait(error)
     else:

@@ -5,7 +5,7 @@ released, however the answer ends.
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -115,18 +115,28 @@ async def _collect(inference: Inference, response: HttpResponse, admitted: list[
             response.take(index, part)
 
 
+async def shown(
+    response: HttpResponse, index: int, parts: AsyncIterator[GenerateResponse]
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Yield the chunks of the parts of a choice; nothing for one of which nothing is shown yet."""
+    async for part in parts:
+        if chunks := response.take(index, part):
+            yield chunks
+
+
 async def _events(
     inference: Inference, response: HttpResponse, admitted: list[Admitted]
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events; an error ends them, in place of [DONE]."""
     for chunk in response.begin():
         yield event(chunk)
+    choices = [shown(response, i, inference.responses(one)) for i, one in enumerate(admitted)]
     try:
-        async with aclosing(merged([inference.responses(one) for one in admitted])) as parts:
-            async for part in parts:
-                for chunk in response.take(*part) if part else ():
+        async with aclosing(merged(choices)) as taken:
+            async for chunks in taken:
+                for chunk in chunks or ():
                     yield event(chunk)
-                if part is None:
+                if chunks is None:
                     yield PING
     except WorkerError as error:
         for chunk in response.fail(errors.refusal(error)[1]):
