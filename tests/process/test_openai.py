@@ -416,7 +416,7 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str | None, str]] = [
     ({"logit_bias": {"x": 1.0}}, 400, "logit_bias", None, "token ids"),
     ({"stream_options": {}}, 400, "stream_options", None, "needs stream"),
     ({"top_logprobs": 3}, 400, "top_logprobs", None, "needs logprobs"),
-    ({"functions": []}, 400, "functions", None, "not supported"),
+    ({"functions": [{}]}, 400, "functions", None, "not supported"),
     ({"tool_choice": "required"}, 400, "tool_choice", None, "needs tools"),
     ({"tools": [{"type": "function"}]}, 400, "tools[0].function", None, "missing"),
     ({"response_format": {"type": "yaml"}}, 400, "response_format.type", None, "json_object"),

@@ -29,7 +29,7 @@ from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
 from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
-from outrider.worker.api.http.unserved import UNSERVED
+from outrider.worker.api.http.unserved import OF_CHATS, UNSERVED
 from outrider.worker.api.prompt import Chat
 from outrider.worker.api.response import AnswerEnd, GenerateResponse, ShownTree, float32
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
@@ -217,8 +217,14 @@ def test_whole_numbers_may_have_a_point(ask: Any) -> None:
 
 
 def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
-    parsed = completion(seed=-1)
-    assert (parsed.seed, parsed.request.sampling["seed"]) == (-1, 2**64 - 1)
+    parsed = completion(seed=-2)
+    assert (parsed.seed, parsed.request.sampling["seed"]) == (-2, 2**64 - 2)
+
+
+def test_a_seed_of_minus_one_is_none() -> None:
+    seeds = {completion(seed=-1).request.sampling["seed"] for _ in range(9)}
+    assert len(seeds) == 9
+    assert max(seeds) < 2**53
 
 
 def test_either_name_of_the_limit_of_tokens_is_taken() -> None:
@@ -244,6 +250,13 @@ def test_a_response_format_is_read(given: dict[str, Any], wanted: ResponseFormat
 
 
 ANY_LIST = {"type": "array"}
+VLLM_UNSET = {
+    **dict.fromkeys(("json", "regex", "choice", "grammar", "json_object"), None),
+    **dict.fromkeys(("whitespace_pattern", "structural_tag", "_backend"), None),
+    **dict.fromkeys(("disable_fallback", "disable_any_whitespace", "_backend_was_auto"), False),
+    **dict.fromkeys(("disable_additional_properties", "json_object"), False),
+}
+"""vLLM's `StructuredOutputsParams` of no form, by its fields."""
 AS_SCHEMA = ("json_schema", '{"type": "array"}')
 
 
@@ -257,6 +270,7 @@ AS_SCHEMA = ("json_schema", '{"type": "array"}')
         ({"json_schema": ANY_LIST}, *AS_SCHEMA),
         ({"structured_outputs": {"json": ANY_LIST}}, *AS_SCHEMA),
         ({"structured_outputs": {"json_object": True}}, "json_object", True),
+        ({"structured_outputs": VLLM_UNSET | {"json": ANY_LIST}}, *AS_SCHEMA),
         ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
         ({"guided_regex": "a+"}, "regex", "a+"),
         ({"regex": "a+"}, "regex", "a+"),
@@ -283,7 +297,15 @@ def test_a_form_is_read_by_the_names_of_other_servers(
     [
         ({"structured_outputs": {}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
-        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": VLLM_UNSET}, "structured_outputs"),
+        *(
+            ({"structured_outputs": {"regex": "a", name: value}}, f"structured_outputs.{name}")
+            for value, names in (
+                (True, ("disable_any_whitespace", "disable_additional_properties", "unknown")),
+                ("x", ("structural_tag", "whitespace_pattern", "_backend", "json_object")),
+            )
+            for name in names
+        ),
         ({"structured_outputs": {"json": 7}}, "structured_outputs.json"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_choice": [7]}, "guided_choice"),
@@ -499,6 +521,14 @@ def test_what_would_change_an_answer_and_is_not_served_is_refused_by_name(
     status, body = errors.refusal(errors.unreadable(refusal.value))
     assert (status, body["error"]["param"]) == (400, name)
     assert body["error"]["message"].startswith(f"{name} is not supported here")
+
+
+@pytest.mark.parametrize("name", OF_CHATS)
+def test_a_completion_refuses_what_chats_alone_have_by_name(name: str) -> None:
+    for value in (None, *OF_CHATS[name]):
+        completion(**{name: value})
+    with pytest.raises(ValidationError, match=f"{name} is not supported here: send "):
+        completion(**{name: ["x"]})
 
 
 def test_a_refusal_names_the_parameter_that_does_the_same() -> None:

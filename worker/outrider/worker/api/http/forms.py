@@ -85,12 +85,18 @@ class StructuredOutputs(BodyPart):
     model_config = ConfigDict(extra="forbid")
 
     json_: SchemaText | None = Field(alias="json", default=None)
-    json_object: Literal[True] | None = None
+    json_object: bool | None = None
     regex: str | None = None
     choice: Choices | None = None
     grammar: str | None = None
     disable_fallback: bool | None = None
     """Ignored: there is nothing to fall back to."""
+    disable_any_whitespace: Literal[False] | None = None
+    disable_additional_properties: Literal[False] | None = None
+    whitespace_pattern: None = None
+    structural_tag: None = None
+    backend: None = Field(alias="_backend", default=None)
+    backend_was_auto: Literal[False] | None = Field(alias="_backend_was_auto", default=None)
 
     @model_validator(mode="after")
     def _has_one_form(self) -> Self:

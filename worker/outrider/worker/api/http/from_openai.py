@@ -28,6 +28,8 @@ TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
 """Of a random seed: any reader of JSON has such a number exactly."""
+NO_SEED = -1
+"""As at vLLM and llama-server."""
 LEAST_SHARE = float(np.finfo(np.float32).tiny)
 SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
@@ -103,7 +105,8 @@ def parse(
     if len(prompts) * choices > MAX_CHOICES:
         limit = f"prompts times n may be at most {MAX_CHOICES}"
         raise InvalidField("n", f"{len(prompts)} prompts times {choices}", limit)
-    seed = secrets.randbits(SEED_BITS) if body.seed is None else body.seed
+    given = None if body.seed == NO_SEED else body.seed
+    seed = secrets.randbits(SEED_BITS) if given is None else given
     return OpenAIRequest(
         prompts=prompts,
         request=_request(body, seed),

@@ -156,6 +156,11 @@ class CompletionBody(Body):
     suffix: str | None = None
 
     @model_validator(mode="after")
+    def _asks_for_no_chat(self) -> Self:
+        unserved.refuse(self.model_extra or {}, unserved.OF_CHATS, unserved.INSTEAD_OF_CHATS)
+        return self
+
+    @model_validator(mode="after")
     def _is_text_around_the_cursor(self) -> Self:
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
             raise ValueError("suffix needs a prompt that is text, not token ids")
