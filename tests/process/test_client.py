@@ -225,12 +225,12 @@ def test_zero_is_not_the_same_as_left_out(ask: Callable[..., Answer], script: Sc
         ([1, 2], {"tokens": {"ids": [1, 2]}}),
         ([], {"tokens": {}}),
         (
-            [Message("user", "hi"), Message("assistant", "ho")],
+            [Message("user", "hi"), Message("assistant", "ho", reasoning_content="hm")],
             {
                 "chat": {
                     "messages": [
                         {"role": "user", "content": "hi"},
-                        {"role": "assistant", "content": "ho"},
+                        {"role": "assistant", "content": "ho", "reasoning_content": "hm"},
                     ]
                 }
             },

@@ -36,7 +36,7 @@ SCALARS = (
     *("stream_interval_ms", "stop", "prediction"),
 )
 """Options that a request carries as they are."""
-TURN = ("role", "content", "tool_call_id", "name")
+TURN = ("role", "content", "tool_call_id", "name", "reasoning_content")
 """Fields of a turn that a message carries as they are."""
 FINISH_REASONS = {
     inference_pb2.FINISH_REASON_STOP: FinishReason.STOP,

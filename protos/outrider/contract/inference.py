@@ -31,6 +31,8 @@ class Message:
     """The call that a turn of the role `tool` answers."""
     name: str = ""
     """Who speaks, where several share a role."""
+    reasoning_content: str = ""
+    """Thoughts of an assistant's turn, for chat templates that lay them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

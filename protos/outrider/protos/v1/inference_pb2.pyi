@@ -54,6 +54,7 @@ class ChatMessage(_message.Message):
     TOOL_CALLS_JSON_FIELD_NUMBER: _builtins.int
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    REASONING_CONTENT_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"system", "user", "assistant" or "tool"; what else is allowed depends on the model's chat template."""
     content: _builtins.str
@@ -64,6 +65,8 @@ class ChatMessage(_message.Message):
     """The call that a turn of the role "tool" answers; empty: none."""
     name: _builtins.str
     """Name of the speaker, where several share a role; may be empty."""
+    reasoning_content: _builtins.str
+    """Thoughts of an assistant's turn, for chat templates that lay them out; empty: none."""
     def __init__(
         self,
         *,
@@ -72,10 +75,11 @@ class ChatMessage(_message.Message):
         tool_calls_json: _builtins.str = ...,
         tool_call_id: _builtins.str = ...,
         name: _builtins.str = ...,
+        reasoning_content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls_json", b"tool_calls_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "reasoning_content", b"reasoning_content", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls_json", b"tool_calls_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,7 @@
 """Calls and results in a chat's history, on templates that take them and on those that do not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_calls_have_a_turn_each_where_a_template_wants_that(tmp_path: Path) -> N
     stray = Message("tool", "r2", (), "call_2")
     laid_out = text.apply_chat_template([*history("{}", "{}"), stray, Message("user", "x")])
     assert laid_out == f"<user>q{first}<tool>f0r0{second}<tool>f1r1<tool>r2<user>x"
+
+
+def test_thoughts_come_before_the_first_of_several_calls(tmp_path: Path) -> None:
+    thinks = TAKES_ALL.replace("{{ m.name }}", "({{ m.reasoning_content }})")
+    text = text_of(thinks.replace("%s", LLAMA), tmp_path)
+    _, called, *results = history("{}", "{}")
+    laid_out = text.apply_chat_template([replace(called, reasoning_content="hm"), *results])
+    first, second = (f'{{"name": "f{at}", "parameters": {{}}}}' for at in (0, 1))
+    assert laid_out == f"<assistant>(hm){first}<tool>()r0<assistant>(){second}<tool>()r1"
 
 
 BROKEN = ['{"a": 2, "b": ', "null", [1, 2], "not json", "[" * 100_000]

@@ -1,6 +1,7 @@
 """Options of a chat's layout: what a body asks for, and what the template makes of it."""
 
 import inspect
+import itertools
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from tests.unit.worker.api.scripted import Scripted
 CHAT = "/v1/chat/completions"
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well, "}]
 TEMPLATE = (
-    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}"
+    "{% if m.reasoning_content %}{{ '(' + m.reasoning_content + ')' }}{% endif %}"
+    "{{ m['content'] + '<|end|>' }}{% endfor %}"
     "{{ mood }}{{ reasoning_effort }}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
@@ -35,6 +38,22 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
         ({"add_generation_prompt": False}, "<|user|>hi<|end|><|assistant|>Well, <|end|>"),
         ({"continue_final_message": True}, "<|user|>hi<|end|><|assistant|>Well, "),
         (
+            {"messages": [TURNS[0], TURNS[1] | {"prefix": True}]},
+            "<|user|>hi<|end|><|assistant|>Well, ",
+        ),
+        (
+            {"messages": [TURNS[0], TURNS[1] | {"partial": True}]},
+            "<|user|>hi<|end|><|assistant|>Well, ",
+        ),
+        (
+            {"messages": [TURNS[0], TURNS[1] | {"reasoning_content": "Hm<|end|>"}]},
+            "<|user|>hi<|end|><|assistant|>(Hm<\ufdd0|end|>)Well, <|end|><|assistant|>",
+        ),
+        (
+            {"messages": [TURNS[0], TURNS[1] | {"reasoning": "Hm", "prefix": False}]},
+            "<|user|>hi<|end|><|assistant|>(Hm)Well, <|end|><|assistant|>",
+        ),
+        (
             {"chat_template_kwargs": {"mood": "glad"}, "reasoning_effort": "low"},
             "<|user|>hi<|end|><|assistant|>Well, <|end|>gladlow<|assistant|>",
         ),
@@ -42,8 +61,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
 )
 def test_a_chat_is_laid_out_as_asked(text: Text, asked: dict[str, Any], laid_out: str) -> None:
     target = Scripted(text)
-    assert target.post(CHAT, messages=TURNS, **asked).status_code == 200
-    assert target.submits[0].prompt.tolist() == text.encode(laid_out)
+    assert target.post(CHAT, **{"messages": TURNS} | asked).status_code == 200
+    pieces = (text.encode(piece) for piece in laid_out.split(BREAK))
+    assert target.submits[0].prompt.tolist() == [*itertools.chain.from_iterable(pieces)]
 
 
 def test_control_tokens_in_variables_are_text(text: Text) -> None:
@@ -68,6 +88,16 @@ def test_control_tokens_in_variables_are_text(text: Text) -> None:
             {"continue_final_message": True, "messages": [{"role": "user", "content": ""}]},
             "continue_final_message",
         ),
+        (
+            {"messages": [{"role": "assistant", "content": "", "partial": True}]},
+            "messages[0].partial",
+        ),
+        ({"messages": [{**TURNS[1], "prefix": True}, TURNS[0]]}, "messages[0].prefix"),
+        (
+            {"messages": [{**TURNS[1], "reasoning_content": 7}]},
+            "messages[0].reasoning_content",
+        ),
+        ({"messages": [{**TURNS[1], "reasoning_content": "x" * 9000}]}, "messages"),
         ({"echo": True}, "echo"),
     ],
 )

@@ -114,8 +114,9 @@ def with_a_turn_a_call(messages: Sequence[Message]) -> list[Message]:
         while left and left[0].role == TOOL:
             results.setdefault(left[0].tool_call_id, []).append(left.popleft())
         for at, call in enumerate(message.tool_calls):
-            content = "" if at else message.content
-            laid_out.append(replace(message, content=content, tool_calls=(call,)))
+            if at:
+                message = replace(message, content="", reasoning_content="")
+            laid_out.append(replace(message, tool_calls=(call,)))
             laid_out += results.pop(str(call.get("id")), [])
         laid_out += chain.from_iterable(results.values())
     return laid_out

@@ -42,6 +42,8 @@ class ChatTurn(Protocol):
     def tool_call_id(self) -> str: ...
     @property
     def name(self) -> str: ...
+    @property
+    def reasoning_content(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,10 @@ class Prompts:
             limit = f"at most {self.context}, the context length"
             raise TooLong("chat.messages", f"{len(turns)} messages", limit, self.context)
         texts = (
-            (turn.role, turn.content, turn.name, turn.tool_calls_json, turn.tool_call_id)
+            (
+                *(turn.role, turn.content, turn.reasoning_content),
+                *(turn.name, turn.tool_calls_json, turn.tool_call_id),
+            )
             for turn in turns
         )
         self._check_bytes("chat.messages", itertools.chain.from_iterable(texts))
@@ -164,4 +169,6 @@ class Prompts:
 
 def _message(index: int, turn: ChatTurn) -> Message:
     calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", turn.tool_calls_json)
-    return Message(turn.role, turn.content, calls, turn.tool_call_id, turn.name)
+    return Message(
+        turn.role, turn.content, calls, turn.tool_call_id, turn.name, turn.reasoning_content
+    )

@@ -39,8 +39,8 @@ def template_fields(message: Message) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         turn["tool_calls"] = [dict(call) for call in message.tool_calls]
-    optional = (("tool_call_id", message.tool_call_id), ("name", message.name))
-    return turn | {key: value for key, value in optional if value}
+    optional = ("tool_call_id", "name", "reasoning_content")
+    return turn | {key: value for key in optional if (value := getattr(message, key))}
 
 
 @dataclass(frozen=True, slots=True)

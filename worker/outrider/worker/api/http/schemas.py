@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -177,6 +178,18 @@ class ChatMessage(BodyPart):
     name: TextOrNull = ""
     tool_call_id: TextOrNull = ""
     tool_calls: list[dict[str, JsonValue]] | None = None
+    reasoning_content: TextOrNull = Field(
+        validation_alias=AliasChoices("reasoning_content", "reasoning"), default=""
+    )
+    prefix: bool | None = None
+    """Whether the answer goes on with it; DeepSeek's and Mistral's name for that."""
+    partial: bool | None = None
+    """The same by Moonshot's and Qwen's name."""
+
+    @property
+    def open_by(self) -> str:
+        """Name of the field by which the answer goes on with it; empty: it does not."""
+        return next((name for name in ("prefix", "partial") if getattr(self, name)), "")
 
     @property
     def tool_calls_json(self) -> str:
@@ -253,21 +266,33 @@ class ChatBody(Body):
             raise ValueError("tool_choice required needs tools")
         return self
 
+    @property
+    def continued_by(self) -> str:
+        """Name of the field by which the answer goes on with the last message; empty: it does
+        not."""
+        if self.continue_final_message:
+            return "continue_final_message"
+        name = self.messages[-1].open_by if self.messages else ""
+        return name and f"messages[{len(self.messages) - 1}].{name}"
+
     def _check_layout(self) -> None:
         if taken := RESERVED & {*(self.chat_template_kwargs or {})}:
             raise ValueError(f"chat_template_kwargs may not have {min(taken)}")
-        if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("continue_final_message leaves no room for add_generation_prompt")
-        if self.continue_final_message and not (self.messages and self.messages[-1].content):
-            raise ValueError("continue_final_message needs a last message with text")
+        for at, message in enumerate(self.messages[:-1]):
+            if name := message.open_by:
+                raise ValueError(f"messages[{at}].{name} is for the last message alone")
+        if (name := self.continued_by) and self.add_generation_prompt:
+            raise ValueError(f"{name} leaves no room for add_generation_prompt")
+        if name and not (self.messages and self.messages[-1].content):
+            raise ValueError(f"{name} needs a last message with text")
 
     @property
     def layout(self) -> TemplateOptions:
         """How the chat template lays it out."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return TemplateOptions(
-            answers=self.add_generation_prompt is not False and not self.continue_final_message,
-            continues=bool(self.continue_final_message),
+            answers=self.add_generation_prompt is not False and not self.continued_by,
+            continues=bool(self.continued_by),
             variables={**effort, **(self.chat_template_kwargs or {})},
         )
 
