@@ -58,6 +58,9 @@ class TooLong(InvalidField):
 class GrammarFailed(WorkerError):
     """The answer cannot follow the grammar of its response format: too much of it is open."""
 
+    field = "format"
+    """Name of the request's field that the format comes from, which may be changed likewise."""
+
 
 class UnknownModel(WorkerError):
     """The request names a model that is not served here."""

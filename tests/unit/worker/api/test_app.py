@@ -1,5 +1,6 @@
 """The OpenAI API in front of an engine that says what a test says."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ from tokenizers import Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from outrider.worker.api.text import Text
+from outrider.worker.messages import Finish, Submit
 from outrider.worker.sampling.params import MAX_BIASES
 from tests.tiny_models import END_ID
-from tests.unit.worker.api.scripted import CONTEXT, Scripted
+from tests.unit.worker.api.scripted import CONTEXT, Scripted, ScriptedHandle
 
-CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETION, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 HI = [{"role": "user", "content": "hi"}]
 
 
@@ -69,6 +71,37 @@ def test_an_error_names_the_field_that_the_client_sent(text: Text) -> None:
         error = refused(target, CHAT, {"messages": HI, **more})
         assert (error["param"], error["code"]) == (param, None)
         assert error["message"].startswith(f"{param}: "), error
+
+
+class Stuck(ScriptedHandle):
+    """An engine whose answers cannot go on as their grammar wants."""
+
+    def messages(self, submit: Submit) -> list[Any]:
+        *tokens, end = super().messages(submit)
+        return [*tokens, dataclasses.replace(end, finish=Finish.GRAMMAR_FAILED, detail="too wide")]
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "asked", "param"),
+    [
+        (CHAT, {"messages": HI, "response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"messages": HI, "tools": [TOOL], "tool_choice": "required"}, "tools"),
+        (COMPLETION, {"prompt": "hi", "guided_regex": "a+"}, "guided_regex"),
+        (COMPLETION, {"prompt": "hi", "structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        (RESPONSES, {"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format"),
+    ],
+)
+def test_an_answer_that_its_form_stops_names_the_field_of_the_form(
+    text: Text, path: str, asked: dict[str, Any], param: str, stream: bool
+) -> None:
+    target = Scripted(text, formats=True, handle=Stuck)
+    response = target.post(path, **asked, stream=stream)
+    assert f'"param":"{param}"' in response.text
+    assert "too wide" in response.text
 
 
 def test_a_token_that_ends_the_answer_is_shown_only_if_asked(text: Text) -> None:

@@ -97,7 +97,6 @@ def test_control_tokens_in_variables_are_text(text: Text) -> None:
             {"messages": [{**TURNS[1], "reasoning_content": 7}]},
             "messages[0].reasoning_content",
         ),
-        ({"messages": [{**TURNS[1], "reasoning_content": "x" * 9000}]}, "messages"),
         ({"echo": True}, "echo"),
     ],
 )
@@ -107,6 +106,13 @@ def test_options_that_cannot_be_are_refused_by_name(
     response = Scripted(text).post(CHAT, **{"messages": TURNS} | asked)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
+
+
+def test_thoughts_that_can_never_fit_are_refused_by_their_bytes(text: Text) -> None:
+    long = {**TURNS[1], "reasoning_content": "x" * 9000}
+    error = Scripted(text).post(CHAT, messages=[long]).json()["error"]
+    assert error["param"] == "messages"
+    assert "bytes' is not allowed" in error["message"]
 
 
 def test_no_variable_is_taken_for_an_argument() -> None:

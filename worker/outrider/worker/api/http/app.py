@@ -43,7 +43,7 @@ from outrider.worker.api.http.to_openai import OpenAIResponse
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.reasoning import Place, first_place
 from outrider.worker.api.response import Admitted
-from outrider.worker.errors import InvalidField, UnknownModel, WorkerError
+from outrider.worker.errors import UnknownModel, WorkerError
 
 Choice = TypeVar("Choice", bound=AnswerChoice)
 Responding = Callable[[OpenAIRequest, Sequence[Admitted]], HttpResponse]
@@ -197,8 +197,8 @@ class Api:
         try:
             responding = partial(response, parsed)
             return await respond(self.inference, request, parsed, responding, seconds)
-        except InvalidField as error:
-            error.field = parsed.names.get(error.field, error.field)
+        except WorkerError as error:
+            parsed.rename(error)
             raise
 
     def _model(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER, RETRY_AFTER_SECONDS
-from outrider.worker.errors import InvalidField, QueueFull, TooLong, WorkerError
+from outrider.worker.errors import GrammarFailed, InvalidField, QueueFull, TooLong, WorkerError
 
 SHOWN_CHARACTERS = 64
 INVALID = "invalid_request_error"
@@ -39,7 +39,7 @@ CODES = {
 }
 """Code by the name of an error, where the status alone does not say it."""
 FIELD = re.compile("[a-z0-9_]+")
-PARAMS = {"UnknownModel": "model", "GrammarFailed": "response_format"}
+PARAMS = {"UnknownModel": "model"}
 """Parameter by the name of an error that has one field alone."""
 FIELDS = (
     (re.compile(r"^sampling\."), ""),
@@ -72,8 +72,9 @@ def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
     status = ANSWERS.get(name, INTERNAL).http
     param = PARAMS.get(name)
     message = str(error)
-    if isinstance(error, InvalidField):
+    if isinstance(error, InvalidField | GrammarFailed):
         param = parameter(error.field)
+    if isinstance(error, InvalidField):
         message = f"{param}: {error.reason}"
     if isinstance(error, TooLong):  # first in OpenAI's words, which clients look for
         message = f"This model's maximum context length is {error.context} tokens. {message}"

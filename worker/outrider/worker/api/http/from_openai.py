@@ -21,7 +21,7 @@ from outrider.worker.api.prompt import Chat, Prompt
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import float32
 from outrider.worker.api.response_format import FORM_KINDS, ResponseFormat
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import GrammarFailed, InvalidField, WorkerError
 from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
 
 TEMPERATURE = 1.0
@@ -61,6 +61,11 @@ class OpenAIRequest:
     repeated: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the body that the answer repeats; /v1/responses only."""
 
+    def rename(self, error: WorkerError) -> None:
+        """Give an error about a field the name by which the client sent it."""
+        if isinstance(error, InvalidField | GrammarFailed):
+            error.field = self.names.get(error.field, error.field)
+
 
 def completion(body: CompletionBody) -> OpenAIRequest:
     """Convert a body of /v1/completions; raise `InvalidField`."""
@@ -87,6 +92,7 @@ def chat(body: ChatBody) -> OpenAIRequest:
     functions, form = _functions(body), parsed.request.response_format
     if parsed.calling is Calling.FORCED:
         changes["response_format"] = _format_of_calls(functions)
+        names["format"] = "tools"
     elif parsed.calling is not Calling.NONE and form is not None:
         calls = _format_of_calls(functions)
         changes["response_format"] = dataclasses.replace(form, calls=calls)

@@ -65,7 +65,7 @@ async def respond(
             inference.release(one)
 
     if request.stream:
-        return EventStream(_events(inference, response, admitted), release)
+        return EventStream(_events(inference, request, response, admitted), release)
     try:
         await unless_gone(http_request.receive, _collect(inference, response, admitted))
         return JSONResponse(response.whole())
@@ -125,7 +125,7 @@ async def shown(
 
 
 async def _events(
-    inference: Inference, response: HttpResponse, admitted: list[Admitted]
+    inference: Inference, request: OpenAIRequest, response: HttpResponse, admitted: list[Admitted]
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events; an error ends them, in place of [DONE]."""
     for chunk in response.begin():
@@ -139,6 +139,7 @@ async def _events(
                 if chunks is None:
                     yield PING
     except WorkerError as error:
+        request.rename(error)
         for chunk in response.fail(errors.refusal(error)[1]):
             yield event(chunk)
         return
