@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType, quantize
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.worker.checkpoints.config_file import read_config
+from outrider.worker.checkpoints.gguf_blocks import READERS
 from outrider.worker.checkpoints.load import load
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions
+from outrider.worker.model.matrix import Quantised
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import LONG_ROPE, write_tiny
@@ -258,6 +261,21 @@ def test_weights_that_are_no_numbers_are_refused_by_name(llama: Path, name: str)
     for path in (NumericPath.FP32, NumericPath.INT8):
         with pytest.raises(ModelError, match=rf"^{re.escape(name)} holds NaN"):
             Llama(config, weights, path, HostKVCache(config.kv_shape, 1, 64), 8)
+
+
+@pytest.mark.parametrize("path", [NumericPath.FP32, NumericPath.INT8, NumericPath.INT4])
+def test_quants_whose_scale_is_no_number_are_refused_by_name(
+    llama: Path, path: NumericPath
+) -> None:
+    config, weights = read_config(llama), load_file(llama / "model.safetensors")
+    name, kind = "model.layers.1.mlp.down_proj.weight", GGMLQuantizationType.Q8_0
+    outputs, inputs = weights[name].shape
+    blocks = quantize(weights[name], kind).reshape(outputs, inputs // 32, -1)
+    blocks[-1, -1, :2] = 0xFF
+    stored = Quantised(blocks, int(kind), (outputs, inputs), READERS[kind])
+    for matrix in (stored, stored.grouped()):
+        with pytest.raises(ModelError, match=rf"^{re.escape(name)} holds NaN"):
+            Llama(config, weights | {name: matrix}, path, HostKVCache(config.kv_shape, 1, 64), 8)
 
 
 def test_what_cannot_run_is_refused(llama: Path) -> None:

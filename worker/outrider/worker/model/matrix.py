@@ -37,12 +37,19 @@ class Quantised:
         return replace(self, blocks=_picked(self.blocks, index), shape=(len(index), self.shape[1]))
 
 
-Matrix = Floats | Quantised | Grouped
+Read = Floats | Grouped
+"""A matrix that is in memory."""
+Matrix = Read | Quantised
 
 
-def check_numbers(name: str, matrix: Matrix) -> None:
-    """Raise `ModelError` for a tensor of floats that are not all numbers."""
-    if isinstance(matrix, np.ndarray) and matrix.size and np.isnan(matrix.min()):
+def check_numbers(name: str, matrix: Read) -> None:
+    """Raise `ModelError` for a tensor of which a value is no number."""
+    if isinstance(matrix, Grouped):
+        parts = (matrix.scales, matrix.least, matrix.row_scales)
+        fails = any(part is not None and np.isnan(part).any() for part in parts)
+    else:
+        fails = matrix.size > 0 and bool(np.isnan(matrix.min()))
+    if fails:
         raise ModelError(f"{name} holds NaN: such weights make no text")
 
 

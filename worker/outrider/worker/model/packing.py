@@ -28,9 +28,9 @@ from outrider.worker.model.matrix import (
     Floats,
     Matrix,
     Quantised,
+    Read,
     check_numbers,
     floats_of,
-    outputs_of,
 )
 from outrider.worker.model.rotary import rotary_tables
 from outrider.worker.model.tensor_names import (
@@ -61,9 +61,10 @@ class Tensors:
         except KeyError as error:
             raise ModelError(f"the checkpoint lacks {name}") from error
 
-    def matrix(self, name: str) -> Matrix:
+    def matrix(self, name: str) -> Read:
         """Return the tensor called `name`; raises `ModelError` when it is missing or holds NaN."""
-        matrix = self.stored(name)
+        stored = self.stored(name)
+        matrix = stored.grouped() if isinstance(stored, Quantised) else stored
         check_numbers(name, matrix)
         return matrix
 
@@ -145,15 +146,16 @@ def _usable(matrix: Matrix) -> Floats:
     return np.require(floats_of(matrix), np.float32, ["C", "A", "W"])
 
 
-def _padded(matrix: Matrix, outputs: int) -> Matrix:
+def _padded(matrix: Read, outputs: int) -> Read:
     """Return a matrix with outputs of 0 up to a multiple of `outputs`."""
-    index = np.arange(padded(len(matrix), outputs))
-    if len(index) == len(matrix):
-        return matrix
-    return outputs_of(matrix, np.where(index < len(matrix), index, -1))
+    full = padded(len(matrix), outputs)
+    if isinstance(matrix, Grouped):
+        return matrix.padded(full)
+    more = full - len(matrix)
+    return np.pad(matrix, ((0, more), (0, 0))) if more else matrix
 
 
-def _head(get: Tensors, config: ModelConfig) -> Matrix:
+def _head(get: Tensors, config: ModelConfig) -> Read:
     head = get.matrix(EMBEDDING if config.tied else HEAD)
     if len(head) != config.outputs:
         raise ModelError(f"{HEAD} has {len(head)} rows, expected {config.outputs}")
@@ -161,7 +163,7 @@ def _head(get: Tensors, config: ModelConfig) -> Matrix:
 
 
 def _stack(
-    layers: Iterable[Sequence[Matrix]],
+    layers: Iterable[Sequence[Read]],
     count: int,
     kind: NumericKind,
     encoded: Callable[[Floats], Grouped] = encode,
@@ -178,12 +180,10 @@ def _stack(
     )
 
 
-def _grouped(parts: Sequence[Matrix], encoded: Callable[[Floats], Grouped]) -> list[Grouped]:
+def _grouped(parts: Sequence[Read], encoded: Callable[[Floats], Grouped]) -> list[Grouped]:
     """Return matrices of which all but the last are whole blocks; floats are rounded."""
     found: list[Grouped] = []
     for part in parts:
-        if isinstance(part, Quantised):
-            part = part.grouped()
         own = part if isinstance(part, Grouped) else encoded(_whole_groups(part))
         if found and found[-1].joins(own):
             found[-1] = found[-1].joined(own)
