@@ -27,6 +27,7 @@ from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import ANSWER_SECONDS, PROMPT, Worker, pair_with, started, wait_until
+from tests.tiny_models import END_ID
 
 MODEL = "tiny"
 GREEDY = {"temperature": 0.0, "extra_body": {"ignore_eos": True}}
@@ -223,6 +224,24 @@ def test_a_prompt_has_the_log_probabilities_that_it_had_as_an_answer(
     assert found[len(ids) - len(wanted) : len(ids)] == wanted
     assert begun["logprobs"]["token_logprobs"] == found[:43], "the answer goes on in the same way"
     assert none.json()["choices"][0]["logprobs"]["token_logprobs"] == found[: len(ids)]
+
+
+@pytest.mark.parametrize("speculate", [False, True])
+def test_a_prompt_with_an_end_token_is_scored_where_no_answer_is_wanted(
+    target: Worker, draft: MortalDraft, http: httpx.Client, speculate: bool
+) -> None:
+    pair_with(target, draft.address)
+    ids = [*PROMPT.encode(), END_ID, *PROMPT.encode()]
+    body = {"echo": True, "logprobs": 2, "speculate": speculate, "prompt": [ids, ids[:1]]}
+    goes_on = {"prompt": ids, "max_tokens": 3, "ignore_eos": True}
+    none, more = (
+        http.post("/v1/completions", json=body | change).json()
+        for change in ({"max_tokens": 0}, goes_on)
+    )
+    whole, one = (choice["logprobs"]["token_logprobs"] for choice in none["choices"])
+    assert whole == more["choices"][0]["logprobs"]["token_logprobs"][: len(ids)]
+    assert (one, none["usage"]["prompt_tokens"]) == ([None], len(ids) + 1)
+    assert none["usage"]["completion_tokens"] == 0
 
 
 @pytest.mark.parametrize("speculate", [False, True])

@@ -14,7 +14,10 @@ from outrider.worker.sampling.params import SETTINGS, require
 
 PENALTIES = frozenset(name for name in SETTINGS.names or () if name.endswith("_penalty"))
 """Sampling params that change log-probabilities and that a model may set for its answers."""
-ENDS = "a token that ends an answer has no log-probability in a prompt, unless it is the first"
+ENDS = (
+    "a token that ends an answer has no log-probability in a prompt, unless it is the first or "
+    "max_tokens is 0"
+)
 FREE = "the prompt has log-probabilities where nothing changes those of the answer"
 
 
@@ -22,7 +25,8 @@ def scored(submit: Submit) -> Submit:
     """Return a request that also brings the log-probabilities of its prompt; raise
     `InvalidField`."""
     forced, sampling = submit.prompt[1:], submit.sampling
-    for token in submit.end_ids:
+    ends = submit.end_ids if submit.max_tokens else ()
+    for token in ends:
         require(token not in forced, "prompt", token, ENDS)
     require(not (sampling.adjusts or submit.grammar), "echo", True, FREE)
     return replace(
@@ -31,6 +35,7 @@ def scored(submit: Submit) -> Submit:
         prediction=forced,
         cut_prediction_tokens=0,
         max_tokens=submit.max_tokens + len(forced),
+        end_ids=ends,
         sampling=replace(sampling, forced=tuple(forced.tolist())),
     )
 
