@@ -227,19 +227,21 @@ def test_a_prompt_has_the_log_probabilities_that_it_had_as_an_answer(
 
 
 @pytest.mark.parametrize("speculate", [False, True])
-def test_a_prompt_with_an_end_token_is_scored_where_no_answer_is_wanted(
+def test_a_prompt_with_an_end_token_is_scored_where_hardly_any_answer_is_wanted(
     target: Worker, draft: MortalDraft, http: httpx.Client, speculate: bool
 ) -> None:
     pair_with(target, draft.address)
     ids = [*PROMPT.encode(), END_ID, *PROMPT.encode()]
     body = {"echo": True, "logprobs": 2, "speculate": speculate, "prompt": [ids, ids[:1]]}
     goes_on = {"prompt": ids, "max_tokens": 3, "ignore_eos": True}
-    none, more = (
+    none, first, more = (
         http.post("/v1/completions", json=body | change).json()
-        for change in ({"max_tokens": 0}, goes_on)
+        for change in ({"max_tokens": 0}, {"max_tokens": 1}, goes_on)
     )
     whole, one = (choice["logprobs"]["token_logprobs"] for choice in none["choices"])
-    assert whole == more["choices"][0]["logprobs"]["token_logprobs"][: len(ids)]
+    longer = more["choices"][0]["logprobs"]["token_logprobs"]
+    assert whole == longer[: len(ids)]
+    assert first["choices"][0]["logprobs"]["token_logprobs"] == longer[: len(ids) + 1]
     assert (one, none["usage"]["prompt_tokens"]) == ([None], len(ids) + 1)
     assert none["usage"]["completion_tokens"] == 0
 

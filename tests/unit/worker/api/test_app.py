@@ -234,12 +234,15 @@ def test_a_models_own_penalties_are_not_those_of_a_prompt_that_is_scored(text: T
         assert target.submits[0].sampling.repetition_penalty == 1.1
 
 
-def test_a_prompt_may_hold_what_ends_answers_where_none_is_wanted(text: Text) -> None:
-    target = Scripted(text, [END_ID, 2])
-    asked = {"prompt": [1, END_ID, 2], "echo": True, "logprobs": 0, "max_tokens": 0}
-    assert refused(target, COMPLETION, asked | {"max_tokens": 1})["param"] == "prompt"
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_prompt_may_hold_what_ends_answers_where_hardly_any_is_wanted(
+    text: Text, most: int
+) -> None:
+    target = Scripted(text, [END_ID, 2, 3][: 2 + most])
+    asked = {"prompt": [1, END_ID, 2], "echo": True, "logprobs": 0, "max_tokens": most}
+    assert refused(target, COMPLETION, asked | {"max_tokens": 2})["param"] == "prompt"
     (choice,) = target.post(COMPLETION, **asked).json()["choices"]
-    assert len(choice["logprobs"]["token_logprobs"]) == 3
+    assert len(choice["logprobs"]["token_logprobs"]) == 3 + most
     assert target.submits[0].end_ids == ()
 
 

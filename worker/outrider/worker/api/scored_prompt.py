@@ -16,7 +16,7 @@ PENALTIES = frozenset(name for name in SETTINGS.names or () if name.endswith("_p
 """Sampling params that change log-probabilities and that a model may set for its answers."""
 ENDS = (
     "a token that ends an answer has no log-probability in a prompt, unless it is the first or "
-    "max_tokens is 0"
+    "max_tokens is at most 1"
 )
 FREE = "the prompt has log-probabilities where nothing changes those of the answer"
 
@@ -25,9 +25,10 @@ def scored(submit: Submit) -> Submit:
     """Return a request that also brings the log-probabilities of its prompt; raise
     `InvalidField`."""
     forced, sampling = submit.prompt[1:], submit.sampling
-    ends = submit.end_ids if submit.max_tokens else ()
-    for token in ends:
-        require(token not in forced, "prompt", token, ENDS)
+    ends = submit.end_ids
+    if inside := [token for token in ends if token in forced]:
+        require(submit.max_tokens <= 1, "prompt", inside[0], ENDS)
+        ends = ()  # an answer that short needs none
     require(not (sampling.adjusts or submit.grammar), "echo", True, FREE)
     return replace(
         submit,
