@@ -11,8 +11,8 @@ import pytest
 
 from outrider.cli.machine import processors
 from outrider.cli.machine.run_dir import RunFolder
-from outrider.cli.terminal.progress import Lines
-from outrider.cli.workers.compilation import compile_kernels, marker, shares_of
+from outrider.cli.terminal.progress import Lines, StageReporter
+from outrider.cli.workers.compilation import SIGNATURES, compile_kernels, marker, shares_of
 from outrider.cli.workers.process import COMPILED, Command
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
@@ -57,9 +57,11 @@ class Compiler:
         """Let the share of the pair fail once the target's is under way, which never ends."""
         (self._folder / "pair fails").touch()
 
-    async def compile(self, workers: WorkerSettings = PAIR) -> None:
+    async def compile(
+        self, workers: WorkerSettings = PAIR, progress: StageReporter | None = None
+    ) -> None:
         runs = RunFolder(self._folder / "runs")
-        await compile_kernels([workers], self.command, runs, Lines())
+        await compile_kernels([workers], self.command, runs, progress or Lines())
 
     def process(self, share: str) -> int | None:
         """Return the id of the process that a share had, and forget it; None: it had none."""
@@ -71,12 +73,31 @@ class Compiler:
         return found
 
 
+class Totals(Lines):
+    """Keeps of how much each stage shown was a share; 0: of something unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        self.seen.add(total)
+
+
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """On two processors, with a folder of its own for what is compiled."""
     monkeypatch.setattr(processors, "count", lambda: 2)
     monkeypatch.setenv(COMPILED, str(tmp_path / "compiled"))
     return Compiler(tmp_path)
+
+
+def test_progress_is_a_share_where_nothing_was_ever_compiled(compiler: Compiler) -> None:
+    first, second = Totals(), Totals()
+    asyncio.run(compiler.compile(progress=first))
+    compiler.markers[0].unlink()
+    asyncio.run(compiler.compile(progress=second))
+    assert (first.seen, second.seen) == ({SIGNATURES}, {0})
 
 
 def test_a_share_that_was_compiled_is_not_compiled_again(compiler: Compiler) -> None:

@@ -128,11 +128,12 @@ def _compiled() -> Path:
 
 
 async def _count(progress: StageReporter) -> None:
-    """Show how much has been compiled since now, for as long as it goes on."""
-    began = time.time()
+    """Show how much has been compiled since now, for as long as it goes on; how much there is to
+    compile is known where nothing ever was."""
+    began, total = time.time(), 0 if any(_compiled().glob("*.complete")) else SIGNATURES
     while True:
         done = sum(file.stat().st_mtime >= began for file in _compiled().glob("**/*.nbc"))
-        progress.stage(NAME, STAGE, min(done, SIGNATURES - 1), SIGNATURES)
+        progress.stage(NAME, STAGE, min(done, SIGNATURES - 1), total)
         await asyncio.sleep(COUNTED_SECONDS)
 
 
