@@ -27,8 +27,9 @@ def write_chain(
 
     `says` has them by that token, with which `template` ends the prompt. No piece comes twice;
     those in `special` are control tokens as well. `instead` has whole answers, by that token too,
-    of which the first is said that a grammar allows, where it forbids the usual one. `config`
-    overrides fields of transformers' config. Returns `directory`.
+    of which the first is said that a grammar allows, where it forbids the usual one; one that is a
+    piece of a usual answer goes on as that does. `config` overrides fields of transformers'
+    config. Returns `directory`.
     """
     answers = (*says.values(), *instead.values())
     pieces = dict.fromkeys((*says, *(piece for answer in answers for piece in answer)))
@@ -52,7 +53,7 @@ def write_chain(
         head[ids[1:], ids[:-1]] = 1
     for begin, whole in instead.items():
         ids = [tokenizer.token_to_id(piece) for piece in whole]
-        head[END_ID, ids] = 1
+        head[END_ID, [at for at in ids if not head[:, at].any()]] = 1
         head[ids, tokenizer.token_to_id(begin)] = 0.5 ** np.arange(1, 1 + len(ids))
     save(tensors, directory)
     return directory

@@ -27,7 +27,6 @@ SAYS = {
     "<|write|>": [OPEN + WRITE + CLOSE],
 }
 INSTEAD = {
-    "<|weather|>": [WEATHER],
     "<|result|>": [ADA],
     "<|person|>": [*map(forced, ("Person", "PartialPerson", "final_result"))],
 }

@@ -1,8 +1,8 @@
 """Agents that call tools, with OpenAI's own client and models of several families."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,9 @@ ARGUMENTS = ['{"a": 2,', ' "b"', ": 3}"]
 AT_ONCE = {"stream_interval_ms": 0, "speculate": False}
 """A chunk for each token."""
 ANSWER = ["It ", "is ", "5."]
-INSTEAD = {
-    CALLS: ['{"name": "add", "arguments": {"a": 2, "b": 3}}'],
-    ANSWERS: ['{"sum": 5}'],
-}
+CALL = '{"name": "add", "arguments": {"a": 2, "b": 3}}'
+FORM = '{"sum": 5}'
+INSTEAD = {CALLS: [FORM], ANSWERS: [FORM]}
 """What it says where a form forbids the usual."""
 SUM: Any = {
     "type": "json_schema",
@@ -79,6 +78,8 @@ class Family:
     special: Sequence[str] = ()
     text: str | None = None
     """What it says before it calls."""
+    instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What it says where a form forbids what it usually says there, unless `INSTEAD` has it."""
 
 
 def hermes(name: str) -> list[str]:
@@ -98,12 +99,18 @@ FAMILIES = {
         TURNS % (HERMES, "tool"),
         ("<tool_call>", "</tool_call>"),
         "I add.",
+        {CALLS: ["<tool_call>", FORM]},
     ),
-    "llama": Family(['{"name": "add", "parameters": ', *ARGUMENTS, "}"], TURNS % (LLAMA, "tool")),
+    "llama": Family(
+        ['{"name": "add", "parameters": ', *ARGUMENTS, "}"],
+        TURNS % (LLAMA, "tool"),
+        instead={CALLS: [CALL]},
+    ),
     "python_tag": Family(
         ["<|python_tag|>", '{"name": "add", "parameters": ', *ARGUMENTS, "}"],
         TURNS % (LLAMA, "tool"),
         ("<|python_tag|>",),
+        instead={"<|python_tag|>": [CALL]},
     ),
     "mistral": Family(
         ["[TOOL_CALLS]", ' [{"name": "add", "arguments": ', *ARGUMENTS, "}]"],
@@ -126,7 +133,8 @@ def client(
     """A client of a model that calls `add`, and answers once it has the result."""
     model: Path = tmp_path_factory.mktemp("chain") / "chain"
     says = {CALLS: family.says, ANSWERS: ANSWER}
-    write_chain(model, says, family.template, family.special, INSTEAD)
+    instead = {**INSTEAD, **family.instead}
+    write_chain(model, says, family.template, family.special, instead)
     settings = workers.settings_for(Role.TARGET, model, folders.cache)
     with (
         workers.started(settings, folders.logs) as target,
@@ -146,7 +154,7 @@ def ask(client: openai.OpenAI, turns: list[Any], **options: Any) -> Any:
 def test_an_agent_calls_a_tool_and_answers_with_its_result(
     client: openai.OpenAI, family: Family, form: Any
 ) -> None:
-    text, answer = (None, '{"sum": 5}') if form is SUM else (family.text, "It is 5.")
+    text, answer = (None, FORM) if form is SUM else (family.text, "It is 5.")
     (choice,) = ask(client, [ASKED], response_format=form).choices
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", text)
     (call,) = choice.message.tool_calls

@@ -16,11 +16,13 @@ from outrider.worker.sampling.grammar_tokenizer import GrammarTokenizer
 END = 256
 
 
-def tokenizer() -> LLTokenizer:
-    """A token for each byte, and one that ends an answer."""
-    words = GrammarTokenizer([*(bytes([c]) for c in range(256)), b"<end>"], [END], (END,))
-    built = LLTokenizer(words, n_vocab=257, eos_token=[END])  # type: ignore[arg-type]
-    words.longest_first = built.greedy_tokenize
+def tokenizer(more: int = 0) -> LLTokenizer:
+    """A token for each byte, one that ends an answer, and `more` special ones."""
+    special = range(END, END + 1 + more)
+    words = [*(bytes([c]) for c in range(256)), *(f"<{at}>".encode() for at in special)]
+    made = GrammarTokenizer(words, [*special], (END,))
+    built = LLTokenizer(made, n_vocab=len(words), eos_token=[END])  # type: ignore[arg-type]
+    made.longest_first = built.greedy_tokenize
     return built
 
 

@@ -1,15 +1,17 @@
 """What a schema forces of an answer, what it leaves to the caller, and how far blanks may go."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher
 
+from outrider.worker.api.call_tags import call_grammar
 from outrider.worker.api.http.from_openai import schema_of_calls
 from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
 from outrider.worker.errors import InvalidField
-from tests.unit.worker.api.test_forced_calls import tokenizer
+from tests.unit.worker.api.test_forced_calls import END, tokenizer
 
 TWO = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 OBJECT = {"type": "object", "additionalProperties": {"type": "boolean"}}
@@ -146,6 +148,50 @@ def test_an_answer_is_of_the_form_or_a_call_of_a_tool(form: dict[str, Any], answ
     if "json_object" not in form:
         assert not begins(made, '{"name": "other", "arguments"')
     assert not begins(made, "x")
+
+
+CALL = '{"name": "note", "arguments": {"text": "x"}}'
+OPEN, CLOSE = END + 1, END + 2
+SIZE = END + 3
+HERMES = ("<tool_call>", "\n", CALL, "\n", "</tool_call>")
+SPECIAL_HERMES = (OPEN, "\n", CALL, "\n", CLOSE)
+HERMES_IDS = {OPEN: b"<tool_call>", CLOSE: b"</tool_call>"}
+GONE = {SIZE: b"<tool_call>"}
+"""A special token of the tokenizer that the model has not."""
+
+
+@pytest.mark.parametrize(
+    ("tag", "special", "written"),
+    [
+        ("<tool_call>", {}, HERMES),
+        ("<tool_call>", GONE, HERMES),
+        ("<tool_call>", HERMES_IDS, SPECIAL_HERMES),
+        ("[TOOL_CALLS]", {OPEN: b"[TOOL_CALLS]"}, (OPEN, " [", CALL, "]")),
+        ("<tool▁call>", {}, ("<tool▁call>", CALL)),
+    ],
+)
+def test_a_call_beside_a_form_may_be_written_with_the_tags_of_the_model(
+    tag: str, special: dict[int, bytes], written: Sequence[str | int]
+) -> None:
+    wanted = ResponseFormat(json_schema=json.dumps(ADA), calls=calls(*CALLS))
+    made = ResponseFormats(lambda: tokenizer(2), call_grammar([tag], special, SIZE)).compile(
+        wanted, ignore_end=False
+    )
+
+    def taken(*pieces: str | int) -> int:
+        matcher = LLMatcher(tokenizer(2), made.grammar, log_level=0)
+        return matcher.validate_tokens(ids(*pieces))
+
+    whole = len(ids(*written, END))
+    assert taken(*written, END) == whole
+    assert taken(*written, "I ") == whole - 1
+    assert taken(written[0], "I ") == len(ids(written[0]))
+    assert taken(written[0], CALL.replace("note", "other")) < len(ids(written[0], CALL))
+
+
+def ids(*pieces: str | int) -> list[int]:
+    """Return the tokens of texts, a byte each, and of special tokens."""
+    return [at for one in pieces for at in (one.encode() if isinstance(one, str) else (one,))]
 
 
 def test_a_form_and_the_calls_that_may_be_instead_are_each_refused_by_their_field() -> None:

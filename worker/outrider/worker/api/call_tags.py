@@ -1,9 +1,11 @@
-"""Tags that begin a tool call in an answer, as the model's chat template writes them.
+"""Tags around a tool call in an answer, as the model's chat template writes them.
 
-Leaves calls to `http.tool_calls`, and the template itself to `text`.
+Leaves reading calls to `http.tool_calls`, and the template itself to `text`.
 """
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 
 from outrider.contract.inference import Message
 from outrider.worker.api.chat_layout import (
@@ -45,3 +47,22 @@ def find_tags(render: Render) -> tuple[str, ...]:
 def closing_tag(tag: str) -> str:
     """Return the tag that closes a call, where one does: `</tool_call>`, `<|/tool_call|>`."""
     return re.sub(r"(?=\w)", "/", tag, count=1)
+
+
+def call_grammar(tags: Sequence[str], special: Mapping[int, bytes], size: int) -> str:
+    """Return llguidance's rule `call`: `@calls`, with a tag or without; also as a list of one.
+
+    `special` are the tags that are special tokens, of which the model has those below `size`. The
+    closing tag may be left out: not every tag has one.
+    """
+    ids = {tag.decode(): at for at, tag in special.items() if at < size}
+
+    def any_of(words: Sequence[str]) -> str:
+        return " | ".join(f"<[{ids[word]}]>" if word in ids else json.dumps(word) for word in words)
+
+    return f"""\
+call: @calls | tag BLANK? (@calls | "[" BLANK? @calls BLANK? "]") (BLANK? closing)?
+tag: {any_of(tags)}
+closing: {any_of([*map(closing_tag, tags)])}
+BLANK: /[ \\n]/
+"""

@@ -16,6 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from outrider.contract.inference import Format
+from outrider.worker.api.call_tags import KNOWN_TAGS, call_grammar
 from outrider.worker.api.closed_objects import with_closed_objects
 from outrider.worker.api.finite_answers import without_endless
 from outrider.worker.errors import InvalidField
@@ -83,6 +84,8 @@ class ResponseFormats:
 
     build: Callable[[], LLTokenizer] | None
     """Makes the tokenizer that grammars are checked with, once; None: no token ends an answer."""
+    call: str = call_grammar(KNOWN_TAGS, {}, 0)
+    """Rule of a call that an answer may be instead, as the model writes one."""
     _tokenizer: LLTokenizer | None = None
 
     def compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
@@ -94,7 +97,7 @@ class ResponseFormats:
         if wanted.calls is None:
             return form
         calls = self._compile(wanted.calls, ignore_end)
-        grammar = either(form.grammar, calls.grammar)
+        grammar = either(form.grammar, calls.grammar, self.call)
         return CompiledFormat(grammar, (*form.warnings, *calls.warnings))
 
     def _compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
@@ -176,15 +179,16 @@ def _grammar(wanted: ResponseFormat, text: str) -> str:
             return LLMatcher.grammar_from_regex(text)
 
 
-def either(form: str, calls: str) -> str:
-    """Return the grammar of answers that one of two allows.
+def either(form: str, calls: str, call: str) -> str:
+    """Return the grammar of answers that are of a form, or a call by the rule `call`.
 
     llguidance follows both at once in JSON. Of a form that is no JSON it drops the calls where a
     pattern of the form has taken more of the text than a word of a call can.
     """
     parts = {"form": form, "calls": calls}
     named = [{**json.loads(part)["grammars"][0], "name": name} for name, part in parts.items()]
-    return json.dumps({"grammars": [{"lark_grammar": "start: @form | @calls"}, *named]})
+    start = {"lark_grammar": f"start: @form | call\n{call}"}
+    return json.dumps({"grammars": [start, *named]})
 
 
 def lark_of(grammar: str) -> str:

@@ -24,6 +24,7 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
+from outrider.worker.api.call_tags import call_grammar
 from outrider.worker.api.http.app import draft_application, page_routes, target_application
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference
@@ -256,6 +257,7 @@ def build_inference(
     text, sampling = Text.load(models.own.tokenizer), default_sampling(models.own.directory)
     if sampling:
         logger.info("where a request names no sampling: %s", sampling)
+    call = call_grammar(text.call_tags, text.shown_tags, facts.vocabulary)
     served = ServedModel(
         name=settings.name,
         revision=models.own.revision,
@@ -270,7 +272,7 @@ def build_inference(
         text=text,
         engine=control.engine,
         settings=settings,
-        formats=ResponseFormats(build if facts.end_ids else None),
+        formats=ResponseFormats(build if facts.end_ids else None, call),
         availability=control.availability,
         trace=traces.begin if traces else None,
         keys=keys,
