@@ -46,6 +46,8 @@ class OpenAnswer:
     events: "Queue[Event | None]"
     tokens: int = 0
     passes: int = 0
+    accepted: int = 0
+    """Tokens that were draft tokens: all of a pass but its last one, which it sampled."""
 
     def take(self, tokens: Tokens) -> Tokens | None:
         """Return what of the next tokens belongs to the answer; None: its text has ended."""
@@ -54,6 +56,8 @@ class OpenAnswer:
         kept = _first(tokens, self.reader.read(tokens.ids))
         self.tokens += len(kept.ids)
         self.passes += kept.passes
+        is_cut = sum(kept.sizes) > len(kept.ids)
+        self.accepted += len(kept.ids) - kept.passes + is_cut
         return kept
 
     def end(self, finished: Finished) -> Finished:
@@ -65,8 +69,8 @@ class OpenAnswer:
             usage,
             completion_tokens=tokens,
             passes=min(usage.passes, self.passes - 1),  # the first one is prefill's
-            accepted_rows=min(usage.accepted_rows, tokens),
-            accepted_prediction_tokens=min(usage.accepted_prediction_tokens, tokens),
+            accepted_rows=min(usage.accepted_rows, self.accepted),
+            accepted_prediction_tokens=min(usage.accepted_prediction_tokens, self.accepted),
         )
         return dataclasses.replace(finished, finish=Finish.STOP, usage=usage, detail="")
 
