@@ -19,6 +19,7 @@ from outrider.worker.compiled_loop.run import RootPlanner, RootRun
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
+from outrider.worker.draft.session import DraftSession
 from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
@@ -26,6 +27,7 @@ from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
 from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
+from outrider.worker.target.request import Request
 from outrider.worker.target.scheduler import HasParts, TargetScheduler
 from outrider.worker.target.sequence import Sequence as TargetSequence
 from outrider.worker.target.spans import TargetSpans
@@ -168,11 +170,15 @@ class SerialScheduler:
         texts = [self._uncomputed(sequence) for sequence in sequences]
         return self._text_costs(sum(texts)) if min(texts) > SHORT_PREFILL else 0.0
 
-    def _uncomputed(self, sequence: TargetSequence) -> int:
+    def _uncomputed(self, sequence: Request) -> int:
         """Return the tokens of a sequence that the draft has not computed."""
-        session = sequence.session
-        own = session and self.draft.sessions.live.get((LINK, session.number))
+        own = self._draft_session(sequence)
         return own.uncomputed_tokens if own else sequence.length
+
+    def _draft_session(self, sequence: Request) -> DraftSession | None:
+        """Return the draft's session of a sequence; None: it has none yet."""
+        session = sequence.session
+        return None if session is None else self.draft.sessions.live.get((LINK, session.number))
 
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.
@@ -272,7 +278,7 @@ class SerialScheduler:
         for sequence in self.target.admission.running:
             session = sequence.session
             if session is not None and session.level_at is not None:
-                own = self.draft.sessions.live.get((LINK, session.number))
+                own = self._draft_session(sequence)
                 if own is not None and own.needs_prefill:
                     own.returns = True
 

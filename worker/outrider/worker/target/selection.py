@@ -19,12 +19,7 @@ from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan, plan_rows
 from outrider.worker.speculation.switch import PROBE_SECONDS, Drafting
-from outrider.worker.speculation.wait import (
-    MOST_GROWTHS,
-    patience,
-    worth_of_growth,
-    worth_of_text,
-)
+from outrider.worker.speculation.wait import MOST_GROWTHS, patience, worth_of_growth, worth_of_text
 from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.request import TargetSession
