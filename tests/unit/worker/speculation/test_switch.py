@@ -236,7 +236,19 @@ def test_a_return_that_costs_more_than_a_stay_has_forgone_waits() -> None:
     driven = Driven(falls)
     driven.run(10.0, gain=2.0)
     driven.run(2.0, gain=0.5, sequences=8)
-    driven.switch.return_seconds = 1.0
+    driven.switch.return_seconds = driven.switch.missed_seconds = 1.0
+    driven.run(0.5, gain=2.0)
+    assert not driven.switch.drafting
+    driven.run(1.0, gain=2.0)
+    assert driven.switch.drafting
+
+
+def test_a_gain_that_was_measured_long_ago_pays_for_a_return() -> None:
+    driven = Driven(falls)
+    driven.run(5.0, gain=2.0)
+    assert driven.account.present.budget.spare < ADVANCE_SECONDS, "no probe can be paid"
+    driven.run(2 * MEMORY_SECONDS, gain=0.5, sequences=8)
+    driven.switch.return_seconds = driven.switch.missed_seconds = 1.0
     driven.run(0.5, gain=2.0)
     assert not driven.switch.drafting
     driven.run(1.0, gain=2.0)

@@ -10,6 +10,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.link.wire import Commit, Limits
 from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.switch import Drafting
 from tests.unit.worker.one_process import OneProcess
 from tests.unit.worker.pair import Pair
 
@@ -151,9 +152,21 @@ def test_a_return_costs_what_drafts_take_to_catch_up_with_what_they_were_not_sen
     pair.submit([2, 5], 200, 2)
     for _ in range(20):
         pair.turn()
-    use(pair, "disabled")
+    selector.account.present.budget.add(0.0, -1000.0)
+    selector.switch.state = Drafting.OFF
+    selector.decide_drafting()
     for _ in range(30):
         pair.turn()
-    lags = [one.lag for one in pair.target.admission.running]
+    running = pair.target.admission.running
+    lags = [one.lag for one in running]
     assert min(lags) > 20
-    assert selector.switch.return_seconds == pytest.approx(0.001 * (sum(lags) - 2))
+    selector.follow(running, pair.now)
+    assert selector.switch.return_seconds == pytest.approx(0.001 * sum(lags))
+    missed = [one.length - one.prompt_length for one in running]
+    assert selector.switch.missed_seconds == pytest.approx(0.001 * sum(map(min, lags, missed)))
+    running[
+        0
+    ].session = None  # as if it had come in the rest: its prompt is no more than drafting's
+    selector.follow(running, pair.now)
+    assert selector.switch.return_seconds == pytest.approx(0.001 * (running[0].length + lags[1]))
+    assert selector.switch.missed_seconds == pytest.approx(0.001 * (missed[0] + lags[1]))

@@ -15,6 +15,7 @@ def test_acceptance_that_is_only_assumed_says_nothing_against_drafting() -> None
     selector = RowSelector.start(DEAR_ROWS, PolicySettings(), 64)
     assert selector.predicted_gain(1) == math.inf
     selector.enter(1, 0.0)
+    selector.decide_drafting()
     assert selector.wants_any_drafts
 
 
@@ -23,4 +24,5 @@ def test_guesses_that_were_seen_do() -> None:
     selector.average.curves.first.trials[0] = ENOUGH_GUESSES
     assert selector.predicted_gain(1) == 1.0
     selector.enter(1, 0.0)
+    selector.decide_drafting()
     assert not selector.wants_any_drafts

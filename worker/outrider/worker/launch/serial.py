@@ -159,7 +159,7 @@ class SerialScheduler:
         if len(admission.running) != 1 or admission.waiting:
             return None
         (sequence,) = admission.running
-        self.target.row_selector.enter(1, now)
+        self.target.row_selector.follow([sequence], now)
         self.target.or_end(sequence, now, self.target.sessions.update, sequence, now)
         self.deliver(now)
         return self.target.or_end(sequence, now, runs.plan, sequence, now)

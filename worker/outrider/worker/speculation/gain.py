@@ -18,6 +18,8 @@ PRIOR_SECONDS = 0.5
 LOSS_SHARE, ADVANCE_SECONDS = 0.01, 0.5
 """Share of the time at one load that drafting, and what is tried, may lose; and what may be lost
 before any was earned, also the most that is saved up."""
+TOLD_SECONDS = 0.5
+"""Seconds of drafting that tell something of its gain."""
 TIME_MEMORY = 0.8
 """Weight of the past in running means of a growth's times, of which one counts as twice the mean
 and half a millisecond more at most: a stall says little of the next growth."""
@@ -118,8 +120,9 @@ class Load:
 
     @property
     def gain(self) -> float:
-        """Measured gain of drafting; as predicted where none was measured."""
-        return self.scale * self.drafted.ratio if self.drafted.spent else self.predicted
+        """Measured gain of drafting; as predicted where too little was measured."""
+        measured = self.drafted.spent >= TOLD_SECONDS
+        return self.scale * self.drafted.ratio if measured else self.predicted
 
     @property
     def lost(self) -> float:

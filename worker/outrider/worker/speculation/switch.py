@@ -10,15 +10,15 @@ to the caller.
                    which it should lose
     CHECK → ON, OFF  by the gain, after `CHECK_SECONDS` and `CHECK_STEPS` of plain decoding
     OFF → ON       it is known to gain at this load
-    OFF → PROBE    nothing fresh is known, and the budget can pay for a probe; at once, where the
-                   load is new and drafting should gain at it
+    OFF → PROBE    nothing fresh is known, and it should gain by what was measured long ago or by
+                   step costs, or the budget can pay for a probe
     PROBE → ON, OFF  by the gain, after `PROBE_SECONDS` of drafting; OFF sooner where it loses
 """
 
 import enum
 from dataclasses import dataclass
 
-from outrider.worker.speculation.gain import Arm, GainAccount, Load
+from outrider.worker.speculation.gain import TOLD_SECONDS, Arm, GainAccount, Load
 
 PROBE_SECONDS, CHECK_SECONDS = 1.0, 0.2
 """Seconds of drafting, and of plain decoding, that are measured before they tell anything."""
@@ -73,6 +73,8 @@ class Switch:
         """Steps in the present state."""
         self.return_seconds = 0.0
         """What it costs to take up drafting again now: the drafts' catching up."""
+        self.missed_seconds = 0.0
+        """Of that, what is for tokens of answers: prompts cost as much without a rest."""
         self._price = 0.0
         """What the return to a probe was to cost."""
         ends = self._settings.off_below > 0 and account.present.budget.rests
@@ -155,19 +157,19 @@ class Switch:
         return due and load.budget.affords(self._check_loss(load, CHECK_SECONDS))
 
     def _come_back(self, load: Load, now: float) -> None:
-        """Turn drafting on where it is known to gain, or for a moment where that can be paid."""
-        settings, gain = self._settings, load.gain
+        """Turn drafting on where what it gains, as known or expected, has paid for the return; for
+        a moment where nothing fresh is known, then too or once that can be paid."""
+        gain = load.gain
         if load.budget.rests:
             return
-        if load.drafted.spent >= PROBE_SECONDS / 2 and load.drafted.is_fresh(now):
-            forgone = (gain - 1.0) * (now - self._since)
-            if gain > settings.on_above and forgone >= self.return_seconds:
-                self._go(Drafting.ON, now)
-            return
-        price = PROBE_SECONDS * max(0.0, 1.0 - gain) + self.return_seconds
-        if load.budget.affords(price):
-            load.drafted, self._price = Arm(), self.return_seconds
-            self._go(Drafting.PROBE, now)
+        known = load.drafted.spent >= TOLD_SECONDS and load.drafted.is_fresh(now)
+        forgone = (gain - 1.0) * (now - self._since)
+        if gain > self._settings.on_above and forgone >= self.missed_seconds:
+            self._go(Drafting.ON if known else Drafting.PROBE, now)
+        elif not known:
+            price = PROBE_SECONDS * max(0.0, 1.0 - gain) + self.return_seconds
+            if load.budget.affords(price):
+                self._go(Drafting.PROBE, now)
 
     def _is_too_little(self, load: Load, now: float) -> bool:
         """True if drafting gains less than it has to."""
@@ -183,6 +185,9 @@ class Switch:
         return seconds * max(0.0, 1.0 - 1.0 / max(load.gain, 1.0))
 
     def _go(self, state: Drafting, now: float) -> None:
+        load = self._account.present
         if state is Drafting.OFF:
-            self._account.present.settle()
+            load.settle()
+        elif state is Drafting.PROBE:
+            load.drafted, self._price = Arm(), self.return_seconds
         self.state, self._since, self._busy, self._steps = state, now, 0.0, 0

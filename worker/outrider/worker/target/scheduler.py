@@ -129,7 +129,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         if not self.running:
             self.stats.settled_at = None
             return None
-        self.row_selector.enter(len(self.running), now)
+        self.row_selector.follow(self.running, now)
         if self.runs is not None and (run := self._run(self.runs, now)) is not None:
             return run
         decoding = self._decoding()

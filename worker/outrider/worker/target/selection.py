@@ -174,13 +174,18 @@ class RowSelector(DraftSwitch):
         DraftSwitch.restart(self, now)
         self.decide_drafting()
 
-    def enter(self, sequences: int, now: float) -> None:
-        """Decide by the number of sequences that run from now on."""
-        if self.policy.drafts_allowed and not self.away:
-            DraftSwitch.enter(self, sequences, now)
-            self.decide_drafting()
-        else:
-            self.account.enter(sequences)
+    def follow(self, running: list[Sequence], now: float) -> None:
+        """Decide by the sequences that run from now on, one at least."""
+        if not self.policy.drafts_allowed or self.away:
+            self.account.enter(len(running))
+            return
+        if self.switch.state is not Drafting.ON:
+            costs, drafted = self.account.return_costs, [s for s in running if s.submit.speculate]
+            missed = [min(s.lag, s.length - s.prompt_length) for s in drafted]
+            self.switch.return_seconds = costs(sum([s.lag for s in drafted]))
+            self.switch.missed_seconds = costs(sum(missed))
+        self.enter(len(running), now)
+        self.decide_drafting()
 
     def predicted_gain(self, sequences: int) -> float:
         """Return what the best number of draft tokens should gain for so many sequences, by step
@@ -323,15 +328,12 @@ class RowSelector(DraftSwitch):
         self.local.observe(step, self._costs.scaled, each, self.account.present.scale, spent)
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
-        """Note how far drafts that rest are behind, and when they take up growing again."""
-        drafted = [sequence for sequence in sequences if sequence.submit.speculate]
+        """Note whether drafts rest, and which are behind when they take up growing again."""
         self._rests = not self.wants_any_drafts
-        if self._rests:
-            lags = sum([one.lag for one in drafted])
-            self.switch.return_seconds = self.account.return_costs(lags)
-            return
-        for sequence in drafted:
-            _await_level(sequence)
+        if not self._rests:
+            for sequence in sequences:
+                if sequence.submit.speculate:
+                    _await_level(sequence)
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds until the present wait ends; None if there is none."""
