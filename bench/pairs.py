@@ -6,8 +6,9 @@ draft in one process and in two, a draft with another tokenizer in one process (
 text as the only source of draft tokens, and one process with each depth from 1 to 6. Beside them
 stands llama.cpp on the same files, plain and with its own draft. The prompts are code to write,
 edits of code, and chats. The sides run at once and are asked in turns, each alone. Every answer of
-this build is compared with plain decoding's. Two more tables: several streams at once, where
-drafting goes off if it does not pay, and the speed of reading prompts of 512 to 4,096 tokens.
+this build is compared with plain decoding's. Two more tables: streams that write one answer after
+the other, where drafting goes off if it does not pay, and the speed of reading prompts of 512 to
+4,096 tokens.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,8 +55,8 @@ GREEDY = "greedy"
 ONE, TWO, SUFFIX = "one process", "two processes", "suffix source"
 FOREIGN = "another tokenizer"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
-STREAMS = (1, 4, 8)
-STREAM_TOKENS, STREAM_ROUNDS = 64, 3
+STREAMS = (1, 2, 4, 8)
+STREAM_TOKENS, STREAM_ANSWERS, STREAM_ROUNDS = 64, 3, 3
 PROMPT_TOKENS = (512, 1024, 2048, 4096)
 SERVICE = """
 apiVersion: outrider.dev/v1alpha1
@@ -158,11 +160,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             name: await decoded(name, wanted(options.prompts), sides, options)
             for name, wanted in SETS.items()
         }
-        streams = {
-            name: await streamed(side.with_switch if isinstance(side, Ours) else side)
-            for name, side in sides.items()
-            if not is_depth(name) and name != THEIR_DRAFT  # it answers one at a time
-        }
+        streams = await streamed(
+            {
+                name: side.with_switch if isinstance(side, Ours) else side
+                for name, side in sides.items()
+                if not is_depth(name) and name != THEIR_DRAFT  # it answers one at a time
+            }
+        )
         text = await first.client.tokenize(long_text())
         prompts = {
             name: {str(count): count / await side.read(text[:count]) for count in PROMPT_TOKENS}
@@ -293,21 +297,38 @@ def figures(measured: Mapping[str, Measured]) -> dict[str, Any]:
     return found
 
 
-async def streamed(side: Side) -> dict[str, float]:
-    """Return tokens a second of all streams together, by how many there are."""
-    prompts = code(max(STREAMS))
-    found = {}
+async def streamed(sides: Mapping[str, Side]) -> dict[str, dict[str, float]]:
+    """Return tokens a second of all streams together, by side and by how many there are; sides take
+    turns."""
+    found: dict[str, dict[str, float]] = {name: {} for name in sides}
     for count in STREAMS:
-        tokens, seconds = 0, 0.0
-        for _ in range(STREAM_ROUNDS):
-            for prompt in prompts[:count]:
-                await side.ask(prompt, 1, MODES[GREEDY])
-            each = [side.ask(one, STREAM_TOKENS, MODES[GREEDY]) for one in prompts[:count]]
-            answers = await asyncio.gather(*each)
-            tokens += sum(one.tokens for one in answers)
-            seconds += max(one.seconds for one in answers)
-        found[str(count)] = tokens / seconds
+        rounds = [
+            {name: await sustained(side, count) for name, side in sides.items()}
+            for _ in range(STREAM_ROUNDS)
+        ]
+        for name in sides:
+            tokens, seconds = map(sum, zip(*[each[name] for each in rounds], strict=True))
+            found[name][str(count)] = tokens / seconds
     return found
+
+
+async def sustained(side: Side, count: int) -> tuple[float, float]:
+    """Let so many streams write one answer after the other; return tokens and seconds until the
+    first stream is done. Of answers under way then, as much counts as lies before."""
+    prompts, began = code(max(STREAMS)), time.perf_counter()
+    answers: list[tuple[float, float, int]] = []
+
+    async def stream(first: int) -> float:
+        for at in range(first, first + STREAM_ANSWERS):
+            start = time.perf_counter()
+            answer = await side.ask(prompts[at % len(prompts)], STREAM_TOKENS, MODES[GREEDY])
+            answers.append((start, time.perf_counter(), answer.tokens))
+        return time.perf_counter()
+
+    end = min(await asyncio.gather(*[stream(number) for number in range(count)]))
+    shares = [(min(done, end) - start) / (done - start) for start, done, _ in answers]
+    tokens = sum(max(0.0, share) * one[2] for share, one in zip(shares, answers, strict=True))
+    return tokens, end - began
 
 
 def long_text() -> str:
@@ -342,7 +363,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
                 )
             made.append(one)
     for title, heads, key in (
-        ("streams, tokens/s in all", STREAMS, "streams_tokens_per_second"),
+        ("streams that go on, tokens/s in all", STREAMS, "streams_tokens_per_second"),
         ("prompts, tokens/s", PROMPT_TOKENS, "prompt_tokens_per_second"),
     ):
         one = Table("", *map(str, heads), title=title)
@@ -367,7 +388,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         ]
         lines.append(f"| {side} | {' | '.join(cells)} |")
     for title, heads, key in (
-        ("streams at once, tokens per second in all", STREAMS, "streams_tokens_per_second"),
+        ("streams that go on, tokens per second in all", STREAMS, "streams_tokens_per_second"),
         ("prompt of so many tokens, tokens per second", PROMPT_TOKENS, "prompt_tokens_per_second"),
     ):
         lines += ["", f"| {title} | {' | '.join(map(str, heads))} |", "|---|" + "---|" * len(heads)]
