@@ -56,7 +56,7 @@ ONE, TWO, SUFFIX = "one process", "two processes", "suffix source"
 FOREIGN = "another tokenizer"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
 STREAMS = (1, 2, 4, 8)
-STREAM_TOKENS, STREAM_ANSWERS, STREAM_ROUNDS = 64, 3, 3
+STREAM_TOKENS, STREAM_ANSWERS, STREAM_ROUNDS = 64, 3, 2
 PROMPT_TOKENS = (512, 1024, 2048, 4096)
 SERVICE = """
 apiVersion: outrider.dev/v1alpha1
