@@ -232,15 +232,20 @@ def test_probes_that_fail_are_the_rarer_the_more_their_return_costs() -> None:
     assert 0.0 < drafted[1] < 0.4 * drafted[0]
 
 
-def test_a_return_that_costs_more_than_a_stay_has_forgone_waits() -> None:
-    driven = Driven(falls)
-    driven.run(10.0, gain=2.0)
-    driven.run(2.0, gain=0.5, sequences=8)
+def comes_back_after_a_second(driven: Driven) -> None:
+    """Check that a return of a second is taken up once a stay away has forgone as much."""
     driven.switch.return_seconds = driven.switch.missed_seconds = 1.0
     driven.run(0.5, gain=2.0)
     assert not driven.switch.drafting
     driven.run(1.0, gain=2.0)
     assert driven.switch.drafting
+
+
+def test_a_return_that_costs_more_than_a_stay_has_forgone_waits() -> None:
+    driven = Driven(falls)
+    driven.run(10.0, gain=2.0)
+    driven.run(2.0, gain=0.5, sequences=8)
+    comes_back_after_a_second(driven)
 
 
 def test_a_gain_that_was_measured_long_ago_pays_for_a_return() -> None:
@@ -248,11 +253,7 @@ def test_a_gain_that_was_measured_long_ago_pays_for_a_return() -> None:
     driven.run(5.0, gain=2.0)
     assert driven.account.present.budget.spare < ADVANCE_SECONDS, "no probe can be paid"
     driven.run(2 * MEMORY_SECONDS, gain=0.5, sequences=8)
-    driven.switch.return_seconds = driven.switch.missed_seconds = 1.0
-    driven.run(0.5, gain=2.0)
-    assert not driven.switch.drafting
-    driven.run(1.0, gain=2.0)
-    assert driven.switch.drafting
+    comes_back_after_a_second(driven)
 
 
 def test_an_idle_worker_decides_nothing() -> None:

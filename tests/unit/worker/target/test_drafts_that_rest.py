@@ -164,9 +164,7 @@ def test_a_return_costs_what_drafts_take_to_catch_up_with_what_they_were_not_sen
     assert selector.switch.return_seconds == pytest.approx(0.001 * sum(lags))
     missed = [one.length - one.prompt_length for one in running]
     assert selector.switch.missed_seconds == pytest.approx(0.001 * sum(map(min, lags, missed)))
-    running[
-        0
-    ].session = None  # as if it had come in the rest: its prompt is no more than drafting's
+    running[0].session = None  # as if it had come during the rest
     selector.follow(running, pair.now)
     assert selector.switch.return_seconds == pytest.approx(0.001 * (running[0].length + lags[1]))
     assert selector.switch.missed_seconds == pytest.approx(0.001 * (missed[0] + lags[1]))
