@@ -183,11 +183,29 @@ def test_a_node_is_as_likely_as_the_surer_of_its_sources_says() -> None:
     assert draft_alone[1] == 0 < suffix_alone[1] == both[1]
     before = calibration.rates.copy()
     calibration.learn(mirror, np.zeros(0, np.int32), np.array([5], np.int32))
-    hits = calibration.curves.matches.hits.sum(axis=(1, 2))
-    trials = calibration.curves.matches.trials.sum(axis=(1, 2))
+    hits = calibration.curves.matches.hits[:, 0].sum(axis=1)
+    trials = calibration.curves.matches.trials[:, 0].sum(axis=1)
     assert hits.tolist() == pytest.approx([1, 1, 0, 0])
     assert trials.tolist() == pytest.approx([1, 2, 0, 0])
     assert (calibration.rates != before).any(axis=(1, 2)).tolist() == [True, True, False, False]
+
+
+def test_a_local_node_is_judged_apart_where_the_draft_proposes_another_token() -> None:
+    """Before the draft has grown, it is as likely as such nodes were, whatever the draft said."""
+    calibration, half = Calibration(), np.float32([math.log(0.5)])
+    for sampled in (5, 5, 5, 6) * 300:
+        mirror = mirror_of((0, 5, 0.9))
+        mirror.add_local(ints(ROOT), ints(sampled), half)
+        calibration.learn(mirror, NONE, ints(sampled))
+        mirror = mirror_of((0, 5, 0.9))
+        mirror.add_local(ints(ROOT), ints(6), half)
+        calibration.learn(mirror, NONE, ints(5))
+    alone = Mirror(0)
+    alone.add_local(ints(ROOT), ints(6), half)
+    reach = calibration.reach(alone)[0]
+    assert reach == pytest.approx(0.5, abs=0.05)
+    beside = calibration.reach(mirror)[1]
+    assert beside == pytest.approx(0.2, abs=0.05)
 
 
 def test_first_guesses_are_learned_apart_for_the_root_and_below_it() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.wait import (
     ANSWER_TOKENS,
-    next_reach,
+    MOST_GROWTHS,
+    next_reaches,
     patience,
     worth_of_growth,
     worth_of_text,
@@ -37,9 +38,14 @@ def mirror_of(*nodes: tuple[int, float]) -> Mirror:
     return mirror
 
 
-def reach_of_next(mirror: Mirror, depth: int = DEEP) -> float:
+def reaches_of_next(mirror: Mirror, depth: int = DEEP) -> list[float]:
     reach = Calibration().reach(mirror)
-    return float(next_reach(mirror.tables.nodes, reach, FIRST, depth))
+    found: list[float] = next_reaches(mirror.tables.nodes, reach, FIRST, depth).tolist()
+    return found
+
+
+def reach_of_next(mirror: Mirror, depth: int = DEEP) -> float:
+    return reaches_of_next(mirror, depth)[0]
 
 
 def test_a_root_without_nodes_gets_its_likeliest_child() -> None:
@@ -80,6 +86,31 @@ def test_a_leaf_that_other_sources_went_on_from_grows_where_they_are_wrong() -> 
     assert reach_of_next(mirror) == pytest.approx(0.9 * (leaf - covered), rel=1e-4)
 
 
+def test_nodes_after_the_next_are_as_likely_as_that_down_to_the_depth_allowed() -> None:
+    assert reaches_of_next(mirror_of()) == pytest.approx([0.8] * MOST_GROWTHS)
+    of_three = reaches_of_next(mirror_of((0, 0.7)), depth=3)
+    assert of_three == pytest.approx([0.7 * 0.9, 0.7 * 0.9, *[0.0] * 6], rel=0.02)
+
+
+def test_further_growth_brings_what_other_sources_do_not_reach() -> None:
+    mirror = mirror_of()
+    tokens, sure = np.array([7, 8], np.int32), np.array([-0.1, -1.0], np.float32)
+    mirror.add_local(np.array([ROOT, 0], np.int32), tokens, sure, SUFFIX)
+    near, far = Calibration().reach(mirror).tolist()
+    expected = [0.8 * (1 - near), 0.8 * (1 - far), 0.8]
+    assert 0 < far < near < 1
+    assert reaches_of_next(mirror)[:3] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("depth", "worth"), [(1, 0.1), (2, 0.3), (3, 0.7)])
+def test_growth_that_brings_little_at_once_is_worth_what_follows_it(
+    depth: int, worth: float
+) -> None:
+    reach, costs = np.array([0.9], np.float32), np.zeros(5)
+    more = np.array([[0.1], [0.7], [0.9]], np.float32)[:depth]
+    assert worth_of_growth(reach, more, costs, 1.0, 0.5) == pytest.approx(worth)
+
+
 def test_a_text_is_worth_the_growths_of_the_answer_that_follows() -> None:
     assert worth_of_text(1.0, 0.5, 20) == pytest.approx(1.0 + 9 * 0.5)
     assert worth_of_text(1.0, 0.5, 1) == worth_of_text(1.0, 1.5, 20) == 1.0
@@ -105,7 +136,8 @@ def test_growth_is_worth_what_the_best_pass_gains_by_it(
         return max(sum(ranked[:k]) - 100.0 * float(costs[k]) for k in counts)
 
     expected = best([*reach.tolist(), *more.tolist()]) - best(reach.tolist())
-    assert worth_of_growth(reach, more, costs, 100.0) == pytest.approx(expected, abs=1e-5)
+    found = worth_of_growth(reach, more.reshape(1, -1), costs, 100.0, 1.0)
+    assert found == pytest.approx(expected, abs=1e-5)
     assert expected >= 0.0
 
 

@@ -355,10 +355,8 @@ def _pays(tables: RootTables, terms: RootTerms, own: GrowthTerms, count: int) ->
     if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
         return False
     hunt, out = terms.hunt, tables.tree.value.out
-    more = tables.tree.value.own.first.rates[:1].astype(np.float32)
-    if tables.tree.value.mirror.numbers[COUNT]:
-        more[0] = out.next_reach[0]
-    return bool(worth_of_growth(out.reach[:count], more, hunt.costs, hunt.rate) > own.price)
+    reach, more = out.reach[:count], out.next_reaches.reshape(-1, 1)
+    return bool(worth_of_growth(reach, more, hunt.costs, hunt.rate, own.price) > own.price)
 
 
 @njit(inline="always")
@@ -366,7 +364,7 @@ def _rank(tables: RootTables, terms: RootTerms, root: int) -> int:
     """Rank the candidates; write down how many of the best pay, and return how many may run."""
     log, hunt, out = tables.log.value, terms.hunt, tables.tree.value.out
     limit, count = terms.most_tokens - _length(tables), 0
-    if hunt.sources and tables.tree.value.mirror.numbers[COUNT]:
+    if hunt.sources:
         count = tables.call.candidates(tables.tree, limit, hunt.depth, hunt.sources)
     count = log.candidates[root] = min(count, hunt.nodes)
     log.nodes[root] = best_count(out.reach[:count], hunt.costs, hunt.rate)

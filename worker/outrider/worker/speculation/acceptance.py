@@ -13,7 +13,7 @@ from outrider.contract.sources import SOURCES
 from outrider.kernels.jit.compiled import njit
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.mirror_table import NOBODY, MirrorNodes
+from outrider.worker.tree.mirror_table import DRAFT, NOBODY, MirrorNodes
 from outrider.worker.tree.walk import ROOT
 
 KNOTS = 16
@@ -26,7 +26,9 @@ ALL_SOURCES = (1 << PROPOSERS) - 1
 PRIOR_FIRST = 0.7
 """How often the likeliest child is first thought to be right."""
 LEVELS = 2
-"""Children of the root, and deeper nodes: a draft is surer of itself further from known text."""
+"""Of the draft's nodes: children of the root, and deeper ones, since a draft is surer of itself
+further from known text. Of local nodes: any, and those beside a child of the draft, which is right
+in their place where it is sure."""
 
 Table = NDArray[np.float64]
 
@@ -61,13 +63,13 @@ class Curves(NamedTuple):
 class Outcomes(NamedTuple):
     """Live children of the rows of one pass: how likely they were thought to be, and what came."""
 
-    node: Ints
-    """int32[estimates]; a child that two proposers name is here twice."""
     proposer: Ints
+    """int32[estimates]; a child is here once for each proposer and level that it tells of."""
     knot: Ids
     """int64[estimates] the knot below the estimate."""
     beyond: Table
     """float64[estimates] how far beyond it the estimate lies, from 0 to 1."""
+    level: Ints
     hit: NDArray[np.bool_]
     """True where the child was sampled."""
     first: Ints
@@ -126,7 +128,7 @@ class Calibration:
         `selected` int32[rows] nodes, `sampled` int32[rows + 1]; call it before the commit.
         """
         nodes = mirror.tables.nodes
-        learn(nodes, outcomes(nodes, len(mirror), selected, sampled), len(sampled), self.curves)
+        learn(outcomes(nodes, len(mirror), selected, sampled), len(sampled), self.curves)
         if self._prior is not None:
             self._prior.learn(mirror, selected, sampled)
 
@@ -180,9 +182,10 @@ def reach_of(nodes: MirrorNodes, count: int, rates: Table, sources: int) -> Floa
     parent = nodes.parent
     reach = np.empty(count, np.float32)
     siblings = np.zeros(count + 1)  # sum of rates below each node, the root's last
+    drafted = _drafted(nodes, count)
     for node in range(count):
         above = parent[node]
-        reach[node] = _match_rate(nodes, node, rates, sources)
+        reach[node] = _match_rate(nodes, node, rates, sources, drafted)
         siblings[above] += reach[node]  # ROOT is -1: the last entry
     for node in range(count):
         above = parent[node]
@@ -193,17 +196,37 @@ def reach_of(nodes: MirrorNodes, count: int, rates: Table, sources: int) -> Floa
 
 
 @njit()
-def _match_rate(nodes: MirrorNodes, node: int, rates: Table, sources: int) -> float:
+def _drafted(nodes: MirrorNodes, count: int) -> NDArray[np.bool_]:
+    """Return [count + 1] true for each node that has a child of the draft; the root's is last."""
+    drafted = np.zeros(count + 1, np.bool_)
+    for node in range(count):
+        if nodes.proposer[node] == DRAFT:
+            drafted[nodes.parent[node]] = True  # ROOT is -1: the last entry
+    return drafted
+
+
+@njit()
+def _level(nodes: MirrorNodes, node: int, drafted: NDArray[np.bool_]) -> int:
+    """Return the level of what a node's first proposer thinks of it."""
+    above = nodes.parent[node]
+    return int(above != ROOT) if nodes.proposer[node] == DRAFT else int(drafted[above])
+
+
+@njit()
+def _match_rate(
+    nodes: MirrorNodes, node: int, rates: Table, sources: int, drafted: NDArray[np.bool_]
+) -> float:
     """Return the match rate of a node: of two proposers', the higher one.
 
     A text that repeats is sure of what a draft has to guess, and the other way round.
     """
-    level, rate = 0 if nodes.parent[node] == ROOT else 1, 0.0
+    rate = 0.0
     if sources >> nodes.proposer[node] & 1:
-        rate = _rate(nodes.logprob[node], rates[nodes.proposer[node], level])
+        curve = rates[nodes.proposer[node], _level(nodes, node, drafted)]
+        rate = _rate(nodes.logprob[node], curve)
     other = nodes.other[node]
     if other != NOBODY and sources >> other & 1:
-        rate = max(rate, _rate(nodes.other_logprob[node], rates[other, level]))
+        rate = max(rate, _rate(nodes.other_logprob[node], rates[other, 0]))
     return rate
 
 
@@ -211,14 +234,15 @@ def _match_rate(nodes: MirrorNodes, node: int, rates: Table, sources: int) -> fl
 def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> Outcomes:
     """Return what a pass over `selected` nodes showed of the first `count` nodes."""
     row_of, first = _rows_by_node(count, selected), first_children(nodes, count, selected)
+    drafted = _drafted(nodes, count)
     first_hit = np.zeros(first.shape[0], np.bool_)
     for row in range(first.shape[0]):
         first_hit[row] = first[row] >= 0 and nodes.token[first[row]] == sampled[row]
     found = Outcomes(
         np.empty(2 * count, np.int32),
-        np.empty(2 * count, np.int32),
         np.empty(2 * count, np.int64),
         np.empty(2 * count, np.float64),
+        np.empty(2 * count, np.int32),
         np.empty(2 * count, np.bool_),
         first,
         first_hit,
@@ -229,14 +253,17 @@ def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> O
         if row < 0:
             continue
         hit = nodes.token[node] == sampled[row]
-        seen = _note(found, seen, node, nodes.proposer[node], nodes.logprob[node], hit)
+        proposer, level = nodes.proposer[node], _level(nodes, node, drafted)
+        seen = _note(found, seen, proposer, nodes.logprob[node], level, hit)
+        if proposer != DRAFT and level == 1:
+            seen = _note(found, seen, proposer, nodes.logprob[node], 0, hit)
         if nodes.other[node] != NOBODY:
-            seen = _note(found, seen, node, nodes.other[node], nodes.other_logprob[node], hit)
+            seen = _note(found, seen, nodes.other[node], nodes.other_logprob[node], 0, hit)
     return Outcomes(
-        found.node[:seen],
         found.proposer[:seen],
         found.knot[:seen],
         found.beyond[:seen],
+        found.level[:seen],
         found.hit[:seen],
         first,
         first_hit,
@@ -244,21 +271,21 @@ def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> O
 
 
 @njit()
-def _note(found: Outcomes, seen: int, node: int, proposer: int, logprob: float, hit: bool) -> int:
+def _note(found: Outcomes, seen: int, proposer: int, logprob: float, level: int, hit: bool) -> int:
     """Write one estimate and what came of it; return how many there are then."""
-    found.node[seen], found.proposer[seen], found.hit[seen] = node, proposer, hit
+    found.proposer[seen], found.level[seen], found.hit[seen] = proposer, level, hit
     found.knot[seen], found.beyond[seen] = _knot(logprob)
     return seen + 1
 
 
 @njit()
-def learn(nodes: MirrorNodes, seen: Outcomes, rows: int, curves: Curves) -> None:
+def learn(seen: Outcomes, rows: int, curves: Curves) -> None:
     """Count the outcomes of a pass of so many sampled rows, and update the rates."""
     matches, first, kept = curves.matches, curves.first, curves.keep**rows
     _fade(matches, kept)
     _fade(first, kept)
-    for i in range(seen.node.shape[0]):
-        proposer, level = seen.proposer[i], 0 if nodes.parent[seen.node[i]] == ROOT else 1
+    for i in range(seen.proposer.shape[0]):
+        proposer, level = seen.proposer[i], seen.level[i]
         hit = 1.0 if seen.hit[i] else 0.0
         below, beyond = seen.knot[i], seen.beyond[i]
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):

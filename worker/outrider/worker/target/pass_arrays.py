@@ -15,6 +15,7 @@ from outrider.worker.messages import PassTree
 from outrider.worker.model.rows import Rows
 from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.planner import NodeCandidates
+from outrider.worker.speculation.wait import MOST_GROWTHS
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror_table import DRAFT
 
@@ -28,8 +29,8 @@ class PassArrays(NamedTuple):
     candidate: Ints
     reach: Floats
     candidate_depth: Ints
-    next_reach: Floats
-    """[1] chance that a walk reaches the next node of the draft."""
+    next_reaches: Floats
+    """[MOST_GROWTHS] chances of the draft's next nodes, as `wait.next_reaches` has them."""
     tokens: Ints
     positions: Ints
     slots: Ints
@@ -57,7 +58,7 @@ class PassArrays(NamedTuple):
             candidate,
             np.zeros(nodes, np.float32),
             candidate_depth,
-            np.zeros(1, np.float32),
+            np.zeros(MOST_GROWTHS, np.float32),
             tokens,
             positions,
             slots,
@@ -96,9 +97,9 @@ class PassViews:
         return found
 
     @property
-    def next_reach(self) -> float:
-        """Chance that a walk reaches the next node of the draft, as of the last ranking."""
-        return self._arrays.next_reach.item(0)
+    def next_reaches(self) -> Floats:
+        """Chances of the draft's next nodes, as of the last ranking."""
+        return self._arrays.next_reaches
 
     def rows(self, count: int, table: Ints) -> Rows:
         """Return the first `count` rows, whose KV is where `table` int32[blocks] says."""

@@ -348,8 +348,6 @@ class RowSelector(DraftSwitch):
         """Return a sequence's candidates, best first; None if no node row could add a token."""
         if not self.speculates(sequence):
             return None
-        if len(sequence.mirror) == 0:
-            return NO_CANDIDATES
         sources, depth = self.sources(sequence.submit), self.policy.depth
         count = candidates(sequence.tree, sequence.remaining, depth, sources)
         return sequence.views.candidates(count)
@@ -406,28 +404,23 @@ class RowSelector(DraftSwitch):
     ) -> float:
         """Return the seconds for which growth of some trees is waited for from now on, by
         `wait.patience`; pay for first growth that is tried although it should lose time."""
-        more = [self._next_reach(sequence) for sequence in growing]
-        more.sort(reverse=True)
-        chances = np.array(more, np.float32)
-        worth = worth_of_growth(plan.reach, chances, costs.scaled, self.rate)
+        texts = self.text_seconds(growing)
+        more = np.stack([sequence.views.next_reaches for sequence in growing], axis=1)
+        more = more[:1] if texts else more  # a text pays by what growth brings each time
+        price = self.rate * self.account.growth_seconds(first=False)
+        worth = worth_of_growth(plan.reach, more, costs.scaled, self.rate, price)
         first = min([sequence.growths for sequence in growing]) == 0
         expected, since = self.account.growth_seconds(first), 0.0
-        if self.account.growth_costs is None:
-            moved = [one.committed_at if first else one.grew_at for one in growing]
-            since = now - max(moved)
-        elif texts := self.text_seconds(growing):
+        if texts:
             left = max([sequence.remaining for sequence in growing])
             worth = worth_of_text(worth, self.rate * expected, left)
             expected += texts
+        elif self.account.growth_costs is None:
+            moved = [one.committed_at if first else one.grew_at for one in growing]
+            since = now - max(moved)
         if first and self.wait is None and self._tries(expected - worth / self.rate, now):
             worth = max(worth, 2 * self.rate * expected)
         return float(patience(worth, self.rate, expected, since))
-
-    def _next_reach(self, sequence: Sequence) -> float:
-        """Return the chance that a walk reaches the next node of a sequence's draft."""
-        if len(sequence.mirror):
-            return sequence.views.next_reach
-        return sequence.calibration.first.item(0)
 
     def may_try(self, now: float) -> bool:
         """True if first growth may be tried that is not expected to pay."""

@@ -29,7 +29,7 @@ from outrider.worker.speculation.prediction_source import (
 )
 from outrider.worker.speculation.suffix_automaton import SuffixTables, read
 from outrider.worker.speculation.suffix_source import add_from_text
-from outrider.worker.speculation.wait import next_reach
+from outrider.worker.speculation.wait import next_reaches
 from outrider.worker.target.pass_arrays import PassArrays
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.mirror_table import (
@@ -119,8 +119,8 @@ def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
 
 @njit()
 def candidates(tree: TreeHandle, limit: int, depth: int, sources: int) -> int:
-    """Write the fields of `planner.NodeCandidates`, and the chance of the draft's next node; return
-    how many candidates there are.
+    """Write the fields of `planner.NodeCandidates`, and the chances of the draft's next nodes;
+    return how many candidates there are.
 
     `limit`: tokens that the request may still get; `depth`: that of the draft's deepest node;
     `sources`: those whose nodes count, a bit each.
@@ -128,7 +128,8 @@ def candidates(tree: TreeHandle, limit: int, depth: int, sources: int) -> int:
     tables, out = tree.value, tree.value.out
     nodes = tables.mirror.nodes
     reach = reach_of(nodes, tables.mirror.numbers[COUNT], tables.own.matches.rates, sources)
-    out.next_reach[0] = next_reach(nodes, reach, tables.own.first.rates, min(depth, limit - 1))
+    deepest = min(depth, limit - 1)
+    out.next_reaches[:] = next_reaches(nodes, reach, tables.own.first.rates, deepest)
     order, reach, depths = sorted_candidates(reach, nodes, limit, tables.ends)
     count = order.shape[0]
     out.candidate[:count], out.reach[:count], out.candidate_depth[:count] = order, reach, depths
@@ -181,8 +182,8 @@ def settle(
     surplus = 0.0
     if count > 0:
         seen = outcomes(nodes, count, selected, sampled)
-        learn(nodes, seen, sampled.shape[0], tables.own)
-        learn(nodes, seen, sampled.shape[0], tables.average)
+        learn(seen, sampled.shape[0], tables.own)
+        learn(seen, sampled.shape[0], tables.average)
         surplus = first_child_surplus(nodes, seen)
     return accepted.shape[0], tokens.shape[0], commit(tables.mirror, tokens), surplus
 
