@@ -207,8 +207,8 @@ def all_ratios(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     for name, found in sets.items():
         rates = found["over_plain"]
         ratios |= {f"{side}_over_plain_{name}": rates[side] for side in rates if side != PLAIN}
-        for side in ("together", "all") if "draft" in rates else ():
-            ratios[f"{side}_over_draft_{name}"] = rates[side] / rates["draft"]
+        if "draft" in rates:
+            ratios[f"together_over_draft_{name}"] = rates["together"] / rates["draft"]
         if "over_llama_cpp" in found:
             ratios[f"lookup_over_llama_cpp_{name}"] = found["over_llama_cpp"][LOOKUP[1]]
     best = [found["over_plain"].get("together") for found in sets.values()]
