@@ -65,7 +65,6 @@ spec:
 DRAFT = """  draft:
     placement: Colocated
     model: {{uri: "{draft}"}}
-    engine: {{maxContext: 4096, kvMemory: 256Mi}}
 """
 
 
