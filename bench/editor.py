@@ -59,7 +59,7 @@ metadata: {{name: editor}}
 spec:
   target:
     model: {{uri: "{target}"}}
-    engine: {{maxContext: 4096, kvMemory: 512Mi}}
+    engine: {{maxContext: 4096, kvMemory: 1Gi}}
 {draft}  speculation: {{{speculation}}}
 """
 DRAFT = """  draft:
