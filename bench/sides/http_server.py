@@ -26,7 +26,12 @@ async def served(
     process = await asyncio.create_subprocess_exec(*map(str, command), stdout=output, stderr=output)
     try:
         base = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=base, timeout=600.0, trust_env=False) as client:
+        new = httpx.Limits(
+            max_keepalive_connections=0
+        )  # a server closes one while others are asked
+        async with httpx.AsyncClient(
+            base_url=base, timeout=600.0, trust_env=False, limits=new
+        ) as client:
             await _until_ready(client, process, ready, seconds)
             yield client
     finally:
