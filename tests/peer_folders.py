@@ -27,7 +27,7 @@ def name_of(role: Role, service: str = "chat") -> str:
 def fill(folder: Path, authorities: Authorities, name: str) -> None:
     """Put a new certificate of who has this name there, instead of what is there; all at once."""
     folder.mkdir(exist_ok=True)
-    pair = authorities.issue(name, _now())
+    pair = authorities.issue((name,), _now())
     files = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: authorities.bundle}
     written = folder / f"..{len(list(folder.iterdir()))}"
     written.mkdir()

@@ -26,6 +26,8 @@ GOOD = {
     ConditionType.PROGRESSING: "Complete",
     ConditionType.DEGRADED: "AsExpected",
 }
+ELSEWHERE = ("pipeline", "pool-guest")
+"""Examples that tests of their own try."""
 
 
 def volume(name: str, size: str) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def gpu_machine(control_plane: ControlPlane, namespace: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "file",
-    [file for file in sorted(EXAMPLES.glob("*.yaml")) if file.stem != "pipeline"],
+    [file for file in sorted(EXAMPLES.glob("*.yaml")) if file.stem not in ELSEWHERE],
     ids=lambda file: str(file.stem),
 )
 def test_an_example_gets_ready_and_linked(
@@ -79,6 +81,25 @@ def test_an_example_gets_ready_and_linked(
         workers.wait_for(role, wanted)
     told = {(r["kind"], r["name"]) for r in space.status(name)["resources"]}
     assert told == set(space.children(name))
+    assert "Traceback" not in operator.said
+
+
+def test_a_guest_links_to_the_drafts_of_another_service_and_goes_on_without(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    for name in ("pool", "pool-guest"):
+        space.kubectl("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
+        space.until_at_rest(name)
+    space.until_condition("pool-guest", "LinkEstablished", "True", "Connected")
+    space.until_condition("pool-guest", "DraftAvailable", "True", "Ready")
+    told = space.policy("pool-guest")["drafts"]
+    assert sorted(told) == sorted(space.policy("pool")["drafts"])
+    assert len(told) == 2
+    assert ("Deployment", "pool-guest-draft") not in space.children("pool-guest")
+    space.delete(SERVICE, "pool")
+    space.until(lambda: space.policy("pool-guest")["drafts"] == [], "its drafts are gone")
+    space.until_condition("pool-guest", "DraftAvailable", "False", "PodsNotReady")
+    assert space.condition("pool-guest", "Ready")["status"] == "True"
     assert "Traceback" not in operator.said
 
 

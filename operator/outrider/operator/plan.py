@@ -126,8 +126,8 @@ def role_settings(service: SpeculativeService, role: Role, options: PlanOptions)
 
 def control(service: SpeculativeService, targets: int | None = None) -> ControlSettings:
     """Return the settings of the control loop; drafts hold the sessions of so many `targets`, None:
-    as `role_settings` has them."""
-    draft = service.spec.draft
+    as `role_settings` has them, in a cluster, where another service's drafts may be."""
+    draft, in_cluster = service.spec.draft, targets is None
     targets = _max_targets(service) if targets is None else targets
     sessions_per_draft = 1 if draft is None else _sessions(service, draft, targets)
     speculation = service.spec.speculation
@@ -140,9 +140,12 @@ def control(service: SpeculativeService, targets: int | None = None) -> ControlS
         probe_interval_seconds=speculation.control.probe_interval_seconds,
         draft=_scaling(service, sessions_per_draft),
     )
-    if draft is not None:
+    lender = service.spec.drafts_of
+    if draft is not None or (lender is not None and in_cluster):
         return decided
     because = "the service has no draft"
+    if lender is not None:
+        because = f"its drafts are those of the service {lender}, in a cluster"
     return replace(decided, mode=SpeculationMode.DISABLED, disabled_because=because)
 
 

@@ -14,9 +14,15 @@ from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.interfaces import ClusterReader, ClusterWriter
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
+from outrider.operator.cluster.watch_handlers import drafts_of
 from outrider.operator.manifests.certificates import certificate_secrets, secret_key
 from outrider.operator.manifests.replicas import ReplicaOwnerships
-from outrider.operator.observed.service import Object, Observed, Observer, child_key
+from outrider.operator.observed.service import (
+    Object,
+    Observed,
+    Observer,
+    child_key,
+)
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec.service import ServiceReader, SpeculativeService
 from outrider.operator.status.conditions import broken, invalid
@@ -82,7 +88,9 @@ class ServiceState:
         cached = {child_key(one): one for one in (raw, *self._cluster.children(self._key))}
         newest = self.own_writes.overlay(cached)
         service, pods = newest.pop(child_key(raw)), self._cluster.pods(self._key)
-        return self._observer.observe(service, newest.values(), pods, self._clock())
+        lender = drafts_of(service)
+        lent = self._cluster.pods((self._key[0], lender)) if lender else ()
+        return self._observer.observe(service, newest.values(), pods, self._clock(), lent)
 
     async def leave_invalid(
         self, observed: Observed, signers: Authorities | None, problem: str

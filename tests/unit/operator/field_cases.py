@@ -206,6 +206,12 @@ CASES: dict[str, Case] = {
         TARGET,
         sets=(NETWORK_SERVICE, "chat", ("spec", "ports", 0, "appProtocol"), "https"),
     ),
+    "draftsOf": Case(
+        "pool",
+        TARGET,
+        sets=(NETWORK_POLICY, "chat-target", ("spec", "egress", 2, "ports", 0, "port"), 50051),
+        base={"draft": None},
+    ),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "networkPolicy.mode": Case("Disabled", sets=(NETWORK_POLICY, "chat-draft", (), None)),

@@ -159,6 +159,10 @@ def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[i
     [
         (TEXT % ("", ", mode: Disabled"), "speculation.mode is Disabled"),
         (TEXT[: TEXT.index("  draft:")], "the service has no draft"),
+        (
+            TEXT[: TEXT.index("  draft:")] + "  draftsOf: pool\n",
+            "its drafts are those of the service pool, in a cluster",
+        ),
     ],
 )
 def test_why_drafting_is_off_is_said_by_what_the_service_has(service: str, because: str) -> None:

@@ -24,7 +24,7 @@ IGNORED = (
     "spec.target.scaling",
     "spec.draft.scaling.maxReplicas",
     *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
-    *(f"spec.{key}" for key in ("access", "topology", "networkPolicy")),
+    *(f"spec.{key}" for key in ("access", "draftsOf", "topology", "networkPolicy")),
     *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring", "inferencePool")),
     *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),
 )

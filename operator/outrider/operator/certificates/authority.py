@@ -5,7 +5,7 @@ that no pod meets a certificate of an authority that it has not heard of.
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -95,23 +95,23 @@ class Authorities:
         ]
         return settled[-1] if settled else self.pairs[0]
 
-    def issue(self, name: str, now: datetime.datetime) -> KeyPair:
-        """Return a new certificate of who has a DNS name, for both ends of a connection."""
+    def issue(self, names: Sequence[str], now: datetime.datetime) -> KeyPair:
+        """Return a new certificate of who has DNS names, for both ends of a connection."""
         signer = self.signing(now)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _builder(name.split(".")[0], key.public_key(), now, LIFE)
+            _builder(names[0].split(".")[0], key.public_key(), now, LIFE)
             .issuer_name(signer.parsed.subject)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([*map(x509.DNSName, names)]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(PURPOSES), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(_private(signer), hashes.SHA256())
         )
         return _pair(certificate, key)
 
-    def vouch(self, pair: KeyPair, name: str, now: datetime.datetime) -> bool:
-        """True for a certificate of theirs with this name and its key, which is not due."""
-        if not _is_whole(pair) or _names(pair.parsed) != [name] or pair.is_due(now):
+    def vouch(self, pair: KeyPair, names: Sequence[str], now: datetime.datetime) -> bool:
+        """True for a certificate of theirs with these names and its key, which is not due."""
+        if not _is_whole(pair) or _names(pair.parsed) != [*names] or pair.is_due(now):
             return False
         return any(_has_signed(one.parsed, pair.parsed) for one in self.pairs)
 

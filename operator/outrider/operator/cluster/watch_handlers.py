@@ -84,6 +84,16 @@ class Watches:
         """Return a service's pods of either role."""
         return [pod for pod in self._of(POD, key) if ROLE_LABEL in pod["metadata"]["labels"]]
 
+    def woken(self, kind: ObjectKind, body: Object) -> list[ServiceKey]:
+        """Return the services that a change of an object is news for: its own and, of a draft's
+        pod, those whose targets link to it."""
+        key = owner_of(kind, body)
+        if key is None or kind is not POD or body["metadata"]["labels"].get(ROLE_LABEL) != "draft":
+            return [] if key is None else [key]
+        every = self._indices.get(SERVICE.plural, {})
+        there = [one for one in list(every) if one[0] == key[0]]
+        return [key, *(one for one in there if any(drafts_of(raw) == key[1] for raw in every[one]))]
+
     def services(self) -> list[ServiceKey]:
         """Return all services."""
         return list(self._indices.get(SERVICE.plural, ()))
@@ -110,8 +120,7 @@ class Watches:
             self.last_event = time.monotonic()
             if kind is LEASE:
                 self.began.set()
-            key = owner_of(kind, body)
-            if key is not None:
+            for key in self.woken(kind, body):
                 self._enqueue(key)
 
         where = (kind.group, kind.version, kind.plural)
@@ -140,6 +149,12 @@ def owner_of(kind: ObjectKind, body: Object) -> ServiceKey | None:
         return meta["namespace"], meta["name"]
     name = meta.get("labels", {}).get(SERVICE_LABEL)
     return None if name is None else (meta["namespace"], name)
+
+
+def drafts_of(service: Object) -> str:
+    """Return the service whose drafts a service's targets link to; empty: its own, or none."""
+    name = service.get("spec", {}).get("draftsOf")
+    return name if isinstance(name, str) else ""
 
 
 def trim(kind: ObjectKind, body: Object) -> Object:

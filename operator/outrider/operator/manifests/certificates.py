@@ -34,16 +34,32 @@ def certificate_secrets(
     children: Mapping[ChildKey, Mapping[str, Any]],
     authorities: Authorities | None,
     now: float,
+    lender: str | None = None,
 ) -> tuple[Object, ...]:
     """Return the Secrets with the certificates of roles' pods; `children` are those of `owner`,
-    `authorities` None: the operator signs none; `now` in seconds since the epoch."""
+    `authorities` None: the operator signs none; `now` in seconds since the epoch; `lender`: the
+    service whose drafts the targets link to."""
     if authorities is None:
         return ()
     at = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return tuple(
-        certificate_secret(owner, role, children.get(secret_key(owner.name, role)), authorities, at)
+        certificate_secret(
+            owner,
+            role,
+            children.get(secret_key(owner.name, role)),
+            authorities,
+            at,
+            names(owner, role, lender),
+        )
         for role in roles
     )
+
+
+def names(owner: Owner, role: Role, lender: str | None) -> tuple[str, ...]:
+    """Return the DNS names in the certificate of a role's pods: drafts of another service take its
+    targets for their own."""
+    others = () if role is Role.DRAFT or lender is None else (lender,)
+    return tuple(identity(owner.namespace, name, role) for name in (owner.name, *others))
 
 
 def certificate_secret(
@@ -52,12 +68,13 @@ def certificate_secret(
     live: Mapping[str, Any] | None,
     authorities: Authorities,
     now: datetime.datetime,
+    held: tuple[str, ...],
 ) -> Object:
-    """Return the Secret of a role's pods; `live`: the one that is there, None: none is."""
-    name = identity(owner.namespace, owner.name, role)
+    """Return the Secret of a role's pods; `live`: the one that is there, None: none is; `held`: the
+    DNS names of its certificate."""
     pair = None if live is None else _pair(live)
-    if pair is None or not authorities.vouch(pair, name, now):
-        pair = authorities.issue(name, now)
+    if pair is None or not authorities.vouch(pair, held, now):
+        pair = authorities.issue(held, now)
     data = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: authorities.bundle}
     return child(
         SECRET,
@@ -69,13 +86,15 @@ def certificate_secret(
     )
 
 
-def issued_certificate(owner: Owner, role: Role, issuer: Issuer) -> Object:
+def issued_certificate(
+    owner: Owner, role: Role, issuer: Issuer, lender: str | None = None
+) -> Object:
     """Return the Certificate of a role's pods, for which cert-manager writes a Secret and renews
     it, with lives as those that the operator signs have."""
     name = issued_name(owner.name, role)
     spec = {
         "secretName": name,
-        "dnsNames": [identity(owner.namespace, owner.name, role)],
+        "dnsNames": [*names(owner, role, lender)],
         "usages": ["digital signature", "server auth", "client auth"],
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
         "duration": _hours(LIFE),
@@ -100,9 +119,11 @@ def _hours(life: datetime.timedelta) -> str:
     return f"{int(life.total_seconds()) // 3600}h0m0s"
 
 
-def peer_settings(owner: Owner) -> PeerSettings:
-    """Return the names by which the workers of a service know each other."""
-    target, draft = (identity(owner.namespace, owner.name, role) for role in Role)
+def peer_settings(owner: Owner, lender: str | None = None) -> PeerSettings:
+    """Return the names by which the workers of a service know each other; `lender`: the service
+    whose drafts its targets link to."""
+    target = identity(owner.namespace, owner.name, Role.TARGET)
+    draft = identity(owner.namespace, lender or owner.name, Role.DRAFT)
     return PeerSettings(folder=FOLDER, target=target, draft=draft, operator=OPERATOR_IDENTITY)
 
 

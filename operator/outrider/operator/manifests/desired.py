@@ -209,6 +209,7 @@ def _workload_inputs(
         leaders=_leaders(owner, service),
         discovery=GroupDiscovery.of(owner, role, spec.parallelism),
         rules=platform.pods,
+        lender=service.spec.drafts_of or "",
         restarted_at=service.metadata.annotations.get(RESTARTED_ANNOTATION, ""),
     )
     return WorkloadInputs(
@@ -261,7 +262,7 @@ def _settings(
     found = dataclasses.replace(
         role_settings(service, role, options),
         device=Device[accelerators.device(role_spec(service, role)).name],
-        peers=peer_settings(owner) if platform.certifies else None,
+        peers=peer_settings(owner, service.spec.drafts_of) if platform.certifies else None,
     )
     return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
 
@@ -287,7 +288,7 @@ def _role(
     owner, role, spec = inputs.owner, inputs.role, inputs.spec
     pods = spec.parallelism.pods
     if platform.issuer is not None:
-        yield issued_certificate(owner, role, platform.issuer)
+        yield issued_certificate(owner, role, platform.issuer, service.spec.drafts_of)
     for made in (maps[worker] for worker in workers(service, role)):
         if made["metadata"]["name"] in settings_of(inputs.template):  # a kept one has others
             yield made
@@ -301,6 +302,7 @@ def _role(
             service.spec.same_pod,
             _peers(service, role),
             platform.namespace,
+            service.spec.drafts_of or "",
         )
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:

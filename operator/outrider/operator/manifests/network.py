@@ -7,7 +7,14 @@ from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, child
-from outrider.operator.naming import SERVICE_LABEL, headless_name, role_name, selector
+from outrider.operator.naming import (
+    DRAFTS_LABEL,
+    ROLE_LABEL,
+    SERVICE_LABEL,
+    headless_name,
+    role_name,
+    selector,
+)
 from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.surroundings import NetworkPolicy
 
@@ -56,11 +63,13 @@ def network_policy(
     same_pod: bool,
     every_port: Iterable[Role],
     operator: str,
+    lender: str = "",
 ) -> Object:
     """Return the policy of connections to and from a role's pods.
 
     `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it;
-    `operator`: the operator's namespace, empty: it is not known.
+    `operator`: the operator's namespace, empty: it is not known; `lender`: the service whose drafts
+    the pods link to.
     """
     clients = _clients(wanted)
     rules = _of_drafts(owner, clients)
@@ -69,7 +78,7 @@ def network_policy(
     rules.append({"from": [_operator(operator)], "ports": _ports(CONTROL_PORT)})
     if pods := [{"podSelector": {"matchLabels": selector(owner.name, one)}} for one in every_port]:
         rules.append({"from": pods})
-    return _policy(owner, role, rules, _egress(owner, wanted))
+    return _policy(owner, role, rules, _egress(owner, wanted, lender))
 
 
 def _clients(wanted: NetworkPolicy) -> Object:
@@ -81,13 +90,17 @@ def _clients(wanted: NetworkPolicy) -> Object:
     return {"from": [{"podSelector": {}}, named]}
 
 
-def _egress(owner: Owner, wanted: NetworkPolicy) -> list[Object]:
-    """Return the rules of connections that pods open: DNS, their own service, and what is named."""
+def _egress(owner: Owner, wanted: NetworkPolicy, lender: str) -> list[Object]:
+    """Return the rules of connections that pods open: DNS, their own service, the drafts of
+    another, and what is named."""
     dns = [
         {"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in DNS_PORTS
     ]
     pods = {"podSelector": {"matchLabels": {SERVICE_LABEL: owner.name}}}
     rules: list[Object] = [{"ports": dns}, {"to": [pods]}]
+    if lender:
+        drafts = {"podSelector": {"matchLabels": selector(lender, Role.DRAFT)}}
+        rules.append({"to": [drafts], "ports": _ports(GRPC_PORT)})
     return [*rules, {"ports": _ports(*wanted.egress_ports)}] if wanted.egress_ports else rules
 
 
@@ -106,9 +119,11 @@ def _of_targets(same_pod: bool, clients: Object) -> list[Object]:
 
 
 def _of_drafts(owner: Owner, clients: Object) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service, metrics for clients."""
-    targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
-    links = {"from": [targets], "ports": _ports(GRPC_PORT)}
+    """Return the rules of drafts: links from targets of their own service and of others of the
+    namespace that ask for them, metrics for clients."""
+    targets = selector(owner.name, Role.TARGET), {DRAFTS_LABEL: owner.name, ROLE_LABEL: Role.TARGET}
+    pods = [{"podSelector": {"matchLabels": labels}} for labels in targets]
+    links = {"from": pods, "ports": _ports(GRPC_PORT)}
     return [links, {**clients, "ports": _ports(HTTP_PORT)}]
 
 

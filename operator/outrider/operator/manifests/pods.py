@@ -18,6 +18,7 @@ from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
+    DRAFTS_LABEL,
     IDENTITY_ANNOTATION,
     POLICY_KEY,
     RESTARTED_ANNOTATION,
@@ -61,6 +62,8 @@ class PodPlan:
     """Labels of the targets' pods that answer, of which drafts want to be near."""
     draft: PodWorker | None = None
     """A target's own draft; None: its drafts are elsewhere."""
+    lender: str = ""
+    """Service whose drafts a target links to; empty: its own, or none."""
     discovery: GroupDiscovery | None = None
     """Variables by which the pods of a replica find each other; None: it has one pod."""
     rules: PodRules = field(default_factory=PodRules)
@@ -108,8 +111,9 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         spec["affinity"] = affinity
     role = plan.worker.role
     several = {} if plan.discovery is None else group_labels(role)
+    lender = {DRAFTS_LABEL: plan.lender} if plan.lender and role is Role.TARGET else {}
     metadata = {
-        "labels": {**labels(owner.name, role), **several},
+        "labels": {**labels(owner.name, role), **several, **lender},
         "annotations": _annotations(owner, plan),
     }
     return {"metadata": metadata, "spec": spec}

@@ -45,6 +45,8 @@ class Observed:
     """Pods that answer: one for each replica."""
     followers: Sequence[Pod] = ()
     """The other pods of replicas on several machines."""
+    lent: Sequence[Pod] = ()
+    """Pods of another service's drafts, to which the targets link."""
     carriers: Mapping[Role, RoleCarriers] = field(default_factory=dict)
     """The objects that keep each role's pods running."""
     workloads: Mapping[Role, Workload] = field(default_factory=dict)
@@ -67,6 +69,11 @@ class Observed:
         """Return one role's pods that take requests or sessions; one of several needs all of
         them."""
         return self._serving[role]
+
+    @property
+    def drafts(self) -> tuple[Pod, ...]:
+        """Pods of drafts that take sessions: its own and another service's."""
+        return (*self.serving(Role.DRAFT), *(pod for pod in self.lent if pod.ready and pod.running))
 
     def members_of(self, role: Role) -> tuple[Pod, ...]:
         """Return the pods of `pods_of` and after them the other pods of their replicas."""
@@ -105,7 +112,7 @@ class Observed:
     def is_steady(self) -> bool:
         """True if none of it changes by the clock alone: every pod is ready and nothing is wrong
         with it, and every workload has come to rest."""
-        pods = (*self.pods, *self.followers)
+        pods = (*self.pods, *self.followers, *self.lent)
         carriers = (one for current in self.carriers.values() for one in current.carriers)
         return (
             all(pod.ready and not pod.leaving and not pod.trouble for pod in pods)
@@ -138,9 +145,14 @@ class Observed:
 
 
 def observe(
-    raw: Object, children: Iterable[Object], pods: Iterable[Object], at: float = 0.0
+    raw: Object,
+    children: Iterable[Object],
+    pods: Iterable[Object],
+    at: float = 0.0,
+    lender: Iterable[Object] = (),
 ) -> Observed:
-    """Return the observed state from raw objects; `at` in seconds since the epoch."""
+    """Return the observed state from raw objects; `at` in seconds since the epoch; `lender`: pods
+    of the service whose drafts its targets link to."""
     meta = raw["metadata"]
     owner = Owner(meta["namespace"], meta["name"], meta["uid"])
     known = {child_key(c): c for c in children}
@@ -148,6 +160,7 @@ def observe(
     every = [pod(p, at) for p in mine]
     carriers = {role: find_carriers(known, every, owner, role, Pin.of(raw, role)) for role in Role}
     leaders = tuple(p for p in every if p.is_leader)
+    lent = (pod(p, at) for p in lender if p["metadata"]["labels"].get(ROLE_LABEL) == Role.DRAFT)
     found = {role: _workload(one, _staying(leaders, role), at) for role, one in carriers.items()}
     return Observed(
         owner=owner,
@@ -156,6 +169,7 @@ def observe(
         children=known,
         pods=leaders,
         followers=tuple(p for p in every if not p.is_leader),
+        lent=_staying([p for p in lent if p.is_leader], Role.DRAFT),
         carriers=carriers,
         workloads={role: live for role, live in found.items() if live is not None},
     )
@@ -165,16 +179,21 @@ class Observer:
     """Observes one service; objects that are the same as before, and steady, are read once."""
 
     def __init__(self) -> None:
-        self._seen: tuple[Object, list[Object], list[Object]] | None = None
+        self._seen: tuple[Object, list[Object], list[Object], list[Object]] | None = None
         self._found: Observed | None = None
 
     def observe(
-        self, raw: Object, children: Iterable[Object], pods: Iterable[Object], at: float
+        self,
+        raw: Object,
+        children: Iterable[Object],
+        pods: Iterable[Object],
+        at: float,
+        lender: Iterable[Object] = (),
     ) -> Observed:
         """Return the observed state as `observe` does: the very same while nothing changes."""
-        seen = (raw, [*children], [*pods])
+        seen = (raw, [*children], [*pods], [*lender])
         if self._found is None or not self._found.is_steady or seen != self._seen:
-            self._seen, self._found = seen, observe(*seen, at)
+            self._seen, self._found = seen, observe(raw, seen[1], seen[2], at, seen[3])
         return self._found
 
 

@@ -13,7 +13,7 @@ from outrider.operator.control.settings import ShrinkPolicy
 from outrider.operator.naming import API_VERSION, KIND, SCALER_KIND
 from outrider.operator.spec import placement_rules
 from outrider.operator.spec.document import SpecError, read_document
-from outrider.operator.spec.part import Rule, SpecPart
+from outrider.operator.spec.part import ObjectName, Rule, SpecPart
 from outrider.operator.spec.reading import (
     Metadata,
     validate,
@@ -50,12 +50,23 @@ class Spec(SpecPart):
             "lacks Draft, and there is a draft: leave spec.draft out",
             ".speculation.sources",
         ),
+        Rule(
+            "!has(self.draftsOf) || (!has(self.draft) && 'Draft' in self.speculation.sources)",
+            "must be left out where there is a draft, or speculation.sources lacks Draft: targets"
+            " link to one service's drafts",
+            ".draftsOf",
+        ),
     )
 
     target: Target
     """The role that answers."""
     draft: Draft | None = None
-    """The role that proposes draft tokens; left out, the target has its other sources alone."""
+    """The role that proposes draft tokens; left out, the target has those of `draftsOf`, or its
+    other sources alone."""
+    drafts_of: ObjectName | None = None
+    """Name of another service of the namespace, to whose draft pods the targets link, whatever its
+    model and tokenizer. How many there are is that service's to say. No effect on `outrider run`.
+    """
     speculation: Speculation = Speculation()
     """Limits of speculation, and the control loop that turns it off and on."""
     access: ClientAccess = ClientAccess()
@@ -108,6 +119,11 @@ class SpeculativeService(SpecPart):
             "must not be default: a service has a ServiceAccount of its name, and each namespace"
             " has one called default that is somebody else's",
             ".metadata.name",
+        ),
+        Rule(
+            "!has(self.spec.draftsOf) || self.spec.draftsOf != self.metadata.name",
+            "must be another service's name",
+            ".spec.draftsOf",
         ),
     )
 

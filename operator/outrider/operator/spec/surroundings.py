@@ -54,8 +54,9 @@ class NetworkPolicy(SpecPart):
     """Connections to and from the pods, as far as the cluster's network enforces policies."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto and Enabled: only targets of the service may open sessions of drafts (port 50051), and
-    only the operator may ask and tell workers (port 50054). Disabled: no policy."""
+    """Auto and Enabled: only targets of the service, and of those whose `draftsOf` names it, may
+    open sessions of drafts (port 50051), and only the operator may ask and tell workers (port
+    50054). Disabled: no policy."""
     client_namespaces: Annotated[tuple[ClientNamespace, ...], Field(max_length=MAX_NAMESPACES)] = ()
     """Namespaces whose pods may reach targets, and metrics of all workers, beside the service's
     own; a Prometheus of another has to be named too. Left out, all may."""

@@ -111,6 +111,8 @@ def _draft(view: View) -> ConditionState:
     kind = ConditionType.DRAFT_AVAILABLE
     same_pod = view.service.spec.same_pod
     if Role.DRAFT not in roles(view.service) and not same_pod:
+        if (lender := view.service.spec.drafts_of) is not None:
+            return _lent(view, lender)
         if view.service.spec.draft is None:
             return ConditionState(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
         return ConditionState(
@@ -130,12 +132,19 @@ def _draft(view: View) -> ConditionState:
     return ConditionState(kind, False, reason, words + lacks(view, pods))
 
 
+def _lent(view: View, lender: str) -> ConditionState:
+    serving, kind = serving_drafts(view), ConditionType.DRAFT_AVAILABLE
+    words = f"{serving} drafts of {lender} take sessions"
+    reason = DraftReason.READY if serving else DraftReason.PODS_NOT_READY
+    return ConditionState(kind, serving > 0, reason, words)
+
+
 def serving_drafts(view: View) -> int:
-    """Return the drafts that are ready, or, in targets' pods, which are ready without them, those
-    that are linked."""
+    """Return the drafts that are ready, another service's too, or, in targets' pods, which are
+    ready without them, those that are linked."""
     if view.service.spec.same_pod:
         return links_up(view.poll, view.observed, view.service)
-    return len(view.observed.serving(Role.DRAFT))
+    return len(view.observed.drafts)
 
 
 def _wanted(view: View, role: Role) -> int:
@@ -178,6 +187,8 @@ def _carried(known: Iterable[Link]) -> str:
 
 def _pairs_wanted(view: View) -> bool:
     """True if there is to be a draft that targets link to."""
+    if view.service.spec.drafts_of is not None:
+        return True
     if view.service.spec.same_pod:
         return _wanted(view, Role.TARGET) > 0
     return Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0

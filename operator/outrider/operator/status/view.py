@@ -117,7 +117,8 @@ class View:
         intent = Intent(policy=self.policy, memory=self.decision.memory.dumps())
         made = desired(owner, service, self.replicas, intent, platform, self.observed.carriers)
         children, signers = self.observed.children, self.signers
-        secrets = certificate_secrets(owner, roles(service), children, signers, self.now)
+        lender = service.spec.drafts_of
+        secrets = certificate_secrets(owner, roles(service), children, signers, self.now, lender)
         return replace(made, objects=(*secrets, *made.objects))
 
     @property

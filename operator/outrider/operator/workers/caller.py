@@ -42,8 +42,8 @@ class OwnCaller:
         """Return what counts now."""
         authorities = self._authorities()
         now = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC)
-        if self._pair is None or not authorities.vouch(self._pair, OPERATOR_IDENTITY, now):
-            self._pair = authorities.issue(OPERATOR_IDENTITY, now)
+        if self._pair is None or not authorities.vouch(self._pair, (OPERATOR_IDENTITY,), now):
+            self._pair = authorities.issue((OPERATOR_IDENTITY,), now)
         own = ClientCertificate(self._pair.certificate, self._pair.key)
         return Credentials(own, authorities.bundle)
 

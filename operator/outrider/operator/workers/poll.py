@@ -165,7 +165,7 @@ def control_inputs(
         targets=service.spec.target.first_replicas if target is None else target.replicas,
         drafts_desired=_initial_drafts(service) if draft is None else draft.replicas,
         drafts_actual=len(observed.pods_of(Role.DRAFT)),
-        drafts_ready=len(drafts),
+        drafts_ready=len(observed.drafts),
         links_up=links_up(poll, observed, service),
         links_expected=len(targets) * len(addresses),
         sessions=poll.scrapes.sessions([pod.uid for pod in drafts], now, stale),
@@ -213,11 +213,11 @@ def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | Non
 
 
 def draft_addresses(observed: Observed, service: SpeculativeService) -> tuple[str, ...]:
-    """Return the addresses of the drafts that each target pairs with: those of ready pods, or that
-    of the draft in its own pod, which is the same in every pod."""
+    """Return the addresses of the drafts that each target pairs with: those of ready pods, another
+    service's too, or that of the draft in its own pod, which is the same in every pod."""
     if service.spec.same_pod:
         return (SAME_POD_DRAFT,)
-    return tuple(pod.at(GRPC_PORT) for pod in observed.serving(Role.DRAFT))
+    return tuple(pod.at(GRPC_PORT) for pod in observed.drafts)
 
 
 def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> int:

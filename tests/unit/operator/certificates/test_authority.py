@@ -22,25 +22,25 @@ NAME = "target.chat.default.outrider"
 
 def test_a_certificate_is_good_for_its_name_until_two_thirds_of_its_life() -> None:
     mine = Authorities().renewed(START)
-    pair = mine.issue(NAME, START)
-    assert mine.vouch(pair, NAME, START)
-    assert not mine.vouch(pair, "target.other.default.outrider", START)
-    assert mine.vouch(pair, NAME, START + LIFE * 2 / 3 - DAY)
-    assert not mine.vouch(pair, NAME, START + LIFE * 2 / 3)
+    pair = mine.issue((NAME,), START)
+    assert mine.vouch(pair, (NAME,), START)
+    assert not mine.vouch(pair, ("target.other.default.outrider",), START)
+    assert mine.vouch(pair, (NAME,), START + LIFE * 2 / 3 - DAY)
+    assert not mine.vouch(pair, (NAME,), START + LIFE * 2 / 3)
 
 
 def test_only_whole_pairs_of_their_own_are_vouched_for() -> None:
     mine, theirs = Authorities().renewed(START), Authorities().renewed(START)
-    pair, other = mine.issue(NAME, START), mine.issue(NAME, START)
+    pair, other = mine.issue((NAME,), START), mine.issue((NAME,), START)
     for wrong in (
-        theirs.issue(NAME, START),
+        theirs.issue((NAME,), START),
         KeyPair(pair.certificate, other.key),
         KeyPair(b"", b""),
         KeyPair(pair.certificate, b"no key"),
         KeyPair(b"no certificate", pair.key),
         mine.pairs[0],
     ):
-        assert not mine.vouch(wrong, NAME, START)
+        assert not mine.vouch(wrong, (NAME,), START)
 
 
 def test_an_authority_is_heard_of_before_it_signs_and_goes_when_it_ends() -> None:
@@ -51,9 +51,9 @@ def test_an_authority_is_heard_of_before_it_signs_and_goes_when_it_ends() -> Non
     assert both.pairs[:-1] == first.pairs
     assert both.bundle == b"".join(pair.certificate for pair in both.pairs)
     assert both.signing(due) == first.pairs[0]
-    old = both.issue(NAME, due)
+    old = both.issue((NAME,), due)
     assert both.signing(due + SETTLING + SKEW) == both.pairs[1]
-    assert both.vouch(old, NAME, due + SETTLING)
+    assert both.vouch(old, (NAME,), due + SETTLING)
     after = both.renewed(START + AUTHORITY_LIFE)
     assert after.pairs == both.pairs[1:]
 
@@ -67,12 +67,12 @@ def test_whoever_looks_often_enough_always_has_a_good_certificate(pauses: list[i
     for pause in pauses:
         before, authorities = authorities, authorities.renewed(now)
         signer = authorities.signing(now).parsed
-        pair = authorities.issue(NAME, now)
+        pair = authorities.issue((NAME,), now)
         assert signer.not_valid_before_utc <= now
         assert signer.not_valid_after_utc > now + LIFE
         known = before.pairs or authorities.pairs
         assert authorities.signing(now) in known, "nobody has heard of who signs"
-        assert authorities.vouch(pair, NAME, now)
+        assert authorities.vouch(pair, (NAME,), now)
         now += 10 * pause * DAY
 
 

@@ -1,5 +1,6 @@
 """Watches: their kinds, the owners of objects, the cached parts; health of those watches."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -166,3 +167,24 @@ def test_a_pod_that_leaves_is_not_counted() -> None:
     (left,) = observed.pods_of(observed.pods[0].role)
     assert left.name == "x"
     assert left.running
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "woken"),
+    [
+        ("draft", "pool", {("n", "pool"), ("n", "guest")}),
+        ("target", "pool", {("n", "pool")}),
+        ("draft", "other", {("n", "other")}),
+    ],
+)
+def test_a_drafts_pod_wakes_the_services_whose_targets_link_to_it(
+    role: str, name: str, woken: set[tuple[str, str]]
+) -> None:
+    watches = Watches(lambda key: None)
+    guest = {"metadata": {**META, "name": "guest"}, "spec": {"draftsOf": "pool"}}
+    elsewhere = {"metadata": {**META, "namespace": "m"}, "spec": {"draftsOf": "pool"}}
+    known: dict[str, Any] = {kind.plural: {} for kind in watches.watched}
+    known[SERVICE.plural] = {("n", "guest"): [guest], ("m", "x"): [elsewhere]}
+    asyncio.run(watches._start(**known))
+    labels = {SERVICE_LABEL: name, "outrider.dev/role": role}
+    assert {*watches.woken(POD, {"metadata": {**META, "labels": labels}})} == woken

@@ -101,7 +101,9 @@ def test_only_the_operators_pods_in_its_own_namespace_reach_control() -> None:
         assert names == {"kubernetes.io/metadata.name": "outrider-system"}
         assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
         (links,) = ingress(objects, role, 50051)
-        assert links.get("from") == (None if role is Role.TARGET else [_pods_of("target")])
+        guests = {"outrider.dev/drafts-of": "chat", "outrider.dev/role": "target"}
+        theirs = [_pods_of("target"), {"podSelector": {"matchLabels": guests}}]
+        assert links.get("from") == (None if role is Role.TARGET else theirs)
 
 
 def _pods_of(role: str) -> Object:

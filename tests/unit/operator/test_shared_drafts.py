@@ -1,0 +1,125 @@
+"""A service whose targets link to another's drafts: links, status, certificates, network."""
+
+import base64
+import datetime
+import json
+from typing import Any
+
+import yaml
+from cryptography import x509
+
+from outrider.contract.settings import CERTIFICATE, Role, WorkerSettings
+from outrider.operator.certificates.authority import Authorities
+from outrider.operator.cluster.kinds import SECRET
+from outrider.operator.manifests.network import network_policy
+from outrider.operator.naming import labels
+from outrider.operator.observed.owner import Owner
+from outrider.operator.spec.surroundings import NetworkPolicy
+from tests.unit.operator.one_service import START, OneService
+from tests.unit.operator.small_cluster import Stored
+
+SPEC = """
+target: {model: {uri: "hf://org/large"}, replicas: 2}
+draftsOf: pool
+"""
+BEGAN = datetime.datetime.fromtimestamp(START, datetime.UTC)
+
+
+def draft_pod(name: str, ip: str, ready: bool = True) -> dict[str, Any]:
+    status = "True" if ready else "False"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "uid": name,
+            "labels": labels("pool", "draft"),
+            "ownerReferences": [{"uid": "pool's"}],
+        },
+        "status": {
+            "podIP": ip,
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": status}],
+        },
+    }
+
+
+def policy(service: OneService) -> dict[str, Any]:
+    (intent,) = (m for m in service.cluster.of("ConfigMap") if "intent" in m["metadata"]["name"])
+    found: dict[str, Any] = json.loads(intent["data"]["policy.json"])
+    return found
+
+
+def words(service: OneService, kind: str) -> str:
+    every = service.raw["status"]["conditions"]
+    return next(c["message"] for c in every if c["type"] == kind)
+
+
+def guest(*pods: dict[str, Any], **around: Any) -> OneService:
+    service = OneService(yaml.safe_load(SPEC), **around)
+    if pods:
+        meta = {"namespace": "default", "name": "pool-draft", "uid": "pool's"}
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta}
+        service.cluster.stored["ReplicaSet", "default", "pool-draft"] = Stored(owner, {})
+    for one in pods:
+        service.cluster.stored["Pod", "default", one["metadata"]["name"]] = Stored(one, {})
+    service.rest()
+    return service
+
+
+def test_targets_link_to_the_ready_drafts_of_the_other_service() -> None:
+    service = guest(
+        draft_pod("pool-draft-a", "10.0.0.7"), draft_pod("pool-draft-b", "10.0.0.8", ready=False)
+    )
+    assert policy(service)["drafts"] == ["10.0.0.7:50051"]
+    assert {p.drafts for p in service.workers.policies.values()} == {("10.0.0.7:50051",)}
+    assert service.condition("DraftAvailable") == ("True", "Ready")
+    assert words(service, "DraftAvailable") == "1 drafts of pool take sessions"
+    assert service.condition("LinkEstablished") == ("True", "Connected")
+    assert [one["metadata"]["name"] for one in service.cluster.of("Deployment")] == ["chat-target"]
+
+
+def test_drafts_that_go_take_no_request_with_them() -> None:
+    service = guest(draft_pod("pool-draft-a", "10.0.0.7"))
+    del service.cluster.stored["Pod", "default", "pool-draft-a"]
+    service.rest()
+    assert policy(service)["drafts"] == []
+    assert service.condition("Ready") == ("True", "Serving")
+    assert service.condition("DraftAvailable") == ("False", "PodsNotReady")
+    assert service.condition("SpeculationActive")[1] == "DraftLost"
+
+
+def test_a_service_that_lends_nothing_leaves_its_guest_serving() -> None:
+    service = guest()
+    assert service.condition("Ready") == ("True", "Serving")
+    assert service.condition("LinkEstablished") == ("False", "Connecting")
+
+
+def test_the_certificate_of_a_guest_is_that_of_a_target_of_the_lender_too() -> None:
+    signers = Authorities().renewed(BEGAN)
+    service = guest(kinds=(SECRET,), authorities=lambda: signers)
+    secret = service.cluster.stored["Secret", "default", "chat-target-certificate"].body
+    found = x509.load_pem_x509_certificate(base64.b64decode(secret["data"][CERTIFICATE]))
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        "target.chat.default.outrider",
+        "target.pool.default.outrider",
+    ]
+    texts = (one["data"].get("settings.json") for one in service.cluster.of("ConfigMap"))
+    (settings,) = (WorkerSettings.from_json(text) for text in texts if text)
+    assert settings.peers is not None
+    assert settings.peers.draft == "draft.pool.default.outrider"
+
+
+def test_the_lenders_drafts_admit_the_pods_that_the_guests_targets_are() -> None:
+    service = guest()
+    (made,) = service.cluster.of("Deployment")
+    pods = made["spec"]["template"]["metadata"]["labels"]
+    owner, wanted = Owner("default", "pool", "uid"), NetworkPolicy()
+    (links, *_) = network_policy(owner, Role.DRAFT, wanted, False, (), "")["spec"]["ingress"]
+    admitted = [one["podSelector"]["matchLabels"] for one in links["from"]]
+    assert any(one.items() <= pods.items() for one in admitted)
+    other = network_policy(Owner("default", "other", "uid"), Role.DRAFT, wanted, False, (), "")
+    theirs = [one["podSelector"]["matchLabels"] for one in other["spec"]["ingress"][0]["from"]]
+    assert not any(one.items() <= pods.items() for one in theirs)
