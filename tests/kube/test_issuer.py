@@ -46,7 +46,7 @@ class CertManager:
 
     def files(self, name: str) -> dict[str, bytes]:
         """What such a Secret holds."""
-        pair = self.authorities.issue(name, datetime.datetime.now(datetime.UTC))
+        pair = self.authorities.issue((name,), datetime.datetime.now(datetime.UTC))
         return {
             CERTIFICATE: pair.certificate,
             KEY: pair.key,

@@ -5,7 +5,7 @@ that no pod meets a certificate of an authority that it has not heard of.
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -95,7 +95,7 @@ class Authorities:
         ]
         return settled[-1] if settled else self.pairs[0]
 
-    def issue(self, names: Sequence[str], now: datetime.datetime) -> KeyPair:
+    def issue(self, names: tuple[str, ...], now: datetime.datetime) -> KeyPair:
         """Return a new certificate of who has DNS names, for both ends of a connection."""
         signer = self.signing(now)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -109,7 +109,7 @@ class Authorities:
         )
         return _pair(certificate, key)
 
-    def vouch(self, pair: KeyPair, names: Sequence[str], now: datetime.datetime) -> bool:
+    def vouch(self, pair: KeyPair, names: tuple[str, ...], now: datetime.datetime) -> bool:
         """True for a certificate of theirs with these names and its key, which is not due."""
         if not _is_whole(pair) or _names(pair.parsed) != [*names] or pair.is_due(now):
             return False

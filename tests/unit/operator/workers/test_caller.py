@@ -45,7 +45,7 @@ class Mounted:
         self._count += 1
         version = self.folder / f"..{self._count}"
         version.mkdir()
-        pair = authorities.issue(OPERATOR_IDENTITY, BEGAN)
+        pair = authorities.issue((OPERATOR_IDENTITY,), BEGAN)
         contents = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: authorities.bundle}
         for name, content in contents.items():
             (version / name).write_bytes(content)
