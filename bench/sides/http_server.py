@@ -26,11 +26,9 @@ async def served(
     process = await asyncio.create_subprocess_exec(*map(str, command), stdout=output, stderr=output)
     try:
         base = f"http://127.0.0.1:{port}"
-        new = httpx.Limits(
-            max_keepalive_connections=0
-        )  # a server closes one while others are asked
+        once = httpx.Limits(max_keepalive_connections=0)  # servers close connections that rest
         async with httpx.AsyncClient(
-            base_url=base, timeout=600.0, trust_env=False, limits=new
+            base_url=base, timeout=600.0, trust_env=False, limits=once
         ) as client:
             await _until_ready(client, process, ready, seconds)
             yield client

@@ -89,7 +89,7 @@ class ServiceState:
         newest = self.own_writes.overlay(cached)
         service, pods = newest.pop(child_key(raw)), self._cluster.pods(self._key)
         lender = drafts_of(service)
-        lent = self._cluster.pods((self._key[0], lender)) if lender else ()
+        lent = () if lender is None else self._cluster.pods((self._key[0], lender))
         return self._observer.observe(service, newest.values(), pods, self._clock(), lent)
 
     async def leave_invalid(
@@ -101,7 +101,8 @@ class ServiceState:
         lives = {key: live for key, live in observed.children.items() if key in there}
         some = dataclasses.replace(observed, children=lives)
         roles = map(there.__getitem__, lives)
-        secrets = certificate_secrets(some.owner, roles, lives, signers, self._clock())
+        lender = drafts_of(observed.raw)
+        secrets = certificate_secrets(some.owner, roles, lives, signers, self._clock(), lender)
         result = await Applier(self._writer, some, self.applied, self.own_writes).apply(secrets, {})
         unwritten = await self.reporter.report_problem(observed, invalid(problem))
         self.reporter.check(observed, result.new_failures, unwritten)

@@ -227,6 +227,13 @@ class OneService:
         """The service's object."""
         return self.cluster.stored["SpeculativeService", *KEY].body
 
+    @property
+    def policy(self) -> Object:
+        """The policy that is stored."""
+        stored = self.cluster.stored["ConfigMap", KEY[0], f"{KEY[1]}-intent"].body
+        told: Object = json.loads(stored["data"][POLICY_KEY])
+        return told
+
     def condition(self, kind: str) -> tuple[str, str]:
         """Return status and reason of a condition."""
         every: list[Object] = self.raw["status"]["conditions"]

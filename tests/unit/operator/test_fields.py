@@ -1,6 +1,5 @@
 """Edits of all fields: the right role rolls, or the policy changes, or an object, and no more."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ import yaml
 from outrider.contract.settings import Role
 from outrider.operator.cluster.interfaces import Object
 from outrider.operator.cluster.kinds import OPTIONAL
-from outrider.operator.naming import POLICY_KEY
 from tests.merge_patch import laid_over
 from tests.unit.operator.field_cases import BESIDE, CASES, Case, edit, leaves, within
 from tests.unit.operator.one_service import KEY, OneService
@@ -45,12 +43,6 @@ def templates(service: OneService) -> dict[str, Object]:
     return {one["metadata"]["name"]: copied(one["spec"]["template"]) for one in every}
 
 
-def policy(service: OneService) -> Object:
-    found = service.cluster.stored["ConfigMap", "default", "chat-intent"].body
-    told: Object = json.loads(found["data"][POLICY_KEY])
-    return told
-
-
 def without_beside(told: Mapping[str, Any]) -> Object:
     return {key: value for key, value in told.items() if key not in BESIDE}
 
@@ -62,14 +54,14 @@ def test_every_field_has_a_case() -> None:
 @pytest.mark.parametrize(("path", "case"), CASES.items(), ids=list(CASES))
 def test_an_edit_changes_what_it_should_and_no_more(path: str, case: Case) -> None:
     service = at_rest(case.base)
-    before, told = templates(service), policy(service)
+    before, told = templates(service), service.policy
     change(service, laid_over(edit(path, case.value), case.beside))
     after = templates(service)
     rolled = {role for role in Role for name in [f"chat-{role}"]
               if name in before and name in after and before[name] != after[name]}  # fmt: skip
     assert rolled == case.rolls
-    assert without_beside(policy(service)) == without_beside(told | case.policy)
-    assert case.policy.items() <= policy(service).items()
+    assert without_beside(service.policy) == without_beside(told | case.policy)
+    assert case.policy.items() <= service.policy.items()
     if case.sets is not None:
         kind, name, where, value = case.sets
         found = service.cluster.stored.get((kind.name, "default", name))

@@ -1,7 +1,6 @@
 """A service whose drafts are in their targets' pods, in a small cluster: links, status, edits."""
 
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -19,16 +18,10 @@ def spec(**draft: Any) -> dict[str, Any]:
     return found
 
 
-def policy(service: OneService) -> dict[str, Any]:
-    (intent,) = (m for m in service.cluster.of("ConfigMap") if "intent" in m["metadata"]["name"])
-    found: dict[str, Any] = json.loads(intent["data"]["policy.json"])
-    return found
-
-
 def test_each_target_is_told_of_the_draft_in_its_own_pod() -> None:
     service = OneService(spec())
     service.rest()
-    assert policy(service)["drafts"] == [HERE]
+    assert service.policy["drafts"] == [HERE]
     assert {p.drafts for p in service.workers.policies.values()} == {(HERE,)}
     assert len(service.cluster.of("Pod")) == 2
     assert service.condition("SpeculationActive") == ("True", "Active")
@@ -75,7 +68,7 @@ def test_a_draft_moves_in_and_out(there: bool) -> None:
     service.rest()
     deployments = {d["metadata"]["name"] for d in service.cluster.of("Deployment")}
     assert deployments == ({"chat-target", "chat-draft"} if there else {"chat-target"})
-    assert (HERE in policy(service)["drafts"]) is not there
+    assert (HERE in service.policy["drafts"]) is not there
     assert service.condition("LinkEstablished") == ("True", "Connected")
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import datetime
-import json
 from typing import Any
 
 import yaml
@@ -45,12 +44,6 @@ def draft_pod(name: str, ip: str, ready: bool = True) -> dict[str, Any]:
     }
 
 
-def policy(service: OneService) -> dict[str, Any]:
-    (intent,) = (m for m in service.cluster.of("ConfigMap") if "intent" in m["metadata"]["name"])
-    found: dict[str, Any] = json.loads(intent["data"]["policy.json"])
-    return found
-
-
 def words(service: OneService, kind: str) -> str:
     every = service.raw["status"]["conditions"]
     return next(c["message"] for c in every if c["type"] == kind)
@@ -72,7 +65,7 @@ def test_targets_link_to_the_ready_drafts_of_the_other_service() -> None:
     service = guest(
         draft_pod("pool-draft-a", "10.0.0.7"), draft_pod("pool-draft-b", "10.0.0.8", ready=False)
     )
-    assert policy(service)["drafts"] == ["10.0.0.7:50051"]
+    assert service.policy["drafts"] == ["10.0.0.7:50051"]
     assert {p.drafts for p in service.workers.policies.values()} == {("10.0.0.7:50051",)}
     assert service.condition("DraftAvailable") == ("True", "Ready")
     assert words(service, "DraftAvailable") == "1 drafts of pool take sessions"
@@ -84,7 +77,7 @@ def test_drafts_that_go_take_no_request_with_them() -> None:
     service = guest(draft_pod("pool-draft-a", "10.0.0.7"))
     del service.cluster.stored["Pod", "default", "pool-draft-a"]
     service.rest()
-    assert policy(service)["drafts"] == []
+    assert service.policy["drafts"] == []
     assert service.condition("Ready") == ("True", "Serving")
     assert service.condition("DraftAvailable") == ("False", "PodsNotReady")
     assert service.condition("SpeculationActive")[1] == "DraftLost"
@@ -110,6 +103,17 @@ def test_the_certificate_of_a_guest_is_that_of_a_target_of_the_lender_too() -> N
     (settings,) = (WorkerSettings.from_json(text) for text in texts if text)
     assert settings.peers is not None
     assert settings.peers.draft == "draft.pool.default.outrider"
+
+
+def test_a_guest_that_can_no_longer_be_read_keeps_its_certificate() -> None:
+    signers = Authorities().renewed(BEGAN)
+    service = guest(kinds=(SECRET,), authorities=lambda: signers)
+    secret = service.cluster.stored["Secret", "default", "chat-target-certificate"]
+    before = dict(secret.body["data"])
+    service.edit(lambda spec: spec["target"].update(replicas="two"))
+    service.rest()
+    assert service.condition("Stalled") == ("True", "InvalidSpec")
+    assert secret.body["data"] == before
 
 
 def test_the_lenders_drafts_admit_the_pods_that_the_guests_targets_are() -> None:

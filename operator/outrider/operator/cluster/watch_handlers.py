@@ -88,8 +88,10 @@ class Watches:
         """Return the services that a change of an object is news for: its own and, of a draft's
         pod, those whose targets link to it."""
         key = owner_of(kind, body)
-        if key is None or kind is not POD or body["metadata"]["labels"].get(ROLE_LABEL) != "draft":
-            return [] if key is None else [key]
+        if key is None:
+            return []
+        if kind is not POD or body["metadata"]["labels"].get(ROLE_LABEL) != "draft":
+            return [key]
         every = self._indices.get(SERVICE.plural, {})
         there = [one for one in list(every) if one[0] == key[0]]
         return [key, *(one for one in there if any(drafts_of(raw) == key[1] for raw in every[one]))]
@@ -151,10 +153,10 @@ def owner_of(kind: ObjectKind, body: Object) -> ServiceKey | None:
     return None if name is None else (meta["namespace"], name)
 
 
-def drafts_of(service: Object) -> str:
-    """Return the service whose drafts a service's targets link to; empty: its own, or none."""
+def drafts_of(service: Object) -> str | None:
+    """Return the service whose drafts a service's targets link to; None: its own, or none."""
     name = service.get("spec", {}).get("draftsOf")
-    return name if isinstance(name, str) else ""
+    return name if isinstance(name, str) else None
 
 
 def trim(kind: ObjectKind, body: Object) -> Object:

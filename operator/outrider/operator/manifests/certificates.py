@@ -44,12 +44,7 @@ def certificate_secrets(
     at = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return tuple(
         certificate_secret(
-            owner,
-            role,
-            children.get(secret_key(owner.name, role)),
-            authorities,
-            at,
-            names(owner, role, lender),
+            owner, role, children.get(secret_key(owner.name, role)), authorities, at, lender
         )
         for role in roles
     )
@@ -58,8 +53,8 @@ def certificate_secrets(
 def names(owner: Owner, role: Role, lender: str | None) -> tuple[str, ...]:
     """Return the DNS names in the certificate of a role's pods: drafts of another service take its
     targets for their own."""
-    others = () if role is Role.DRAFT or lender is None else (lender,)
-    return tuple(identity(owner.namespace, name, role) for name in (owner.name, *others))
+    services = (owner.name,) if lender is None else (owner.name, lender)
+    return tuple(identity(owner.namespace, name, role) for name in services)
 
 
 def certificate_secret(
@@ -68,11 +63,11 @@ def certificate_secret(
     live: Mapping[str, Any] | None,
     authorities: Authorities,
     now: datetime.datetime,
-    held: tuple[str, ...],
+    lender: str | None = None,
 ) -> Object:
-    """Return the Secret of a role's pods; `live`: the one that is there, None: none is; `held`: the
-    DNS names of its certificate."""
-    pair = None if live is None else _pair(live)
+    """Return the Secret of a role's pods; `live`: the one that is there, None: none is; `lender`:
+    as of `certificate_secrets`."""
+    held, pair = names(owner, role, lender), None if live is None else _pair(live)
     if pair is None or not authorities.vouch(pair, held, now):
         pair = authorities.issue(held, now)
     data = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: authorities.bundle}

@@ -209,7 +209,7 @@ def _workload_inputs(
         leaders=_leaders(owner, service),
         discovery=GroupDiscovery.of(owner, role, spec.parallelism),
         rules=platform.pods,
-        lender=service.spec.drafts_of or "",
+        lender=service.spec.drafts_of,
         restarted_at=service.metadata.annotations.get(RESTARTED_ANNOTATION, ""),
     )
     return WorkloadInputs(
@@ -302,7 +302,7 @@ def _role(
             service.spec.same_pod,
             _peers(service, role),
             platform.namespace,
-            service.spec.drafts_of or "",
+            service.spec.drafts_of,
         )
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:

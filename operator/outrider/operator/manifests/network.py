@@ -63,7 +63,7 @@ def network_policy(
     same_pod: bool,
     every_port: Iterable[Role],
     operator: str,
-    lender: str = "",
+    lender: str | None = None,
 ) -> Object:
     """Return the policy of connections to and from a role's pods.
 
@@ -90,7 +90,7 @@ def _clients(wanted: NetworkPolicy) -> Object:
     return {"from": [{"podSelector": {}}, named]}
 
 
-def _egress(owner: Owner, wanted: NetworkPolicy, lender: str) -> list[Object]:
+def _egress(owner: Owner, wanted: NetworkPolicy, lender: str | None) -> list[Object]:
     """Return the rules of connections that pods open: DNS, their own service, the drafts of
     another, and what is named."""
     dns = [
@@ -98,7 +98,7 @@ def _egress(owner: Owner, wanted: NetworkPolicy, lender: str) -> list[Object]:
     ]
     pods = {"podSelector": {"matchLabels": {SERVICE_LABEL: owner.name}}}
     rules: list[Object] = [{"ports": dns}, {"to": [pods]}]
-    if lender:
+    if lender is not None:
         drafts = {"podSelector": {"matchLabels": selector(lender, Role.DRAFT)}}
         rules.append({"to": [drafts], "ports": _ports(GRPC_PORT)})
     return [*rules, {"ports": _ports(*wanted.egress_ports)}] if wanted.egress_ports else rules

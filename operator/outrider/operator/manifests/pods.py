@@ -62,8 +62,8 @@ class PodPlan:
     """Labels of the targets' pods that answer, of which drafts want to be near."""
     draft: PodWorker | None = None
     """A target's own draft; None: its drafts are elsewhere."""
-    lender: str = ""
-    """Service whose drafts a target links to; empty: its own, or none."""
+    lender: str | None = None
+    """Service whose drafts a target links to; None: its own, or none."""
     discovery: GroupDiscovery | None = None
     """Variables by which the pods of a replica find each other; None: it has one pod."""
     rules: PodRules = field(default_factory=PodRules)
@@ -111,7 +111,7 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         spec["affinity"] = affinity
     role = plan.worker.role
     several = {} if plan.discovery is None else group_labels(role)
-    lender = {DRAFTS_LABEL: plan.lender} if plan.lender and role is Role.TARGET else {}
+    lender = {} if plan.lender is None else {DRAFTS_LABEL: plan.lender}
     metadata = {
         "labels": {**labels(owner.name, role), **several, **lender},
         "annotations": _annotations(owner, plan),

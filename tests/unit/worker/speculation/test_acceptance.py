@@ -183,10 +183,12 @@ def test_a_node_is_as_likely_as_the_surer_of_its_sources_says() -> None:
     assert draft_alone[1] == 0 < suffix_alone[1] == both[1]
     before = calibration.rates.copy()
     calibration.learn(mirror, np.zeros(0, np.int32), np.array([5], np.int32))
-    hits = calibration.curves.matches.hits[:, 0].sum(axis=1)
-    trials = calibration.curves.matches.trials[:, 0].sum(axis=1)
-    assert hits.tolist() == pytest.approx([1, 1, 0, 0])
-    assert trials.tolist() == pytest.approx([1, 2, 0, 0])
+    hits = calibration.curves.matches.hits.sum(axis=2)
+    trials = calibration.curves.matches.trials.sum(axis=2)
+    assert hits[:, 0].tolist() == pytest.approx([1, 1, 0, 0])
+    assert trials[:, 0].tolist() == pytest.approx([1, 2, 0, 0])
+    assert hits[:, 1].tolist() == pytest.approx([0, 0, 0, 0])
+    assert trials[:, 1].tolist() == pytest.approx([0, 1, 0, 0])
     assert (calibration.rates != before).any(axis=(1, 2)).tolist() == [True, True, False, False]
 
 
