@@ -12,7 +12,6 @@ examples:
 """
 
 import argparse
-import ctypes
 import hashlib
 import json
 import math
@@ -515,6 +514,17 @@ def test_counts(report: Path) -> str:
     return f"{said}: {', '.join(names[:NAMED] + more)}" if failed else said
 
 
+END_WITH_PARENT = """
+import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""A command's first words, which have Linux kill it once the process that started it is gone, even
+if that is killed. A process of many threads must not run them between `fork` and `exec`."""
+
+
 def started(words: Sequence[str], log: Path, seconds: float) -> int:
     """Run from the source tree, kernels compiled, in a process group that does not outlive this."""
     environment = {**os.environ, "PYTHONPATH": search_path(), "TRITON_INTERPRET": "0"}
@@ -524,8 +534,8 @@ def started(words: Sequence[str], log: Path, seconds: float) -> int:
     try:
         with log.open("w", encoding="utf-8") as file:
             process = subprocess.Popen(
-                words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True, preexec_fn=_end_with_parent,
+                [sys.executable, "-ISc", END_WITH_PARENT, *words], cwd=ROOT, env=environment,
+                stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         return ended(process, seconds)
@@ -534,13 +544,6 @@ def started(words: Sequence[str], log: Path, seconds: float) -> int:
             _signal(process, signal.SIGKILL)
             process.wait()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-def _end_with_parent() -> None:
-    """Have Linux kill this process once the one that started it is gone, even if that is killed."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> int:

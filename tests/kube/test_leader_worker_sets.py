@@ -169,7 +169,7 @@ def complete(space: Space, replicas: int, name: str = "chat") -> None:
 
     space.until(so, f"{replicas} serve")
     space.until_condition(name, "Ready", "True", "Serving")
-    assert space.condition(name, "Degraded")["reason"] == "AsExpected"
+    space.until_condition(name, "Degraded", "False", "AsExpected")
 
 
 def whole(space: Space, name: str = "chat") -> Object:
