@@ -3,11 +3,13 @@
 A weight is scale * (quant - zero) + least, where scale and least belong to a group of 16 or 32
 inputs of one output. They are half-precision numbers, or nested: bytes times half-precision
 numbers that several groups share. So every format of GGUF up to eight bits, and those of AWQ and
-GPTQ, are held as they are; a float matrix is rounded. Leaves products to `linear_grouped`.
+GPTQ, are held as they are, and so are floats of 16 bits, as quants of a scale of 1. Any other float
+matrix is rounded. Leaves products to `linear_grouped`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from outrider.kernels.cpu.packing import BLOCK, aligned, padded
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Bytes = NDArray[np.int8]
+Quants = NDArray[np.uint8] | NDArray[np.uint16]
 
 GROUP = 32
 """Inputs of a group of a float matrix that is rounded; of 64, SmolLM2's Q4_1 lost 0.37 nats a
@@ -31,17 +34,26 @@ class Layout(NamedTuple):
     """Kind of quants and scales."""
 
     bits: int
-    """Of a quant: 4 or 8."""
+    """Of a quant: 4 or 8, or 16 where it is a float."""
     group: int
     """Inputs that share a scale: 16 or 32."""
     nested: bool
     """True where a group's scale is a byte times a number that several groups share."""
     least: bool
     """True where groups have a least value."""
+    bfloat: bool = False
+    """True for bfloat16, false for half precision, where quants are floats."""
+
+    @property
+    def floats(self) -> bool:
+        """True where quants are floats."""
+        return self.bits == 16
 
     @property
     def zero(self) -> int:
         """The quant of a weight without its least value that is 0."""
+        if self.floats:
+            return 0
         if self.nested:
             return 0 if self.least else 32
         return 128 if self.bits == 8 else 8 * (not self.least)
@@ -57,7 +69,8 @@ class Layout(NamedTuple):
     @property
     def name(self) -> str:
         """Its fields as one word."""
-        return f"q{self.bits}_{self.group}{'_nested' * self.nested}{'_least' * self.least}"
+        kind = "bf" if self.bfloat else "f" if self.floats else "q"
+        return f"{kind}{self.bits}_{self.group}{'_nested' * self.nested}{'_least' * self.least}"
 
     @property
     def quant_bytes(self) -> int:
@@ -81,9 +94,11 @@ LAYOUTS = (
     Layout(8, 32, nested=False, least=True),
     Layout(8, 32, nested=True, least=True),
     Layout(8, 16, nested=True, least=False),
+    Layout(16, 32, nested=False, least=False),
+    Layout(16, 32, nested=False, least=False, bfloat=True),
 )
-"""GGUF's Q4_0, Q4_1, Q4_K (and AWQ, GPTQ), Q8_0 (and Q5_0), Q5_1, Q5_K, Q6_K."""
-Q4_0, Q4_1, Q4_NESTED, Q8_0, Q8_LEAST, Q8_NESTED, Q8_16 = LAYOUTS
+"""GGUF's Q4_0, Q4_1, Q4_K (and AWQ, GPTQ), Q8_0 (and Q5_0), Q5_1, Q5_K, Q6_K, F16, BF16."""
+Q4_0, Q4_1, Q4_NESTED, Q8_0, Q8_LEAST, Q8_NESTED, Q8_16, F16, BF16 = LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +106,7 @@ class Grouped:
     """A matrix [outputs, inputs] of quants in groups along its inputs."""
 
     layout: Layout
-    quants: NDArray[np.uint8]  # [outputs, inputs]
+    quants: Quants  # [outputs, inputs]
     scales: Halves  # [outputs, spans]
     least: Halves | None = None  # [outputs, spans]
     inner_scales: Bytes | None = None  # [outputs, groups] of nested ones
@@ -122,13 +137,20 @@ class Grouped:
     def floats(self) -> Floats:
         """Return the weights [outputs, inputs]."""
         outputs, inputs = self.shape
-        groups = self.quants.reshape(outputs, -1, self.layout.group).astype(np.float32)
-        groups -= self.layout.zero
+        groups = self._numbers().reshape(outputs, -1, self.layout.group)
         groups *= self._of_groups(self.scales, self.inner_scales)
         if self.least is not None:
             groups += self._of_groups(self.least, self.inner_least)
         values = groups.reshape(outputs, inputs)
         return values if self.row_scales is None else values * self.row_scales[:, None]
+
+    def _numbers(self) -> Floats:
+        """Return the quants less their zero, or the floats that they are [outputs, inputs]."""
+        if self.layout.bfloat:
+            return (self.quants.astype(np.uint32) << 16).view(np.float32)
+        if self.layout.floats:
+            return self.quants.view(np.float16).astype(np.float32)
+        return self.quants.astype(np.float32) - np.float32(self.layout.zero)
 
     def _of_groups(self, halves: Halves, inner: Bytes | None) -> Floats:
         """Return a number for each group [outputs, groups, 1]."""
@@ -200,7 +222,7 @@ class Grouped:
 
         Quants of four bits are lines of 64 bytes, [8 inputs at a time][16 outputs at a time]: four
         bytes of an output hold inputs 0-3 in their low halves and inputs 4-7 in their high. Quants
-        of eight bits are [4 inputs at a time][32 outputs][4].
+        of eight bits are [4 inputs at a time][32 outputs][4], those of 16 [inputs][32 outputs].
         """
         if not len(self):
             return
@@ -215,7 +237,7 @@ class Grouped:
                 parts[..., at : at + raw.shape[2]] = raw
                 at += raw.shape[2]
         quants = full.quants.reshape(blocks, BLOCK, spans, -1)
-        (_four_bits if self.layout.bits == 4 else _eight_bits)(quants, parts[..., at:])
+        _WRITERS[self.layout.bits](quants, parts[..., at:])
 
 
 class GroupedWeights(NamedTuple):
@@ -253,9 +275,11 @@ def stack_grouped(layers: Iterable[Sequence[Grouped]], count: int) -> GroupedSta
     segments: list[list[tuple[int, ...]]] = []
     scales: list[Floats] = []
     for parts in layers:
-        if not segments:  # no weight takes more; memory that is not written to is never taken
+        size = sum(part.stream_size for part in parts)
+        if at + size > len(weights):  # memory that is not written to is never taken
             most = sum(padded(len(part), BLOCK) * part.shape[1] for part in parts)
-            weights = aligned((5 * count * most // 4,), np.uint8)
+            left = max(size, 5 * most // 4) * (count - len(segments))
+            weights = _longer(weights, at, at + left)
         segments.append(_segments(parts, at))
         for part in parts:
             part.write(weights[at : at + part.stream_size])
@@ -265,6 +289,12 @@ def stack_grouped(layers: Iterable[Sequence[Grouped]], count: int) -> GroupedSta
     for own, rows in zip(table, segments, strict=True):
         own[: len(rows)] = rows
     return GroupedStack(weights[:at], np.stack(scales), table, marks(table))
+
+
+def _longer(weights: NDArray[np.uint8], used: int, size: int) -> NDArray[np.uint8]:
+    longer = aligned((size,), np.uint8)
+    longer[:used] = weights[:used]
+    return longer
 
 
 def marks(segments: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
@@ -319,6 +349,35 @@ def _eight_bits(quants: NDArray[np.uint8], to: NDArray[np.uint8]) -> None:
     blocks, _, spans, inputs = quants.shape
     lines = quants.reshape(blocks, BLOCK, spans, inputs // 4, 4).transpose(0, 2, 3, 1, 4)
     to.reshape(lines.shape)[:] = lines
+
+
+def _sixteen_bits(quants: NDArray[np.uint16], to: NDArray[np.uint8]) -> None:
+    """Write quants as `_four_bits` does."""
+    lines = np.ascontiguousarray(quants.transpose(0, 2, 3, 1))  # [blocks, spans, inputs, outputs]
+    to[:] = lines.view(np.uint8).reshape(to.shape)
+
+
+_WRITERS: Mapping[int, Callable[[Any, NDArray[np.uint8]], None]] = MappingProxyType(
+    {4: _four_bits, 8: _eight_bits, 16: _sixteen_bits}
+)
+
+
+def as_it_is(matrix: Floats) -> Grouped | None:
+    """Return a float matrix, whose inputs are whole groups, with every value as it is; None where
+    neither half precision nor bfloat16 has them all."""
+    with np.errstate(over="ignore"):
+        halves = matrix.astype(np.float16)
+    if np.array_equal(halves, matrix) and np.isfinite(halves).all():
+        return _of_floats(F16, halves.view(np.uint16))
+    bits = matrix.view(np.uint32)
+    if (bits & 0xFFFF).any():
+        return None
+    return _of_floats(BF16, (bits >> 16).astype(np.uint16))
+
+
+def _of_floats(layout: Layout, bits: NDArray[np.uint16]) -> Grouped:
+    outputs, inputs = bits.shape
+    return Grouped(layout, bits, np.ones((outputs, inputs // layout.group), np.float16))
 
 
 def encode(matrix: Floats) -> Grouped:

@@ -18,8 +18,8 @@ class NumericPath(enum.StrEnum):
     BF16 = "bf16"
     INT8 = "int8"
     INT4 = "int4"
-    """Quants in groups as the model's file has them; floats are rounded to four bits, the head's to
-    eight, as four cost it as much text as all layers."""
+    """Quants in groups, and floats of 16 bits beside them, as the model's file has them. A model of
+    floats alone is rounded to four bits, its head to eight: four cost as much text as all layers."""
 
 
 class NumericKind(enum.Enum):

@@ -2,8 +2,8 @@
 
 Products of a group are summed first (over bytes where the machine multiplies them, else over
 floats), then multiplied by the group's scale and added up in float32, with the group's least value
-times the sum of its activations. Nested scales are multiplied exactly before. Each (row, output) is
-one sum in one fixed order.
+times the sum of its activations. Nested scales are multiplied exactly before. Weights that are
+floats are multiplied as floats. Each (row, output) is one sum in one fixed order.
 """
 
 from typing import Any, NamedTuple
@@ -191,7 +191,7 @@ class GroupProducts:
 
     def __init__(self, kind: NumericKind, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
-        self._integers = kind.activation is np.int8
+        self._integers = kind.activation is np.int8 and not layout.floats
         self._pairs = kind is NumericKind.INT4_AVX2
         self._signed = layout.zero == SIGNS and (self._pairs or kind is NumericKind.INT4_DOTPROD)
         """True where quants are made signed bytes: their zero is 0 then."""
@@ -200,7 +200,8 @@ class GroupProducts:
 
     def add(self, builder: Any, cells: Any, at: GroupPlace, part: range) -> None:
         """Add a group: its quants once, times the activations of each row."""
-        totals = (self._paired if self._pairs else self._summed)(builder, at, part)
+        products = self._paired if self._pairs else self._summed
+        totals = (self._floated if self.layout.floats else products)(builder, at, part)
         scales = self._numbers(builder, at, 0, part)
         least = self._numbers(builder, at, 1, part) if self.layout.least else None
         lanes = vector(count=LANES)
@@ -255,6 +256,21 @@ class GroupProducts:
                 ]
                 row.append(_sum(builder, [begin, *wide] if self._shifted else wide))
         return totals
+
+    def _floated(self, builder: Any, at: GroupPlace, part: range) -> list[list[Any]]:
+        """Return what `_summed` does, of weights that are floats, an input at a time."""
+        totals = _zeros(builder, len(at.inputs), part)
+        with cgutils.for_range(builder, LONG(self.layout.group), intp=LONG) as loop:
+            line = builder.gep(at.quants, [builder.mul(loop.index, LONG(2 * BLOCK))])
+            weights = (_bfloats if self.layout.bfloat else _halves)(builder, line, 0, part)
+            for x, row in zip(at.inputs, totals, strict=True):
+                value = builder.load(builder.gep(x, [loop.index]))
+                if self.kind.activation is np.int8:
+                    value = builder.sitofp(value, FLOAT)
+                lanes = broadcast(builder, value, LANES)
+                for cell, weight in zip(row, weights, strict=True):
+                    builder.store(fused(builder, lanes, weight, builder.load(cell)), cell)
+        return [[builder.load(cell) for cell in row] for row in totals]
 
     def _pair(self, builder: Any, quants: Any, x: Any) -> Any:
         if self._signed:
@@ -333,18 +349,32 @@ def _sum(builder: Any, values: list[Any]) -> Any:
     return total
 
 
-def _halves(builder: Any, header: Any, at: int, part: range) -> list[Any]:
+def _halves(builder: Any, line: Any, at: int, part: range) -> list[Any]:
     """Load half-precision values of a block's outputs as floats, finite ones, on any machine.
 
     Shifted to where a float has its exponent and fraction, they are 2^112 times too small.
     """
-    ints = vector(INT, LANES)
-    thirteen, mask = (ir.Constant(ints, [n] * LANES) for n in (13, SIGN_AND_REST))
+    thirteen, mask = (ir.Constant(vector(INT, LANES), [n] * LANES) for n in (13, SIGN_AND_REST))
     larger = ir.Constant(vector(count=LANES), [2.0**112] * LANES)
     found = []
+    for bits in _words(builder, line, at, part):
+        shifted = builder.and_(builder.shl(bits, thirteen), mask)
+        found.append(builder.fmul(builder.bitcast(shifted, larger.type), larger))
+    return found
+
+
+def _bfloats(builder: Any, line: Any, at: int, part: range) -> list[Any]:
+    """Load bfloat16 values of a block's outputs as floats."""
+    sixteen = ir.Constant(vector(INT, LANES), [16] * LANES)
+    floats = vector(count=LANES)
+    words = _words(builder, line, at, part)
+    return [builder.bitcast(builder.shl(bits, sixteen), floats) for bits in words]
+
+
+def _words(builder: Any, line: Any, at: int, part: range) -> list[Any]:
+    """Load 16 bits of each of a block's outputs, from byte `at` of a line on, as wider integers."""
+    found = []
     for j in part:
-        where = place(builder, header, LONG(at + 2 * LANES * j), vector(HALF, LANES))
-        bits = builder.sext(builder.load(where, align=2 * LANES), ints)
-        bits = builder.and_(builder.shl(bits, thirteen), mask)
-        found.append(builder.fmul(builder.bitcast(bits, larger.type), larger))
+        where = place(builder, line, LONG(at + 2 * LANES * j), vector(HALF, LANES))
+        found.append(builder.sext(builder.load(where, align=2 * LANES), vector(INT, LANES)))
     return found

@@ -10,6 +10,8 @@ from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.grouped_packing import (
     GROUP,
+    BF16,
+    F16,
     LAYOUTS,
     Q4_1,
     Q4_NESTED,
@@ -18,6 +20,7 @@ from outrider.kernels.cpu.grouped_packing import (
     Q8_NESTED,
     Grouped,
     Layout,
+    as_it_is,
     encode,
     encode_bytes,
     layer_of,
@@ -25,12 +28,14 @@ from outrider.kernels.cpu.grouped_packing import (
 )
 from outrider.kernels.cpu.linear import linear
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
-from outrider.kernels.cpu.packing import BLOCK
+from outrider.kernels.cpu.packing import BLOCK, to_bfloat
 
 OWN = kind_of(NumericPath.INT4)
 CASES = [(OWN, layout) for layout in LAYOUTS]
 CASES += [
-    (NumericKind.INT4, layout) for layout in (Q4_NESTED, Q8_16) if OWN is not NumericKind.INT4
+    (NumericKind.INT4, layout)
+    for layout in (Q4_NESTED, Q8_16, F16, BF16)
+    if OWN is not NumericKind.INT4
 ]
 """This machine's products of every layout, and those of any machine."""
 MOST = {Q4_NESTED: 16, Q8_NESTED: 32, Q8_16: 64}
@@ -41,6 +46,10 @@ def any_of(layout: Layout, outputs: int, inputs: int, span: int, seed: int = 0) 
     """A matrix of any quants, scales and least values that a file may hold."""
     random = np.random.default_rng(seed)
     groups = inputs // layout.group
+    if layout.floats:
+        kept = as_it_is(floats_of(layout, random.standard_normal((outputs, inputs), np.float32)))
+        assert kept is not None
+        return kept
     most = MOST.get(layout, 1 << layout.bits)
     shape = outputs, groups // span
 
@@ -59,6 +68,13 @@ def any_of(layout: Layout, outputs: int, inputs: int, span: int, seed: int = 0) 
         inner() if layout.nested else None,
         inner() if layout.nested and layout.least else None,
     )
+
+
+def floats_of(layout: Layout, matrix: np.ndarray) -> np.ndarray:
+    """Round a matrix to the floats of a layout, which the other one does not have."""
+    if layout is F16:
+        return matrix.astype(np.float16).astype(np.float32)
+    return reference.from_bfloat(to_bfloat(matrix * np.float32(1e9)))
 
 
 def product(x: Activations, parts: list[Grouped], outputs: int) -> np.ndarray:
@@ -86,7 +102,9 @@ def test_products_are_those_of_the_weights_that_the_file_says(
         )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout", [x for x in LAYOUTS if not x.floats], ids=lambda layout: layout.name
+)
 def test_the_largest_bytes_are_summed_exactly(layout: Layout) -> None:
     kind = kind_of(NumericPath.INT4)
     matrix = any_of(layout, 32, 64, 1)
@@ -167,3 +185,30 @@ def test_equal_weights_and_none_come_back() -> None:
     matrix[1] = 0.75
     assert np.array_equal(encode(matrix).floats(), matrix)
     assert encode(matrix).layout is Q4_1
+
+
+@pytest.mark.parametrize("layout", [F16, BF16], ids=lambda layout: layout.name)
+def test_floats_of_16_bits_stay_as_they_are(layout: Layout) -> None:
+    matrix = floats_of(layout, np.random.default_rng(0).standard_normal((3, 64), np.float32))
+    matrix[0, :3] = 0, -0.0, floats_of(layout, np.full((1, 1), 3e-7, np.float32))[0, 0]
+    kept = as_it_is(matrix)
+    assert kept is not None
+    assert kept.layout is layout
+    assert np.array_equal(kept.floats().view(np.uint32), matrix.view(np.uint32))
+
+
+def test_other_floats_are_not_said_to_stay() -> None:
+    matrix = np.full((2, 32), 1 / 3, np.float32)
+    assert as_it_is(matrix) is None
+    assert as_it_is(np.full((2, 32), 70000.1, np.float32)) is None
+
+
+def test_layers_that_take_more_room_than_the_first_have_it() -> None:
+    few, many = any_of(Q4_NESTED, 32, 256, 8), any_of(BF16, 32, 256, 1)
+    stack = stack_grouped([[few], [many], [few], [many]], 4)
+    x = Activations(*reference.activations(np.eye(3, 256, dtype=np.float32), OWN))
+    for layer, own in enumerate((few, many, few, many)):
+        out = np.full((3, 32), np.nan, np.float32)
+        linear(x, 3, layer_of(stack, layer), out, Span(0, 1))
+        exact = (x.values.astype(np.float64) * x.scales[:, None]) @ own.floats().T.astype(float)
+        assert np.allclose(out, exact, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from gguf import GGMLQuantizationType, quantize
 from safetensors.numpy import load_file
 
+from outrider.kernels.cpu.grouped_packing import encode
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.worker.checkpoints.config_file import read_config
 from outrider.worker.checkpoints.gguf_blocks import READERS
@@ -19,7 +21,7 @@ from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions
-from outrider.worker.model.matrix import Quantised
+from outrider.worker.model.matrix import Matrix, Quantised
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import LONG_ROPE, write_tiny
@@ -276,6 +278,25 @@ def test_quants_whose_scale_is_no_number_are_refused_by_name(
     for matrix in (stored, stored.grouped()):
         with pytest.raises(ModelError, match=rf"^{re.escape(name)} holds NaN"):
             Llama(config, weights | {name: matrix}, path, HostKVCache(config.kv_shape, 1, 64), 8)
+
+
+def test_floats_of_16_bits_beside_quants_are_computed_as_they_are(llama: Path) -> None:
+    config, stored = read_config(llama), load_file(llama / "model.safetensors")
+    halves = {name: x.astype(np.float16).astype(np.float32) for name, x in stored.items()}
+    quants = {name: encode(x) for name, x in halves.items() if "mlp" in name}
+    values = halves | {name: matrix.floats() for name, matrix in quants.items()}
+
+    def run(weights: Mapping[str, Matrix], path: NumericPath, kind: NumericKind) -> np.ndarray:
+        kv_cache = HostKVCache(config.kv_shape, 6, 192)
+        model = Llama(config, weights, path, kv_cache, 64, PassOptions(1, kind))
+        return run_prompt(model, TOKENS, block_table_of(model))
+
+    exact = run(values, NumericPath.FP32, NumericKind.FP32)
+    found, rounded = (
+        np.abs(run(weights, NumericPath.INT4, NumericKind.INT4) - exact).max()
+        for weights in (halves | quants, values)
+    )
+    assert found < 1e-4 < rounded
 
 
 def test_what_cannot_run_is_refused(llama: Path) -> None:

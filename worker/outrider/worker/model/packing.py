@@ -13,6 +13,7 @@ from outrider.kernels.cpu.forward import Buffers, PassWeights, Stack
 from outrider.kernels.cpu.grouped_packing import (
     Grouped,
     GroupedStack,
+    as_it_is,
     encode,
     encode_bytes,
     stack_grouped,
@@ -44,6 +45,8 @@ from outrider.worker.model.tensor_names import (
 
 AnyStack = Stack | GroupedStack
 Embedding = Floats | QuantisedRows
+Encoders = tuple[Callable[[Floats], Grouped | None], Callable[[Floats], Grouped]]
+"""What keeps a float matrix as it is, or gives None, and what rounds it then."""
 Pack = Callable[[ModelConfig, Mapping[str, Matrix], NumericKind, int, LayerRange], PassWeights]
 """`pack_model`, or what keeps its results."""
 
@@ -91,6 +94,10 @@ def pack_model(
     holds NaN.
     """
     get, numbers = Tensors(weights), layers.numbers
+    has_quants = kind.path is NumericPath.INT4 and any(
+        isinstance(weights[name], Quantised | Grouped) for name in weights
+    )
+    exact = as_it_is if has_quants else _never
     norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
 
     def each(*names: str) -> Iterator[Floats]:
@@ -103,7 +110,7 @@ def pack_model(
         """Stack matrices below each other in each layer, each padded to multiples of `outputs`."""
         parts = ([f"{LAYERS}{number}.{name}" for name in names] for number in numbers)
         matrices = ([_padded(get.matrix(name), outputs) for name in own] for own in parts)
-        return _stack(matrices, layers.count, kind)
+        return _stack(matrices, layers.count, kind, (exact, encode))
 
     head = _head(get, config) if layers.has_head else np.zeros((0, config.hidden), np.float32)
     return PassWeights(
@@ -111,7 +118,7 @@ def pack_model(
         output=stack("self_attn.o_proj.weight"),
         gates=stack("mlp.gate_proj.weight", "mlp.up_proj.weight", outputs=BLOCK),
         down=stack("mlp.down_proj.weight"),
-        head=_stack([[head]], 1, kind, encode_bytes),
+        head=_stack([[head]], 1, kind, (exact, encode_bytes)),
         attention_norm=_rows(each("input_layernorm.weight")),
         ffn_norm=_rows(each(ffn_norm(config))),
         attention_update_norm=_rows(optional(config.update_norms, UPDATE_NORMS[0])),
@@ -166,11 +173,11 @@ def _stack(
     layers: Iterable[Sequence[Read]],
     count: int,
     kind: NumericKind,
-    encoded: Callable[[Floats], Grouped] = encode,
+    encoders: Encoders,
 ) -> AnyStack:
     """Pack a matrix for each of `count` layers, all of one shape, from parts below each other."""
     if kind.path is NumericPath.INT4:
-        return stack_grouped((_grouped(parts, encoded) for parts in layers), count)
+        return stack_grouped((_grouped(parts, encoders) for parts in layers), count)
     packed = [pack(np.concatenate([floats_of(part) for part in parts]), kind) for parts in layers]
     weights = aligned((len(packed), packed[0].weights.size), kind.weight)
     for i, layer in enumerate(packed):
@@ -180,11 +187,15 @@ def _stack(
     )
 
 
-def _grouped(parts: Sequence[Read], encoded: Callable[[Floats], Grouped]) -> list[Grouped]:
-    """Return matrices of which all but the last are whole blocks; floats are rounded."""
+def _never(_: Floats) -> None:
+    """Keep no floats as they are: who asks for four bits of a model of floats wants them rounded."""
+
+
+def _grouped(parts: Sequence[Read], encoders: Encoders) -> list[Grouped]:
+    """Return matrices of which all but the last are whole blocks."""
     found: list[Grouped] = []
     for part in parts:
-        own = part if isinstance(part, Grouped) else encoded(_whole_groups(part))
+        own = part if isinstance(part, Grouped) else _encoded(_whole_groups(part), encoders)
         if found and found[-1].joins(own):
             found[-1] = found[-1].joined(own)
         else:
@@ -196,6 +207,12 @@ def _grouped(parts: Sequence[Read], encoded: Callable[[Floats], Grouped]) -> lis
             f"multiples of {BLOCK} with dtype int4"
         )
     return found
+
+
+def _encoded(matrix: Floats, encoders: Encoders) -> Grouped:
+    exact, rounded = encoders
+    found = exact(matrix)
+    return rounded(matrix) if found is None else found
 
 
 def _whole_groups(matrix: Floats) -> Floats:
