@@ -16,6 +16,10 @@ STAGE_PORT = 50053
 CONTROL_PORT = 50054
 """In a cluster: Control of any worker, which is the operator's alone."""
 
+LIVENESS = "liveness"
+"""Name of the service of a worker's gRPC health that says what `/healthz` does: whether its engine
+goes on, ready or not."""
+
 EXIT_ADDRESS_IN_USE = 3
 """Exit status of a worker whose port is taken: start it again on another one."""
 

@@ -3,6 +3,7 @@
 Knows nothing of what is in them.
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -12,10 +13,11 @@ from functools import cache
 from pathlib import Path
 
 from outrider.contract.files import OWN_VARIABLE, user_cache, wanted_cache
+from outrider.contract.living_folder import LOCK, hold, is_held
 from outrider.contract.settings import WorkerSettings
 
 KEEP_SECONDS = 7 * 24 * 3600
-"""Logs of runs that failed stay so long."""
+"""Logs of runs that failed stay so long after their last change."""
 
 
 def runs() -> Path:
@@ -42,7 +44,11 @@ def _tell(folder: Path, wanted: str) -> None:
 
 
 class RunFolder:
-    """`<runs>/<process id>-<random>`: removed after a clean run, kept after a failed one."""
+    """`<runs>/<process id>-<random>`: removed after a clean run, kept after a failed one.
+
+    Other commands leave it alone as long as this process lives. If somebody removes it all the
+    same, it is made again when it is needed.
+    """
 
     def __init__(self, parent: Path | None = None) -> None:
         parent = parent or runs()
@@ -52,25 +58,40 @@ class RunFolder:
         self.links = self.path / "links"
         """Where targets and drafts meet to share memory."""
         self.links.mkdir()
+        self._lock = hold(self.path)
 
     def log(self, worker: str) -> Path:
         """The log of a worker."""
         return self.path / f"{worker}.log"
 
     def write(self, worker: str, settings: WorkerSettings) -> Path:
-        """Write the settings file of a worker."""
+        """Write the settings file of a worker; raises `OSError` that names it."""
+        self._make_again()
         file = self.path / f"{worker}.json"
-        file.write_text(settings.to_json())
+        try:
+            file.write_text(settings.to_json())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from None
         return file
 
     def remove(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+        os.close(self._lock)
+
+    def _make_again(self) -> None:
+        if not (self.path / LOCK).exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.links.mkdir(exist_ok=True)
+            os.close(self._lock)
+            self._lock = hold(self.path)
 
 
 def _remove_old(parent: Path) -> None:
     """Remove folders that failed or killed runs left long ago."""
     limit = time.time() - KEEP_SECONDS
     for folder in parent.glob("*"):
-        if folder.stat().st_mtime < limit:
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another command removes it
+            if folder.stat().st_mtime < limit and not is_held(folder):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -26,13 +26,15 @@ from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.workers.process import NOTHING, WORKER, Command, WorkerProcess
 from outrider.client import AsyncClient
 from outrider.client.errors import ClientError
-from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE
+from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE, LIVENESS
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.state import State
 from outrider.operator.plan import PlanOptions, WorkerPlan
 
 PORT_ATTEMPTS = 10
 ON_LOOPBACK = WantedPorts()
+WHOLE = ""
+"""Name of the health service that says whether a worker is ready."""
 HEALTH_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -41,7 +43,7 @@ HEALTH_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # no back-off inherited from the worker's last life
 )
 AGAIN_SECONDS = 0.05
-"""Seconds between two questions for a worker's health."""
+"""Seconds between two questions for the health of a worker that starts."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,17 @@ class Backoff:
         return delay
 
 
+class Probing(NamedTuple):
+    """How a worker that serves is asked whether it lives, as a kubelet asks a pod."""
+
+    period: float = 10.0
+    """Seconds between two questions."""
+    answer: float = 5.0
+    """Seconds within which it answers."""
+    failures: int = 6
+    """Failures in a row after which it is killed, and started again."""
+
+
 class Launch(NamedTuple):
     """The way in which workers of one run are started."""
 
@@ -71,6 +84,7 @@ class Launch(NamedTuple):
     """Settings files and logs."""
     environment: Mapping[str, str] = NOTHING
     """Variables of this worker alone."""
+    probing: Probing = Probing()
 
 
 class StartOptions(NamedTuple):
@@ -191,7 +205,11 @@ class Supervisor:
         """Start the worker again after each end, with back-off; ends only by cancellation."""
         while True:
             born = time.monotonic()
-            status = await self._current.ended()
+            watch = asyncio.create_task(self._kill_once_silent(self._current))
+            try:
+                status = await self._current.ended()
+            finally:
+                await cancel(watch)
             self._set_serving(False)
             reason = ending(status)
             lived = time.monotonic() - born
@@ -226,10 +244,21 @@ class Supervisor:
             await self.start()
         except WorkerFailed as error:
             return ending(error.exit_status), 0.0
-        except BadInput as error:
+        except (BadInput, OSError) as error:  # a full disk, no descriptor left: that may change
             return f"cannot be started ({error})", 0.0
         self._progress.note(f"{self.worker.name} serves again")
         return "", 0.0
+
+    async def _kill_once_silent(self, process: WorkerProcess) -> None:
+        """Return after killing a worker that hangs; what it is asked is whether its engine lives,
+        not whether it is ready."""
+        failures, (period, seconds, most) = 0, self._launch.probing
+        while failures < most:
+            await asyncio.sleep(period)
+            lives = await is_serving(self.address, self.access, LIVENESS, seconds)
+            failures = 0 if lives else failures + 1
+        self._progress.note(f"{self.worker.name} does not go on; it is ended")
+        process.kill()
 
     async def _live(self) -> int | None:
         """Begin a life; return None once it serves, or the exit status if it ends before that."""
@@ -237,7 +266,7 @@ class Supervisor:
             return EXIT_ADDRESS_IN_USE
         name, settings = self.worker.name, self.settings
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
-        command, folder, environment = self._launch
+        command, folder, environment, _ = self._launch
         file = folder.write(name, settings)
         self._process = await WorkerProcess.start(
             command, settings, file, folder.log(name), {**environment, **self._page}
@@ -275,13 +304,24 @@ class Supervisor:
 async def serving(address: str, access: TargetAccess) -> None:
     """Return once the worker at `address` (host:port) says that it serves (grpc.health.v1)."""
     async with access.channel(address, HEALTH_OPTIONS) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        while True:
-            with contextlib.suppress(grpc.RpcError):  # not listening yet, or too busy loading
-                answer = await stub.Check(health_pb2.HealthCheckRequest(service=""), timeout=2.0)
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
+        while not await _says_serving(channel, WHOLE, 2.0):
             await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def is_serving(address: str, access: TargetAccess, service: str, seconds: float) -> bool:
+    """Return whether a worker says within so many seconds that one of its health services does."""
+    async with access.channel(address, HEALTH_OPTIONS) as channel:
+        return await _says_serving(channel, service, seconds)
+
+
+async def _says_serving(channel: Channel, service: str, seconds: float) -> bool:
+    stub = health_pb2_grpc.HealthStub(channel)
+    try:  # it may not listen yet, or be too busy
+        asked = health_pb2.HealthCheckRequest(service=service)
+        answer = await stub.Check(asked, timeout=seconds)
+    except grpc.RpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:

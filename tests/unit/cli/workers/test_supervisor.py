@@ -1,6 +1,43 @@
-"""How long a crashed worker waits for its next life."""
+"""The lives of a worker: how long a crashed one waits, and what its next life may lack."""
 
-from outrider.cli.workers.supervisor import Backoff
+import asyncio
+import contextlib
+import errno
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.machine.ports import WantedPorts
+from outrider.cli.machine.run_dir import RunFolder
+from outrider.cli.terminal.progress import StageReporter
+from outrider.cli.workers.supervisor import Backoff, Launch, Probing, Supervisor
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.operator.plan import WorkerPlan
+
+WORKER = """
+import json, os, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+settings = Path(sys.argv[sys.argv.index("--settings") + 1])
+STATUS = health_pb2.HealthCheckResponse
+
+class Health(health_pb2_grpc.HealthServicer):
+    def Check(self, request, context):
+        hangs = request.service and os.path.exists(HANGS)
+        return STATUS(status=STATUS.NOT_SERVING if hangs else STATUS.SERVING)
+
+server = grpc.server(ThreadPoolExecutor(2), options=(("grpc.so_reuseport", 0),))
+health_pb2_grpc.add_HealthServicer_to_server(Health(), server)
+server.add_insecure_port(json.loads(settings.read_text())["listen"])
+server.start()
+os.read(int(sys.argv[sys.argv.index("--parent-fd") + 1]), 1)
+"""
+"""A worker that serves nothing but its health, until its parent ends."""
 
 
 def test_it_doubles_up_to_its_ceiling() -> None:
@@ -14,3 +51,120 @@ def test_a_healthy_life_begins_anew() -> None:
     for _ in range(5):
         backoff.after(lived=1.0)
     assert [backoff.after(lived=30.0), backoff.after(lived=29.9)] == [0.2, 0.4]
+
+
+class Notes(StageReporter):
+    """Progress that is kept."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        pass
+
+    def finish(self, name: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def clear(self) -> None:
+        pass
+
+    def started(self) -> None:
+        pass
+
+
+class Lives:
+    """A supervisor of workers that serve nothing but their health."""
+
+    def __init__(self, folder: Path) -> None:
+        self.hangs = folder / "hangs"
+        self.progress = Notes()
+        self.run_folder = RunFolder(folder / "runs")
+        script = f"HANGS = {str(self.hangs)!r}\n{WORKER}"
+        settings = WorkerSettings(
+            role=Role.DRAFT, name="tiny", model=ModelSettings(uri="file:///none")
+        )
+        launch = Launch(
+            (sys.executable, "-c", script), self.run_folder, probing=Probing(0.05, 5.0, 2)
+        )
+        self.supervisor = Supervisor(
+            WorkerPlan("draft-0", settings), launch, WantedPorts(), self.progress, lambda: None
+        )
+        self.supervisor._backoff = Backoff(first=0.01, ceiling=0.05)
+
+    async def until_lives(self, count: int) -> None:
+        """Wait until it serves after so many restarts."""
+        supervisor = self.supervisor
+        while not (supervisor.serving and supervisor.restarts >= count):
+            await asyncio.sleep(0.01)
+
+    @contextlib.asynccontextmanager
+    async def kept(self):  # type: ignore[no-untyped-def]
+        """From its first life on it is kept; it ends with the block."""
+        async with asyncio.timeout(120):
+            await self.supervisor.start()
+            keeping = asyncio.create_task(self.supervisor.keep())
+            try:
+                yield
+                assert not keeping.done()
+            finally:
+                keeping.cancel()
+                await asyncio.gather(keeping, return_exceptions=True)
+                await self.supervisor.stop(5.0)
+
+    def kill(self) -> None:
+        process = self.supervisor._process
+        assert process is not None
+        process.kill()
+
+
+def test_a_worker_whose_folder_is_gone_lives_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        lives = Lives(tmp_path)
+        async with lives.kept():
+            shutil.rmtree(lives.run_folder.path.parent)
+            lives.kill()
+            await lives.until_lives(1)
+            assert (lives.run_folder.path / "draft-0.json").exists()
+            assert lives.run_folder.links.is_dir()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+def test_a_life_for_which_the_system_has_nothing_left_is_tried_again(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        lives = Lives(tmp_path)
+        write, left = lives.run_folder.write, [2]
+
+        def fails(worker: str, settings: WorkerSettings) -> Path:
+            if left[0]:
+                left[0] -= 1
+                raise OSError(number, "there is none", "FILE")
+            return write(worker, settings)
+
+        async with lives.kept():
+            monkeypatch.setattr(lives.run_folder, "write", fails)
+            lives.kill()
+            await lives.until_lives(3)
+        said = f"cannot be started ([Errno {number}] there is none: 'FILE')"
+        assert sum(said in note for note in lives.progress.notes) == 2
+
+    asyncio.run(main())
+
+
+def test_a_worker_whose_engine_hangs_is_ended_and_lives_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        lives = Lives(tmp_path)
+        async with lives.kept():
+            lives.hangs.touch()
+            while not any("does not go on" in note for note in lives.progress.notes):
+                await asyncio.sleep(0.01)
+            lives.hangs.unlink()
+            await lives.until_lives(1)
+
+    asyncio.run(main())

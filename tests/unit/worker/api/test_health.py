@@ -6,11 +6,17 @@ from importlib.metadata import version
 
 import httpx
 import pytest
+from grpc_health.v1 import health_pb2
 from starlette.applications import Starlette
 
+from outrider.contract.process import LIVENESS
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.health import waiting_of
+from outrider.worker.server.readiness import HealthService
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def answers(application: Starlette, path: str) -> httpx.Response:
@@ -36,6 +42,31 @@ def test_health_says_why_requests_should_not_come() -> None:
     assert found.json()["reason"]
     assert answers(loading, "/readyz").status_code == 503
     assert answers(loading, "/healthz").text == "alive\n"
+
+
+def test_a_worker_that_hangs_is_not_ready_and_says_why_everywhere() -> None:
+    hung = draft_application(lambda: True, (), lambda: "it hangs")
+    for path, text in (("/healthz", "it hangs\n"), ("/readyz", "not ready: it hangs\n")):
+        assert (answers(hung, path).status_code, answers(hung, path).text) == (503, text)
+    assert answers(hung, "/health").json()["reason"] == "it hangs"
+
+
+def test_grpc_health_says_apart_whether_a_worker_lives() -> None:
+    async def statuses(service: HealthService) -> list[int]:
+        names = (LIVENESS, "")
+        asked = [health_pb2.HealthCheckRequest(service=name) for name in names]
+        return [(await service.Check(one, None)).status for one in asked]
+
+    async def main() -> None:
+        service, trouble = HealthService(), [""]
+        service.trouble = lambda: trouble[0]
+        await service.set_serving(False)
+        assert await statuses(service) == [SERVING, NOT_SERVING]
+        trouble[0] = "it hangs"
+        await service.set_serving(True)
+        assert await statuses(service) == [NOT_SERVING, SERVING]
+
+    asyncio.run(main())
 
 
 def test_the_version_is_the_package_s() -> None:

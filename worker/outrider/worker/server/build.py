@@ -147,6 +147,7 @@ async def build_worker(
         drafter = DrafterService(identity, engine.send, queues, meeting, admission)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
+    health.trouble = engine.heartbeat.trouble
     register_common(ports, settings, control, health)
     http = build_http(settings, ports, control, inference, exposition) if ports.http else None
     return Worker(

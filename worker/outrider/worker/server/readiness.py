@@ -8,11 +8,13 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from outrider.contract.process import LIVENESS
 from outrider.contract.state import Link, LinkState
 
 POLL_SECONDS = 0.02
@@ -38,6 +40,19 @@ class HealthService(health.aio.HealthServicer):
     def __init__(self) -> None:
         super().__init__()
         self._server_watchers = _Watchers(asyncio.Condition)
+        self.trouble: Callable[[], str] = lambda: ""
+        """Says why the worker has to be started again; nothing: it lives."""
+
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: Any
+    ) -> health_pb2.HealthCheckResponse:
+        """Return the status of a service; `LIVENESS` is that of `/healthz`."""
+        if request.service != LIVENESS:
+            return await super().Check(request, context)
+        if why := self.trouble():
+            logger.error("it does not go on: %s", why)
+        statuses = health_pb2.HealthCheckResponse
+        return statuses(status=statuses.NOT_SERVING if why else statuses.SERVING)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server."""

@@ -32,7 +32,7 @@ def routes(waiting: Waiting, trouble: Trouble) -> list[Route]:
         return PlainTextResponse("alive\n")
 
     async def readyz(request: Request) -> Response:
-        if why := waiting():
+        if why := trouble() or waiting():
             return PlainTextResponse(f"not ready: {why}\n", 503)
         return PlainTextResponse("ready\n")
 
