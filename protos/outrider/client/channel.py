@@ -26,7 +26,6 @@ Tls = bool | bytes
 
 OPTIONS: Options = (
     ("grpc.enable_http_proxy", 0),  # a worker is on loopback or in the cluster: no proxy is between
-    ("grpc.max_receive_message_length", -1),  # the client trusts its server with its own answer
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
@@ -187,11 +186,15 @@ class Connected:
         tls: Tls = False,
         tls_name: str | None = None,
         certificate: ClientCertificate | None = None,
+        largest_answer: int = -1,
     ) -> None:
+        """`largest_answer`: bytes of one message that is taken; -1: of any size, as a client trusts
+        its server with its own answer."""
         where, checked = place(address), credentials(tls, certificate)
-        name = name_option(where, tls, tls_name)
+        largest = ("grpc.max_receive_message_length", largest_answer)
+        more = (largest, *name_option(where, tls, tls_name))
         self._channels = [
-            open_channel(self.LIBRARY, where.uri, (*options, *name), checked)
+            open_channel(self.LIBRARY, where.uri, (*options, *more), checked)
             for options in (where.options, OPTIONS)
         ]
         self._inference: Any = InferenceStub(self._channels[0])

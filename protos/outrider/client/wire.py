@@ -47,6 +47,8 @@ LINK_STATES = {
     control_pb2.LINK_STATE_UP: LinkState.UP,
     control_pb2.LINK_STATE_REFUSED: LinkState.REFUSED,
 }
+MAX_MEMBERS = 4096
+"""Most members of one list of a message that are made objects: no worker says more of itself."""
 
 
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
@@ -93,7 +95,10 @@ def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
 
 
 def read(kind: type[T], message: Any) -> T:
-    """Copy the fields that `kind` has from `message`, which has others, too, if it is newer."""
+    """Copy the fields that `kind` has from `message`, which has others, too, if it is newer.
+
+    Raises `ValueError` for a list that is longer than any worker's.
+    """
     copied = {
         name: None
         if isinstance(hint, UnionType) and not message.HasField(name)
@@ -109,6 +114,8 @@ def _value(hint: Any, value: Any) -> Any:
         hint = get_args(hint)[0]
     if hint is LinkState:
         return LINK_STATES.get(value, LinkState.UNKNOWN)
+    if get_origin(hint) in (tuple, dict) and len(value) > MAX_MEMBERS:
+        raise ValueError(f"it has a list of {len(value)} members; at most {MAX_MEMBERS} are read")
     if get_origin(hint) is tuple:
         return tuple(_value(get_args(hint)[0], one) for one in value)
     if get_origin(hint) is dict:

@@ -19,7 +19,7 @@ class NumericPath(enum.StrEnum):
     INT8 = "int8"
     INT4 = "int4"
     """Quants in groups, and floats of 16 bits beside them, as the model's file has them. A model of
-    floats alone is rounded to four bits, its head to eight: four cost as much text as all layers."""
+    floats alone is rounded to four bits, its head to eight: four cost as much as all layers."""
 
 
 class NumericKind(enum.Enum):

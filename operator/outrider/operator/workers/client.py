@@ -20,6 +20,9 @@ from outrider.operator.workers.poll import PodReport
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""
+LARGEST_ANSWER = 256 << 10
+"""Bytes of an answer that is taken: a worker's image is its service's author's choice, and what one
+says becomes objects on the loop that serves all services."""
 
 
 class WorkerClients:
@@ -73,7 +76,10 @@ class WorkerClients:
         known = self._clients.get(pod.uid)
         if known is not None and known[0] == (address, shown):
             return known[1]
-        client = AsyncClient(address) if shown is None else _guarded(address, pod.identity, shown)
+        if shown is None:
+            client = AsyncClient(address, largest_answer=LARGEST_ANSWER)
+        else:
+            client = _guarded(address, pod.identity, shown)
         self._clients[pod.uid] = ((address, shown), client)
         return client
 
@@ -86,4 +92,10 @@ class WorkerClients:
 
 def _guarded(address: str, identity: str, shown: Credentials) -> AsyncClient:
     """Return the connection to a worker whose certificate must hold its identity."""
-    return AsyncClient(address, tls=shown.trusted, tls_name=identity, certificate=shown.own)
+    return AsyncClient(
+        address,
+        tls=shown.trusted,
+        tls_name=identity,
+        certificate=shown.own,
+        largest_answer=LARGEST_ANSWER,
+    )

@@ -9,9 +9,9 @@ from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.grouped_packing import (
-    GROUP,
     BF16,
     F16,
+    GROUP,
     LAYOUTS,
     Q4_1,
     Q4_NESTED,

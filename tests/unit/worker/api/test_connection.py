@@ -16,7 +16,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from outrider.worker.api.http import errors
-from outrider.worker.api.http.connection import LINGER_SECONDS, LimitedConnection
+from outrider.worker.api.http.connection import (
+    LEAST_CHUNK,
+    LINGER_SECONDS,
+    MANY_CHUNKS,
+    LimitedConnection,
+    OpenConnections,
+)
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
 
@@ -70,7 +76,7 @@ class CountingConnection(LimitedConnection):
 
 
 async def echo(request: Request) -> Response:
-    return PlainTextResponse(await read_body(request, NEVER))
+    return PlainTextResponse(await read_body(request, NEVER, lambda size: None))
 
 
 async def deaf(request: Request) -> Response:
@@ -91,6 +97,12 @@ class Peer:
         self._reader, self._writer = reader, writer
         self._loop, self._connections = loop, connections
         self._sent = 0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        host, port = self._writer.get_extra_info("peername")
+        return host, port
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)
@@ -123,7 +135,7 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def served() -> AsyncIterator[Peer]:
+async def served(most: int = 8) -> AsyncIterator[Peer]:
     routes = [Route("/echo", echo, methods=["POST"]), Route("/deaf", deaf, methods=["POST"])]
     app = Starlette(routes=routes, exception_handlers={ApiError: errors.handle_refusal})
     config = uvicorn.Config(app, http=CountingConnection, log_config=None, lifespan="off")
@@ -131,9 +143,11 @@ async def served() -> AsyncIterator[Peer]:
     state = uvicorn.server.ServerState()
     loop = asyncio.get_running_loop()
     still, connections = StillLoop(loop), list[CountingConnection]()
+    limits = OpenConnections(most)
 
     def connected() -> CountingConnection:
-        made = CountingConnection(config, state, {}, cast(asyncio.AbstractEventLoop, still))
+        loop = cast(asyncio.AbstractEventLoop, still)
+        made = CountingConnection(config, state, {}, loop, limits=limits)
         connections.append(made)
         return made
 
@@ -323,3 +337,79 @@ def test_an_encoded_body_is_refused_by_its_encoding() -> None:
         assert "gzip" in error["message"]
 
     run(scene)
+
+
+def chunked(size: int, count: int) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (size, size * b"x")
+    return HEAD + b"transfer-encoding: chunked\r\n\r\n" + count * chunk
+
+
+def test_a_body_in_many_small_chunks_is_refused_and_no_more_of_it_is_read() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(chunked(LEAST_CHUNK - 1, 4 * MANY_CHUNKS))
+        status, error = refusal(await peer.answer())
+        assert status == 400
+        assert "in chunks of less than 64 bytes" in error["message"]
+        assert await peer.rest() == b""
+
+    run(scene)
+
+
+@pytest.mark.parametrize(("size", "count"), [(LEAST_CHUNK, 4 * MANY_CHUNKS), (1, MANY_CHUNKS)])
+def test_larger_chunks_and_few_small_ones_are_read(size: int, count: int) -> None:
+    async def scene(peer: Peer) -> None:
+        for _ in range(2):  # they are counted anew for each request
+            peer.send(chunked(size, count) + b"0\r\n\r\n")
+            assert (await peer.answer()).endswith(size * count * b"x")
+
+    run(scene)
+
+
+def test_a_connection_ends_with_an_answer_before_the_end_of_its_body() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf")
+        assert (await peer.answer()).endswith(b"deaf")
+        assert await peer.rest() == b""
+
+    run(scene)
+
+
+class Noted:
+    """A connection that notes its end."""
+
+    ended = False
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def test_where_there_are_too_many_connections_the_longest_silent_one_goes() -> None:
+    limits, all_ = OpenConnections(3), [Noted() for _ in range(6)]
+    some = [cast(LimitedConnection, one) for one in all_]
+    for one in some[:3]:
+        limits.add(one)
+    limits.speak(some[0])
+    limits.fall_silent(some[0])  # its answer is sent: it has been silent for less long than others
+    limits.speak(some[1])
+    limits.add(some[3])
+    assert [one.ended for one in all_] == [False, False, True, False, False, False]
+    limits.remove(some[2])
+    limits.add(some[4])
+    assert [one.ended for one in all_] == [True, False, True, False, False, False]
+    limits.add(some[5])  # before the end of the one before is known
+    assert [one.ended for one in all_] == [True, False, True, True, False, False]
+
+
+def test_one_too_many_connections_end_one_that_sends_nothing() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), served(most=1) as silent:
+            await silent.wait(0.0)
+            host = silent.address
+            reader, writer = await asyncio.open_connection(*host)
+            assert await silent.rest() == b""
+            writer.write(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
+            assert (await reader.readuntil(b"deaf")).startswith(b"HTTP/1.1 200")
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(main())

@@ -9,7 +9,13 @@ from starlette.requests import Request
 
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.request_body import JSON, LARGE_BYTES, read_body, read_request
+from outrider.worker.api.http.request_body import (
+    JSON,
+    LARGE_BYTES,
+    BodyBudget,
+    read_body,
+    read_request,
+)
 from outrider.worker.api.http.schemas import Body
 
 
@@ -31,7 +37,7 @@ def parsing_thread(length: int) -> int:
         return cast(OpenAIRequest, None)
 
     request = Request({"type": "http", "headers": kind_header(JSON)}, receive)
-    asyncio.run(read_request(request, Said, convert, 60.0))
+    asyncio.run(read_request(request, Said, convert, 60.0, BodyBudget()))
     return threads[0]
 
 
@@ -46,7 +52,8 @@ def read(headers: list[tuple[bytes, bytes]]) -> bytes:
     async def receive() -> dict[str, Any]:
         return pieces.pop()
 
-    return asyncio.run(read_body(Request({"type": "http", "headers": headers}, receive), 60.0))
+    request = Request({"type": "http", "headers": headers}, receive)
+    return asyncio.run(read_body(request, 60.0, lambda size: None))
 
 
 @pytest.mark.parametrize("kind", [JSON, f"{JSON}; charset=utf-8", "Application/JSON ;x"])
@@ -75,3 +82,17 @@ def test_a_body_of_no_kind_is_refused() -> None:
 @pytest.mark.parametrize(("length", "here"), [(1, True), (LARGE_BYTES, False)])
 def test_a_large_body_is_parsed_where_it_holds_up_no_other_request(length: int, here: bool) -> None:
     assert (parsing_thread(length) == threading.get_ident()) is here
+
+
+def test_bodies_have_one_budget_and_give_it_back() -> None:
+    budget = BodyBudget(100)
+    with budget.share() as one, budget.share() as other:
+        one(LARGE_BYTES)  # free
+        one(LARGE_BYTES + 60)
+        one(LARGE_BYTES + 70)
+        other(LARGE_BYTES + 30)
+        with pytest.raises(ApiError, match="requests of 100 bytes are on their way") as refused:
+            other(LARGE_BYTES + 31)
+        assert refused.value.status == 503
+    with budget.share() as again:
+        again(LARGE_BYTES + 100)

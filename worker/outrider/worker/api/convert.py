@@ -1,6 +1,7 @@
 """Messages of the `Inference` service to plain requests, and plain responses to messages.
 
-Checks nothing: limits are those of `request`, `prompt` and `response_format`.
+Checks no value, and counts only what would be sorted: limits are those of `request`, `prompt` and
+`response_format`.
 """
 
 import dataclasses
@@ -15,7 +16,9 @@ from outrider.worker.api.prompt import Chat
 from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import GenerateResponse
 from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.errors import InvalidField
 from outrider.worker.messages import Finish
+from outrider.worker.sampling.params import MAX_BIASES
 
 FINISH_REASONS = {
     Finish.STOP: pb.FINISH_REASON_STOP,
@@ -76,6 +79,9 @@ def prompt_of(message: Any, oneof: str) -> Any:
 def _sampling(message: pb.Sampling) -> dict[str, Any]:
     values: dict[str, Any] = {"seed": secrets.randbits(64)}
     values |= {field.name: value for field, value in message.ListFields()}
+    if (count := len(message.logit_bias)) > MAX_BIASES:
+        words = f"it has at most {MAX_BIASES} tokens"
+        raise InvalidField("sampling.logit_bias", f"{count} tokens", words)
     return values | {"logit_bias": tuple(sorted(message.logit_bias.items()))}
 
 

@@ -188,7 +188,7 @@ def _stack(
 
 
 def _never(_: Floats) -> None:
-    """Keep no floats as they are: who asks for four bits of a model of floats wants them rounded."""
+    """Keep no floats: who asks for four bits of a model of floats wants them rounded."""
 
 
 def _grouped(parts: Sequence[Read], encoders: Encoders) -> list[Grouped]:

@@ -3,6 +3,7 @@
 Leaves the parts to `build` and `worker`, and starting again to the supervisor of the process.
 """
 
+import asyncio
 import logging
 
 import grpc
@@ -13,6 +14,7 @@ from outrider.worker.api.auth import ApiKeys, KeyInterceptor
 from outrider.worker.api.http.server import listen
 from outrider.worker.api.server_certificate import ServerCertificate
 from outrider.worker.errors import Stopping
+from outrider.worker.host.descriptors import AcceptErrors, take_all_descriptors
 from outrider.worker.host.peers import add_port as add_peer_port
 from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.host.scratch import scratch_folder
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Of one message to a target: a prompt."""
+OTHER_CALLS = 256
+"""Most calls at once beside those that generate: health, tokens, links. gRPC refuses more."""
 
 
 async def serve(settings: WorkerSettings, parent: int | None) -> int:
@@ -46,9 +50,15 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         *drafter_service.OPTIONS,
         *renewal(settings),
     )
+    take_all_descriptors()
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
     keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()
-    server = grpc.aio.server(interceptors=(*guards, CallErrors()), options=options)
+    server = grpc.aio.server(
+        interceptors=(*guards, CallErrors()),
+        options=options,
+        maximum_concurrent_rpcs=settings.max_running + settings.max_waiting + OTHER_CALLS,
+    )
     try:
         port = add_port(server, settings)
         address = settings.control_listen

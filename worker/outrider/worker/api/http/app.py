@@ -4,7 +4,7 @@ Leaves sockets and TLS to `server`, responses to `generation` and metrics to the
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from outrider.worker.api.http.middleware import (
     closing,
     without_key,
 )
-from outrider.worker.api.http.request_body import Kind, read_request, seconds_for
+from outrider.worker.api.http.request_body import BodyBudget, Kind, read_request, seconds_for
 from outrider.worker.api.http.responses.answer import ResponsesAnswer
 from outrider.worker.api.http.responses.body import ResponsesBody, from_responses
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
@@ -127,6 +127,7 @@ class Api:
     """The endpoints of one target."""
 
     inference: Inference
+    bodies: BodyBudget = field(default_factory=BodyBudget)
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._model()]})
@@ -193,7 +194,7 @@ class Api:
         response: Responding,
     ) -> Response:
         seconds = seconds_for(request, self.inference.settings.request_seconds)
-        parsed = await read_request(request, kind, convert, seconds)
+        parsed = await read_request(request, kind, convert, seconds, self.bodies)
         try:
             responding = partial(response, parsed)
             return await respond(self.inference, request, parsed, responding, seconds)

@@ -1,9 +1,35 @@
 """Base of bodies and their parts: strict types, and what is not known is ignored; text of parts."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Field of the text of each kind of content part."""
+MAX_ITEMS = 1024
+"""Most members of a list or an object of a body that is neither a chat nor token ids."""
+MAX_TURNS = 4096
+"""Most messages of a chat."""
+
+
+class HashableFailFast(FailFast):
+    """`FailFast` as a member of unions, which hash what they hold."""
+
+    __hash__ = object.__hash__
+
+
+AT_FIRST_FAULT = HashableFailFast()
+"""Of a list: one wrong member is said, not all of them."""
+FEW = Field(max_length=MAX_ITEMS)
+
+
+def counted(value: object) -> object:
+    """Return an object that has no more than `MAX_ITEMS` members; raise `ValueError` for others."""
+    if isinstance(value, dict) and len(value) > MAX_ITEMS:
+        raise ValueError(f"it may have {MAX_ITEMS} members, not {len(value)}")
+    return value
+
+
+COUNTED = BeforeValidator(counted)
+"""Of an object: pydantic counts its members only after it has looked at all of them."""
 
 
 class BodyPart(BaseModel):

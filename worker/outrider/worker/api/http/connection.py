@@ -1,7 +1,8 @@
 """One HTTP connection: uvicorn's, with a time for heads and bodies, and refusals in OpenAI's shape.
 
-uvicorn closes connections that are idle, but not those on which half a request has come; and it
-closes at once where a client still sends. Leaves requests to the application.
+uvicorn closes connections that are idle, but not those on which half a request has come; it reads
+on where it has answered before the end of a body; it closes at once where a client still sends; and
+it takes as many connections as there are. Leaves requests to the application.
 """
 
 import asyncio
@@ -17,6 +18,10 @@ from outrider.worker.api.http.request_body import MAX_BODY_BYTES
 
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 """States of a client that has not sent a whole request."""
+MANY_CHUNKS = 256
+"""Chunks of a body from which on their mean size counts."""
+LEAST_CHUNK = 64
+"""Bytes that they must have in the mean: each is an event in Python, on the loop of all streams."""
 LINGER_SECONDS = 2.0
 """Longest time for which the bytes of a client that has its answer are read and dropped."""
 
@@ -57,6 +62,60 @@ class _LingeringTransport:
         self._loop.call_later(LINGER_SECONDS, self._transport.close)
 
 
+class _CountingChunks(h11.Connection):
+    """The state of a connection, which a body in many small chunks ends."""
+
+    fault = ""
+    """What is wrong with the request; empty: what h11 says."""
+    _chunks = _bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event; raise `h11.RemoteProtocolError` for what is refused."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes += len(event.data)
+            if self._chunks > MANY_CHUNKS and self._bytes < LEAST_CHUNK * self._chunks:
+                self.fault = (
+                    f"the body comes in chunks of less than {LEAST_CHUNK} bytes; "
+                    f"at most {MANY_CHUNKS} of them are read"
+                )
+                raise h11.RemoteProtocolError(self.fault)
+        return event
+
+
+class OpenConnections:
+    """The connections of one server, of which there are at most `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._open = most, 0
+        self._silent: dict[LimitedConnection, None] = {}
+
+    def add(self, connection: "LimitedConnection") -> None:
+        """Take one more; where there are too many, the one that has been silent longest goes."""
+        self._open += 1
+        self.fall_silent(connection)
+        if self._open > self._most:
+            oldest = next(iter(self._silent))
+            self.speak(oldest)
+            oldest.end()
+
+    def remove(self, connection: "LimitedConnection") -> None:
+        """Forget one that has ended."""
+        self._open -= 1
+        self.speak(connection)
+
+    def fall_silent(self, connection: "LimitedConnection") -> None:
+        """Note that nothing of a request has come on it."""
+        self._silent[connection] = None
+
+    def speak(self, connection: "LimitedConnection") -> None:
+        """Note that something has come."""
+        self._silent.pop(connection, None)
+
+
 class LimitedConnection(H11Protocol):
     """A connection that ends when half of a request has come and no more."""
 
@@ -66,18 +125,26 @@ class LimitedConnection(H11Protocol):
     """Longest time without a byte of a body."""
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, *given: Any, limits: OpenConnections, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._limits = limits
+        self.conn = _CountingChunks(h11.SERVER)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         lingering = _LingeringTransport(transport, self.loop, self._is_sending)
         super().connection_made(cast(asyncio.Transport, lingering))
         self._expire_in(self.head_seconds)
+        self._limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expire_in(None)
+        self._limits.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self._limits.speak(self)
         super().data_received(data)
         if self._chunk_bytes > MAX_BODY_BYTES:
             limit = f"at most {MAX_BODY_BYTES} bytes of a body are read"
@@ -89,7 +156,11 @@ class LimitedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self.transport.close()
         self._expire_in(self.head_seconds if self.conn.their_state in INCOMPLETE else None)
+        if self.conn.their_state is h11.IDLE:
+            self._limits.fall_silent(self)
 
     def send_away(self) -> None:
         """Close after the answer that is on its way, or now if no request has begun to come."""
@@ -98,9 +169,15 @@ class LimitedConnection(H11Protocol):
         elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.shutdown()
 
+    def end(self) -> None:
+        """Close at once and without an answer: no request has come."""
+        self._expire_in(None)
+        self.transport.abort()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
-        self._refuse(400, "the request is not HTTP, or its head is too long")
+        words = "the request is not HTTP, or its head is too long"
+        self._refuse(400, cast(_CountingChunks, self.conn).fault or words)
 
     def _is_sending(self) -> bool:
         """Return true for a client whose request is not read to its end, or is no HTTP."""

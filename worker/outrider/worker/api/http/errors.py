@@ -58,16 +58,19 @@ FIELDS = (
 class ApiError(Exception):
     """A refusal that only HTTP has."""
 
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
+        self.code = code
 
 
 def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and body of an error."""
     if isinstance(error, ApiError):
-        return error.status, body(error.status, str(error), error.param)
+        return error.status, body(error.status, str(error), error.param, error.code)
     name = type(error).__name__
     status = ANSWERS.get(name, INTERNAL).http
     param = PARAMS.get(name)
@@ -153,7 +156,7 @@ def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, st
     """Return the headers of a refusal; `retry_after` in seconds, where trying again helps."""
     match status:
         case 401:
-            return {"WWW-Authenticate": "Bearer"}
+            return {"WWW-Authenticate": "Bearer", "Connection": "close"}
         case 403 | 413 | 415:
             return {"Connection": "close"}  # the rest of the body is not read
         case 429 | 503:

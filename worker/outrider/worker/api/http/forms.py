@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.body_part import COUNTED, BodyPart
 from outrider.worker.api.response_format import ResponseFormat
 
 KINDS: Mapping[str, str] = MappingProxyType(
@@ -39,6 +39,7 @@ def regex_of_choices(value: object) -> object:
     return "|".join(map(re.escape, value))
 
 
+JsonObject = Annotated[dict[str, JsonValue], COUNTED]
 SchemaText = Annotated[str, BeforeValidator(schema_text)]
 Choices = Annotated[str, BeforeValidator(regex_of_choices)]
 
@@ -46,7 +47,7 @@ Choices = Annotated[str, BeforeValidator(regex_of_choices)]
 class JsonSchema(BodyPart):
     """A JSON Schema; its name is ignored."""
 
-    schema_: dict[str, JsonValue] = Field(alias="schema")
+    schema_: JsonObject = Field(alias="schema")
     strict: bool | None = None
 
 
@@ -57,7 +58,7 @@ class ResponseFormatBody(BodyPart):
     json_schema: JsonSchema | None = None
     """Where chats have the schema of a `json_schema`."""
     name: str | None = None
-    schema_: dict[str, JsonValue] | None = Field(alias="schema", default=None)
+    schema_: JsonObject | None = Field(alias="schema", default=None)
     """Where /v1/responses has that, and llama-server and others the schema of a `json_object`."""
     strict: bool | None = None
 

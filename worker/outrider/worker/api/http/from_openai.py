@@ -22,7 +22,7 @@ from outrider.worker.api.request import GenerateRequest
 from outrider.worker.api.response import float32
 from outrider.worker.api.response_format import FORM_KINDS, ResponseFormat
 from outrider.worker.errors import GrammarFailed, InvalidField, WorkerError
-from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
+from outrider.worker.sampling.params import SamplingParams
 
 TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
@@ -168,8 +168,6 @@ def _sampling(body: Body, seed: int) -> dict[str, Any]:
 
 
 def _biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
-    if len(biases) > MAX_BIASES:
-        raise InvalidField("logit_bias", f"{len(biases)} tokens", f"at most {MAX_BIASES}")
     by_token = {_token_id(token): float32(bias) for token, bias in biases.items()}
     return tuple(sorted(by_token.items()))
 

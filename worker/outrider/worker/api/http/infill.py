@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from outrider.worker.api.fim import File, FimPrompt
-from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.body_part import AT_FIRST_FAULT, FEW, BodyPart
 from outrider.worker.api.http.from_openai import OpenAIRequest, parse
 from outrider.worker.api.http.schemas import (
     MAX_UINT,
@@ -44,7 +44,7 @@ class InfillBody(Body):
 
     input_prefix: str
     input_suffix: str
-    input_extra: list[ExtraFile] | None = None
+    input_extra: Annotated[list[ExtraFile], AT_FIRST_FAULT, FEW] | None = None
     prompt: TextOrNull = ""
     """More of the prefix: what is before the cursor in its line."""
     n: Literal[1] | None = None
@@ -53,7 +53,9 @@ class InfillBody(Body):
     n_predict: Annotated[Whole, Field(ge=-1, le=MAX_UINT)] | None = None
     n_indent: Count | None = None
     t_max_predict_ms: Count | None = None
-    response_fields: Annotated[list[ResponseField], Field(max_length=MAX_FIELDS)] | None = None
+    response_fields: (
+        Annotated[list[ResponseField], AT_FIRST_FAULT, Field(max_length=MAX_FIELDS)] | None
+    ) = None
 
 
 def infill(body: InfillBody) -> OpenAIRequest:

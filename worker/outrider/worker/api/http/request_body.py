@@ -5,8 +5,10 @@ Leaves the fields of a body to `schemas`, and their meaning to `from_openai`.
 
 import asyncio
 import codecs
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -16,44 +18,92 @@ from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.http.members import MAX_MEMBERS, members
 from outrider.worker.errors import DeadlineExceeded
 
 MAX_BODY_BYTES = 16 << 20
 """As the largest gRPC message."""
 LARGE_BYTES = 1 << 16
 """From here on a body is parsed on a thread, so that other requests need not wait."""
+MAX_BODIES_BYTES = 64 << 20
+"""Of all bodies that are read at the same time."""
+_LARGE = ThreadPoolExecutor(1, "large bodies")
+"""One at a time: each holds the interpreter while its members become objects."""
 TIMEOUT_HEADER = "x-request-timeout"
 JSON = "application/json"
 
 Kind = TypeVar("Kind", bound=BodyPart)
 
 
+class BodyBudget:
+    """Bytes that the bodies of all requests to a server may have while they are read."""
+
+    def __init__(self, most: int = MAX_BODIES_BYTES) -> None:
+        self._most = self._left = most
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Yield what takes the bytes of one body as they come, but for the first `LARGE_BYTES`.
+
+        It raises `ApiError` where bodies of others leave no room. All are given back at the end.
+        """
+        held = 0
+
+        def grow(size: int) -> None:
+            nonlocal held
+            more = max(0, size - LARGE_BYTES) - held
+            if more > self._left:
+                words = f"requests of {self._most} bytes are on their way: try again"
+                raise ApiError(503, words, code="overloaded")
+            self._left -= more
+            held += more
+
+        try:
+            yield grow
+        finally:
+            self._left += held
+
+
 async def read_request(
-    request: Request, kind: type[Kind], convert: Callable[[Kind], OpenAIRequest], seconds: float
+    request: Request,
+    kind: type[Kind],
+    convert: Callable[[Kind], OpenAIRequest],
+    seconds: float,
+    budget: BodyBudget,
 ) -> OpenAIRequest:
     """Read and convert the body, which must come within `seconds`.
 
     Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
     """
-    data = await read_body(request, seconds)
+    with budget.share() as grow:
+        return await _parsed(await read_body(request, seconds, grow), kind, convert)
 
+
+async def _parsed(
+    data: bytes, kind: type[Kind], convert: Callable[[Kind], OpenAIRequest]
+) -> OpenAIRequest:
     def parse() -> OpenAIRequest:
+        if (count := members(data)) > MAX_MEMBERS:
+            words = f"the body has {count} members of lists and objects"
+            raise ApiError(413, f"{words}; at most {MAX_MEMBERS} are read")
         try:
             return convert(kind.model_validate_json(data))
         except ValidationError as error:
             raise unreadable(error) from None
 
-    return parse() if len(data) < LARGE_BYTES else await asyncio.to_thread(parse)
+    if len(data) < LARGE_BYTES:
+        return parse()
+    return await asyncio.get_running_loop().run_in_executor(_LARGE, parse)
 
 
-async def read_body(request: Request, seconds: float) -> bytes:
-    """Return the body, without a byte-order mark.
+async def read_body(request: Request, seconds: float, grow: Callable[[int], None]) -> bytes:
+    """Return the body, without a byte-order mark; `grow` is told how many bytes have come.
 
     Raises `ApiError` or `DeadlineExceeded`.
     """
     try:
         async with asyncio.timeout(seconds):
-            data = await _limited(request)
+            data = await _limited(request, grow)
     except TimeoutError:
         raise DeadlineExceeded("the body did not come within the time of the request") from None
     except ClientDisconnect:
@@ -61,7 +111,7 @@ async def read_body(request: Request, seconds: float) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-async def _limited(request: Request) -> bytes:
+async def _limited(request: Request, grow: Callable[[int], None]) -> bytes:
     _check_kind(request.headers.get("content-type", ""))
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
@@ -75,6 +125,7 @@ async def _limited(request: Request) -> bytes:
         data += piece
         if len(data) > MAX_BODY_BYTES:
             raise _too_large("more")
+        grow(len(data))
     return bytes(data)
 
 

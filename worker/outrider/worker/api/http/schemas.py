@@ -14,14 +14,21 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     ValidationInfo,
     model_validator,
 )
 
 from outrider.worker.api.http import unserved
-from outrider.worker.api.http.body_part import BodyPart, joined_text
-from outrider.worker.api.http.forms import Forms
+from outrider.worker.api.http.body_part import (
+    AT_FIRST_FAULT,
+    COUNTED,
+    FEW,
+    MAX_TURNS,
+    BodyPart,
+    joined_text,
+)
+from outrider.worker.api.http.forms import Forms, JsonObject
+from outrider.worker.api.http.members import MAX_MEMBERS
 from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
 
@@ -39,6 +46,7 @@ def whole(value: object) -> object:
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Count = Annotated[Whole, Field(ge=0, le=MAX_UINT)]
+TokenIds = Annotated[list[int], AT_FIRST_FAULT, Field(max_length=MAX_MEMBERS)]
 TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -109,11 +117,11 @@ class Body(Forms):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
-    stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
+    stop: Annotated[list[str], AT_FIRST_FAULT, FEW, BeforeValidator(one_or_many)] | None = None
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] | None = None
-    stop_token_ids: list[Count] | None = None
+    stop_token_ids: Annotated[list[Count], AT_FIRST_FAULT, FEW] | None = None
     include_stop_str_in_output: bool | None = None
-    bad_words: list[str] | None = None
+    bad_words: Annotated[list[str], AT_FIRST_FAULT, FEW] | None = None
     min_tokens: Count | None = None
     max_tokens: Count | None = None
     temperature: float | None = None
@@ -123,7 +131,7 @@ class Body(Forms):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], COUNTED] | None = None
     priority: Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
@@ -150,7 +158,7 @@ class Body(Forms):
 class CompletionBody(Body):
     """Body of POST /v1/completions."""
 
-    prompt: Annotated[list[str | list[int]], BeforeValidator(prompts_of)]
+    prompt: Annotated[list[str | TokenIds], AT_FIRST_FAULT, FEW, BeforeValidator(prompts_of)]
     logprobs: Count | None = None
     echo: bool | None = None
     add_special_tokens: Literal[True] | None = None
@@ -177,7 +185,7 @@ class ChatMessage(BodyPart):
     content: Annotated[str, BeforeValidator(text_of)] = ""
     name: TextOrNull = ""
     tool_call_id: TextOrNull = ""
-    tool_calls: list[dict[str, JsonValue]] | None = None
+    tool_calls: Annotated[list[JsonObject], AT_FIRST_FAULT, FEW] | None = None
     reasoning_content: TextOrNull = Field(
         validation_alias=AliasChoices("reasoning_content", "reasoning"), default=""
     )
@@ -214,7 +222,7 @@ class Function(NamedFunction):
     """A function with its parameters."""
 
     description: str | None = None
-    parameters: dict[str, JsonValue] | None = None
+    parameters: JsonObject | None = None
     strict: bool | None = None
 
 
@@ -230,21 +238,21 @@ class Tool(BodyPart):
 class ChatBody(Body):
     """Body of POST /v1/chat/completions."""
 
-    messages: list[ChatMessage]
+    messages: Annotated[list[ChatMessage], AT_FIRST_FAULT, Field(max_length=MAX_TURNS)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Count | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[Tool], AT_FIRST_FAULT, Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     suffix: Literal[""] | None = None
     echo: Literal[False] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, JsonValue] | None = None
+    chat_template_kwargs: JsonObject | None = None
     reasoning_effort: str | None = None
     add_special_tokens: Literal[False] | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[Literal["text"]], AT_FIRST_FAULT, FEW] | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

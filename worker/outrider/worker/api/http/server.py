@@ -5,6 +5,7 @@ Leaves signals to the worker's own server and requests to `app`.
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
 
@@ -12,12 +13,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from outrider.contract.settings import SettingsError, WorkerSettings
-from outrider.worker.api.http.connection import LimitedConnection
+from outrider.worker.api.http.connection import LimitedConnection, OpenConnections
 from outrider.worker.api.server_certificate import ServerCertificate
+from outrider.worker.host.descriptors import most_descriptors
 
 GRACE_SECONDS = 1
 """For answers that ended just now to be sent."""
 KEEP_ALIVE_SECONDS = 30
+MAX_CONNECTIONS = 4096
+"""Most connections, or half of the descriptors that the process may have, if these are fewer."""
 BACKLOG = 2048
 """As uvicorn has it."""
 
@@ -27,9 +31,10 @@ class HttpServer:
 
     def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
         certificate = ServerCertificate.of(settings)
+        limits = OpenConnections(min(MAX_CONNECTIONS, most_descriptors() // 2))
         config = uvicorn.Config(
             app,
-            http=LimitedConnection,
+            http=functools.partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,

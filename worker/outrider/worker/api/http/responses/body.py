@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from outrider.worker.api.http import from_openai, unserved
-from outrider.worker.api.http.body_part import BodyPart
+from outrider.worker.api.http.body_part import (
+    AT_FIRST_FAULT,
+    COUNTED,
+    FEW,
+    MAX_TURNS,
+    BodyPart,
+)
 from outrider.worker.api.http.forms import ResponseFormatBody
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.responses.input_items import InputItem, items_of, turns
@@ -63,16 +69,20 @@ class ResponsesBody(BodyPart):
 
     model_config = ConfigDict(extra="allow")
 
-    input: Annotated[list[InputItem], BeforeValidator(items_of)]
+    input: Annotated[
+        list[InputItem], AT_FIRST_FAULT, Field(max_length=MAX_TURNS), BeforeValidator(items_of)
+    ]
     instructions: str | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[FunctionTool], AT_FIRST_FAULT, Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     max_output_tokens: Count | None = None
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    include: Annotated[list[Literal["reasoning.encrypted_content"]], AT_FIRST_FAULT, FEW] | None = (
+        None
+    )
     """Ignored: reasoning is shown as it is."""
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], COUNTED] | None = None
 
     @model_validator(mode="after")
     def _asks_for_what_is_served(self) -> Self:
