@@ -172,6 +172,11 @@ PRIVILEGES = (
     ("Profiles", "{spec: {securityContext: {appArmorProfile: {type: Unconfined}}}}"),
     ("Profiles", "{spec: {securityContext: {sysctls: [{name: a, value: b}]}}}"),
     ("Profiles", f"{{metadata: {{annotations: {{{APP_ARMOR}: unconfined}}}}}}"),
+    ("RootUsers", "{spec: {securityContext: {runAsUser: 0}}}"),
+    ("RootUsers", CONTAINER % "securityContext: {runAsUser: 0}"),
+    ("Labels", "{metadata: {labels: {app: payments}}}"),
+    ("InlineDrivers", VOLUME % "csi: {driver: csi.cert-manager.io}"),
+    ("PullSecrets", "{spec: {imagePullSecrets: [{name: of-others}]}}"),
     ("ServiceAccounts", "{spec: {serviceAccountName: default}}"),
     ("ServiceAccounts", "{spec: {serviceAccount: default}}"),
     ("Secrets", VOLUME % "secret: {secretName: a}"),
@@ -181,7 +186,7 @@ PRIVILEGES = (
 )
 """Pod templates that ask for what their author may not have, each by the rule that keeps it."""
 HARMLESS = (
-    "{metadata: {labels: {team: a}, annotations: {team: a}},"
+    "{metadata: {labels: {outrider.dev/team: a}, annotations: {team: a}},"
     " spec: {priorityClassName: a, tolerations: [{key: a}],"
     " serviceAccountName: chat, securityContext: {runAsUser: 5, fsGroup: 5},"
     " volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: b}},"

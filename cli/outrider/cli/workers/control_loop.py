@@ -5,6 +5,7 @@ only wakes it, and everything is read from the supervisors then. Decisions are `
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -46,9 +47,9 @@ class Steering:
         self._grace = grace
         self._wake = asyncio.Event()
         self._scrapes = Scrapes()
-        self._looked_at = 0.0
+        self._looked_at = -math.inf
         in_force = PolicyInForce(version=0, speculate=True, max_rows=settings.max_rows)
-        self._memory = memory.new_memory(settings, time.time(), in_force)
+        self._memory = memory.new_memory(settings, time.monotonic(), in_force)
 
     def changed(self) -> None:
         """Some worker's health or address changed."""
@@ -69,7 +70,7 @@ class Steering:
 
     async def _pass(self) -> bool:
         """Observe, decide and apply; False if a target did not take the policy."""
-        now = time.time()
+        now = time.monotonic()
         states = await self._ask()
         self._look(states, now)
         decision = policy.decide(self._settings, self._memory, self._seen(states, now), now)

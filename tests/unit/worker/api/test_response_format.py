@@ -1,6 +1,8 @@
 """What a schema forces of an answer, what it leaves to the caller, and how far blanks may go."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +11,13 @@ from llguidance import LLMatcher
 
 from outrider.worker.api.call_tags import call_grammar
 from outrider.worker.api.http.from_openai import schema_of_calls
-from outrider.worker.api.response_format import CompiledFormat, ResponseFormat, ResponseFormats
-from outrider.worker.errors import InvalidField
+from outrider.worker.api.response_format import (
+    MAX_COMPILING,
+    CompiledFormat,
+    ResponseFormat,
+    ResponseFormats,
+)
+from outrider.worker.errors import InvalidField, QueueFull
 from tests.unit.worker.api.test_forced_calls import END, tokenizer
 
 TWO = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
@@ -202,3 +209,28 @@ def test_a_form_and_the_calls_that_may_be_instead_are_each_refused_by_their_fiel
         with pytest.raises(InvalidField, match="Gone") as refused:
             ResponseFormats(tokenizer).compile(wanted, ignore_end=False)
         assert refused.value.field == field
+
+
+def test_no_more_formats_are_compiled_at_once_than_may_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin, wanted = threading.Event(), ResponseFormat(json_object=True)
+    form = CompiledFormat("", ())
+
+    def compiled(self: ResponseFormats, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
+        assert begin.wait(60)
+        return form
+
+    monkeypatch.setattr(ResponseFormats, "compile", compiled)
+
+    async def main() -> None:
+        formats = ResponseFormats(None)
+        some = [asyncio.create_task(formats.compiled(wanted, False)) for _ in range(MAX_COMPILING)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull, match="16 response formats are being compiled"):
+            await formats.compiled(wanted, False)
+        begin.set()
+        assert await asyncio.gather(*some) == [form] * MAX_COMPILING
+        assert await formats.compiled(wanted, False) == form
+
+    asyncio.run(main())

@@ -1,5 +1,6 @@
 """Text to ids and back: chat templates, half characters, stop strings."""
 
+import json
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer, normalizers
 from outrider.contract.inference import Message
 from outrider.contract.settings import ModelSettings
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
-from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
+from outrider.worker.api.tool_schemas import MAX_DEPTH, parse_tool_calls, parse_tools
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.errors import InvalidField, ModelError
 from tests.tiny_models import write_tokenizer
@@ -66,6 +67,38 @@ def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path
     laid_out = "[weather]weather:{'city': 'Rome'}(weather c1 rain)"
     assert text.apply_chat_template(said, tools) == laid_out
     assert text.apply_chat_template([Message("user", "x")]) == ""
+
+
+def nested(depth: int) -> str:
+    """JSON of a tool with so many lists and objects within each other, the array of tools first."""
+    inside = '{"a":' * (depth - 3) + "1" + "}" * (depth - 3)
+    return f'[{{"type": "function", "function": {{"name": "f", "parameters": {inside}}}}}]'
+
+
+def test_tools_that_are_nested_deeply_are_refused(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(TOOLS)
+    deepest = parse_tools("tools", nested(MAX_DEPTH))
+    assert "f" in Text.load(tmp_path).apply_chat_template([Message("user", "x")], deepest)
+    for depth in (MAX_DEPTH + 1, 600, 100_000):
+        with pytest.raises(InvalidField, match=r"^tools: .* is not allowed; it "):
+            parse_tools("tools", nested(depth))
+
+
+def test_arguments_that_are_nested_deeply_stay_text() -> None:
+    arguments = '{"a":' * 600 + "1" + "}" * 600
+    call = [{"function": {"name": "f", "arguments": arguments}}]
+    (found,) = parse_tool_calls("calls", json.dumps(call))
+    assert found["function"]["arguments"] == arguments
+
+
+@pytest.mark.parametrize("fails", ["1 // 0", "10.0 ** 400 * 10.0 ** 400", "'a' + 1", "none.a.b"])
+def test_a_template_that_fails_is_a_refusal(tmp_path: Path, fails: str) -> None:
+    write_tokenizer(tmp_path)
+    template = "{% if messages[0]['content'] == 'fail' %}{{ " + fails + " }}{% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(InvalidField, match="chat template says"):
+        Text.load(tmp_path).apply_chat_template([Message("user", "fail")])
 
 
 def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path: Path) -> None:

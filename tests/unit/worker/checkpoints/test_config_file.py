@@ -133,6 +133,8 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"hidden_size": None}, "hidden_size: is missing"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: 0"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers: '2'"),
+        ({"num_hidden_layers": 10**30}, "allowed: an integer of at least 1 and at most 1024"),
+        ({"hidden_size": 10**18}, "at most 2147483647"),
         ({"num_key_value_heads": 3}, "num_key_value_heads: 3"),
         ({"head_dim": 15}, "head_dim: 15"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps: nan"),
@@ -231,7 +233,7 @@ def test_a_borrowing_draft_takes_what_it_does_not_say_from_its_target(tmp_path: 
         read_config(draft)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '{"a":' * 100_000])
 def test_a_broken_config_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ModelError, match=r"config\.json"):

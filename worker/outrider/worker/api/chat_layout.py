@@ -28,6 +28,8 @@ TEMPLATE_ERRORS = (
     ValueError,
     AttributeError,
     LookupError,
+    ArithmeticError,
+    MemoryError,
     RecursionError,
 )
 """Errors of templates, which are programs: what they make of an odd tool is any of these."""

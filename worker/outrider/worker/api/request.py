@@ -3,7 +3,6 @@
 Leaves prompts to `prompt` and response formats to `response_format`; admits nothing.
 """
 
-import asyncio
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -140,7 +139,7 @@ class RequestParser:
         ends_by_text = bool(request.stop) or request.limits_lines
         if (wanted := request.response_format) is not None:
             check_free(sampling)
-            form = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
+            form = await self.formats.compiled(wanted, request.ignore_end)
         submit = Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),

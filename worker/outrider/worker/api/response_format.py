@@ -5,9 +5,11 @@ Refuses what cannot be compiled, with the compiler's reason. Leaves token masks 
 `sampling.grammar`.
 """
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -15,11 +17,12 @@ from typing import Any, NamedTuple
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
+from outrider.contract.errors import RETRY_AFTER_SECONDS
 from outrider.contract.inference import Format
 from outrider.worker.api.call_tags import KNOWN_TAGS, call_grammar
 from outrider.worker.api.closed_objects import with_closed_objects
 from outrider.worker.api.finite_answers import without_endless
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import InvalidField, QueueFull
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.sampling.params import require
 
@@ -38,6 +41,9 @@ JSON_OPTIONS: Any = {
 """Between two parts of JSON a space, or a line break and indentation: a small model writes blanks
 without end where it may. Lenient: what cannot be forced of a schema is a warning."""
 UNKNOWN_FORMAT = "Unknown format"
+MAX_COMPILING = 16
+"""Most formats that are compiled, or wait for it: one of 59 KB may take two seconds."""
+_THREADS = ThreadPoolExecutor(2, "formats")
 
 
 FORM_KINDS = (*Format.__slots__, "grammar")
@@ -87,6 +93,22 @@ class ResponseFormats:
     call: str = call_grammar(KNOWN_TAGS, {}, 0)
     """Rule of a call that an answer may be instead, as the model writes one."""
     _tokenizer: LLTokenizer | None = None
+    _compiling: int = 0
+
+    async def compiled(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
+        """Return what `compile` does, from a thread that tokenizes no prompts.
+
+        Raises `InvalidField`, or `QueueFull` where too many wait.
+        """
+        if self._compiling >= MAX_COMPILING:
+            words = f"{self._compiling} response formats are being compiled"
+            raise QueueFull(words, RETRY_AFTER_SECONDS)
+        loop = asyncio.get_running_loop()
+        self._compiling += 1
+        try:
+            return await loop.run_in_executor(_THREADS, self.compile, wanted, ignore_end)
+        finally:
+            self._compiling -= 1
 
     def compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
         """Return the grammar of a response format; takes a while, so call it on a thread.

@@ -5,6 +5,7 @@ model's chat template, and calls in an answer to `http.tool_calls`.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from outrider.worker.errors import InvalidField
@@ -12,6 +13,8 @@ from outrider.worker.sampling.params import require
 
 SHOWN_CHARACTERS = 64
 MAX_TOOLS = 128
+MAX_DEPTH = 64
+"""Most lists and objects within each other: what reads them calls itself for each."""
 
 
 def parse_tools(field: str, text: str) -> tuple[dict[str, Any], ...]:
@@ -42,6 +45,7 @@ def _parsed_call(field: str, call: dict[str, Any]) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
+    value = None if is_deep(value) else value
     arguments = value if isinstance(value, dict) else text
     return call | {"function": {"name": function["name"], **function, "arguments": arguments}}
 
@@ -63,14 +67,31 @@ def _objects(field: str, text: str) -> tuple[dict[str, Any], ...]:
 
 def _json(field: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidField(field, text[:SHOWN_CHARACTERS], f"it must be JSON: {error}") from error
+    if is_deep(value):
+        limit = f"it may have {MAX_DEPTH} lists and objects within each other"
+        raise InvalidField(field, text[:SHOWN_CHARACTERS], limit)
+    return value
+
+
+def is_deep(value: object) -> bool:
+    """Return True if more than `MAX_DEPTH` lists and objects of JSON lie within each other."""
+    level, depth = _holders([value]), 0
+    while level and depth < MAX_DEPTH:
+        level, depth = [below for one in level for below in _holders(_members(one))], depth + 1
+    return bool(level)
+
+
+def _holders(values: Iterable[object]) -> list[Any]:
+    return [one for one in values if isinstance(one, list | dict)]
+
+
+def _members(holder: list[Any] | dict[str, Any]) -> Iterable[object]:
+    return holder.values() if isinstance(holder, dict) else holder
 
 
 def _short(value: object) -> str:
     """Return the start of a refused value: a refusal must fit gRPC's trailers."""
-    try:
-        return repr(value)[:SHOWN_CHARACTERS]
-    except RecursionError:
-        return f"a deeply nested {type(value).__name__}"
+    return repr(value)[:SHOWN_CHARACTERS]

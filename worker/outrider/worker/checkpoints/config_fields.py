@@ -10,6 +10,9 @@ from outrider.worker.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
+MAX_COUNT = 2**31 - 1
+"""Most of anything that a model has: what is counted here becomes lists and arrays."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigFields:
@@ -24,11 +27,14 @@ class ConfigFields:
             fault = "is missing" if value is None else f"{value!r} is not supported"
             raise ModelError(f"{self.where}: {name}: {fault}; allowed: {allowed}")
 
-    def count(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def count(
+        self, name: str, default: int | None = None, least: int = 1, most: int = MAX_COUNT
+    ) -> int:
         value: Any = self.values.get(name)
         value = default if value is None else value
-        holds = type(value) is int and value >= least
-        self.check(holds, name, value, f"an integer of at least {least}")
+        holds = type(value) is int and least <= value <= most
+        above = f" and at most {most}" if type(value) is int and value > most else ""
+        self.check(holds, name, value, f"an integer of at least {least}{above}")
         return int(value)
 
     def number(self, name: str, default: float | None = None) -> float:

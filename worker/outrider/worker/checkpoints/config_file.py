@@ -88,6 +88,8 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ModelError(f"{path}: it is nested too deeply") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path}: expected an object, got {type(value).__name__}")
     return value

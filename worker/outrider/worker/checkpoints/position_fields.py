@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from outrider.contract.settings import MAX_LAYERS
 from outrider.worker.checkpoints.config_fields import ConfigFields
 from outrider.worker.model.config import (
     Family,
@@ -30,7 +31,8 @@ THETAS = {Family.GEMMA3: 1e6}
 
 def layer_fields(reader: ConfigFields, family: Family, head_dim: int) -> dict[str, Any]:
     """Return the fields of `ModelConfig` that tell of layers and positions; raises `ModelError`."""
-    layers, rotary_dim = reader.count("num_hidden_layers"), _rotary_dim(reader, family, head_dim)
+    layers = reader.count("num_hidden_layers", most=MAX_LAYERS)
+    rotary_dim = _rotary_dim(reader, family, head_dim)
     theta, scaling = _rope(reader, family, rotary_dim or head_dim)
     return {
         "layers": layers,
