@@ -5,6 +5,7 @@ import contextlib
 import errno
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ class Lives:
             await asyncio.sleep(0.01)
 
     @contextlib.asynccontextmanager
-    async def kept(self):  # type: ignore[no-untyped-def]
+    async def kept(self) -> AsyncIterator[None]:
         """From its first life on it is kept; it ends with the block."""
         async with asyncio.timeout(120):
             await self.supervisor.start()
