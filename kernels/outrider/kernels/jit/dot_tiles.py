@@ -62,13 +62,13 @@ def dot_tile(rows: int) -> Any:
             groups = builder.udiv(stride, LONG(kind.group))
             of_input = np.dtype(kind.weight).itemsize * BLOCK
             line = kind.group * of_input
-            hints = ahead(builder, (cut, cuts), builder.mul(stride, LONG(of_input)), line)
-            for part in parts(rows):
+            size, passes = builder.mul(stride, LONG(of_input)), parts(rows)
+            for own, part in enumerate(passes):
+                hints = ahead(builder, (cut, cuts), (own, len(passes)), size, line)
                 first = builder.add(column, LONG(part.start * LANES))
                 cells = _start(builder, kind, rows, part, builder.gep(starts, [first]))
                 with cgutils.for_range(builder, groups, intp=LONG) as loop:
-                    if part.start == 0:
-                        prefetch_at(builder, ws, hints, loop.index, line)
+                    prefetch_at(builder, ws, hints, loop.index)
                     _step(builder, kind, cells, inputs, ws, part, loop.index)
                 for number, row_cells in zip(numbers, cells, strict=True):
                     scale = builder.load(builder.gep(of_row, [number]))

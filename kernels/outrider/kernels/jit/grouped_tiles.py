@@ -111,10 +111,10 @@ def grouped_tile(rows: int) -> Any:
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             before_row = [builder.mul(n, groups) for n in numbers]
-            line = layout.span_bytes(1) & -64
-            hints = ahead(builder, (cut, cuts), size, line)
+            line, passes = layout.span_bytes(1) & -64, parts(rows, sums=CELLS)
             column = builder.mul(block, LONG(BLOCK))
-            for part in parts(rows, sums=CELLS):
+            for turn, part in enumerate(passes):
+                hints = ahead(builder, (cut, cuts), (turn, len(passes)), size, line)
                 cells = _zeros(builder, rows, part)
                 with cgutils.for_range(builder, spans, intp=LONG) as outer:
                     first = builder.gep(ws, [builder.mul(outer.index, span_size)])
@@ -122,8 +122,7 @@ def grouped_tile(rows: int) -> Any:
                     before = builder.mul(outer.index, span)
                     with cgutils.for_range(builder, span, intp=LONG) as inner:
                         number = builder.add(before, inner.index)
-                        if part.start == 0:
-                            prefetch_at(builder, ws, hints, number, line)
+                        prefetch_at(builder, ws, hints, number)
                         step = builder.mul(inner.index, LONG(layout.quant_bytes))
                         at = builder.mul(number, LONG(layout.group))
                         group_at = GroupPlace(
