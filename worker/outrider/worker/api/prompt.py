@@ -8,9 +8,9 @@ a request to `request`.
 import asyncio
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -101,7 +101,17 @@ class Prompts:
         tools = parse_tools("chat.tools_json", prompt.tools_json)
         options = prompt.options
         self._check_bytes("chat_template_kwargs", [json.dumps(dict(options.variables))])
-        return await asyncio.to_thread(self.text.encode_chat, messages, tools, options)
+        return await asyncio.to_thread(self._encode_chat, messages, tools, options)
+
+    def _encode_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        options: TemplateOptions,
+    ) -> list[int]:
+        laid_out = self.text.apply_chat_template(messages, tools, options)
+        self._check_bytes("chat.messages", [laid_out])  # a template may make a chat longer
+        return self.text.encode_layout(laid_out)
 
     async def encode_prediction(self, prediction: str | Sequence[int]) -> Sequence[int]:
         """Return the token ids of an expected answer, however many; ids are taken as they are."""

@@ -21,6 +21,7 @@ from outrider.worker.api.chat_layout import TEMPLATE_ERRORS, Layout, find_layout
 from outrider.worker.api.control_tokens import BREAK, ControlTokens
 from outrider.worker.api.fim import FimPrompt, FimTokens, given_ids
 from outrider.worker.api.template_options import TemplateOptions
+from outrider.worker.api.time_limit import time_limit
 from outrider.worker.checkpoints.gguf_tokenizer import FIM_IDS
 from outrider.worker.checkpoints.vocabulary import decoder_parts, token_bytes
 from outrider.worker.errors import InvalidField, ModelError
@@ -30,6 +31,8 @@ ROLES = ("system", "user", "assistant", "tool")
 DEFAULT_OPTIONS = TemplateOptions()
 THOUGHT_TAGS = ("<think>", "</think>")
 """Tags around what a model thinks before it answers."""
+TEMPLATE_SECONDS = 5.0
+"""Most time of a chat's layout by a template, which takes a few milliseconds and may loop."""
 SHRINKING = 4
 """How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
@@ -202,7 +205,10 @@ class Text:
 
         Raises `InvalidField`.
         """
-        laid_out = self.apply_chat_template(messages, tools, options)
+        return self.encode_layout(self.apply_chat_template(messages, tools, options))
+
+    def encode_layout(self, laid_out: str) -> list[int]:
+        """Return the ids of a chat that is laid out; raise `InvalidField`."""
         return self._encode("chat.messages", laid_out.split(BREAK), special=False)
 
     def encode_question(self, text: str) -> list[int]:
@@ -340,12 +346,11 @@ def _render(
 ) -> str:
     """Return what a tokenizer's chat template makes of a chat."""
     turns = [control.broken(template_fields(message)) for message in messages]
-    laid_out: str = tokenizer.apply_chat_template(
-        turns,
-        tools=list(control.broken(tools)) or None,
-        tokenize=False,
-        **options.arguments(control),
-    )
+    functions, arguments = list(control.broken(tools)) or None, options.arguments(control)
+    with time_limit(TEMPLATE_SECONDS):
+        laid_out: str = tokenizer.apply_chat_template(
+            turns, tools=functions, tokenize=False, **arguments
+        )
     return laid_out
 
 
