@@ -10,8 +10,9 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
@@ -23,6 +24,7 @@ from outrider.worker.api.call_tags import KNOWN_TAGS, call_grammar
 from outrider.worker.api.closed_objects import with_closed_objects
 from outrider.worker.api.finite_answers import without_endless
 from outrider.worker.errors import InvalidField, QueueFull
+from outrider.worker.host.threads import started
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.sampling.params import require
 
@@ -43,8 +45,6 @@ without end where it may. Lenient: what cannot be forced of a schema is a warnin
 UNKNOWN_FORMAT = "Unknown format"
 MAX_COMPILING = 16
 """Most formats that are compiled, or wait for it: one of 59 KB may take two seconds."""
-_THREADS = ThreadPoolExecutor(2, "formats")
-
 
 FORM_KINDS = (*Format.__slots__, "grammar")
 """Fields of a `ResponseFormat` of which one is set."""
@@ -94,6 +94,7 @@ class ResponseFormats:
     """Rule of a call that an answer may be instead, as the model writes one."""
     _tokenizer: LLTokenizer | None = None
     _compiling: int = 0
+    _threads: ThreadPoolExecutor = field(default_factory=partial(started, 2, "formats"))
 
     async def compiled(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
         """Return what `compile` does, from a thread that tokenizes no prompts.
@@ -106,7 +107,7 @@ class ResponseFormats:
         loop = asyncio.get_running_loop()
         self._compiling += 1
         try:
-            return await loop.run_in_executor(_THREADS, self.compile, wanted, ignore_end)
+            return await loop.run_in_executor(self._threads, self.compile, wanted, ignore_end)
         finally:
             self._compiling -= 1
 

@@ -5,6 +5,7 @@ Leaves the parts to `build` and `worker`, and starting again to the supervisor o
 
 import asyncio
 import logging
+import os
 
 import grpc
 
@@ -18,6 +19,7 @@ from outrider.worker.host.descriptors import AcceptErrors, take_all_descriptors
 from outrider.worker.host.peers import add_port as add_peer_port
 from outrider.worker.host.peers import beyond_loopback
 from outrider.worker.host.scratch import scratch_folder
+from outrider.worker.host.threads import started
 from outrider.worker.launch.prepare import DEFAULT_CONTEXT
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Of one message to a target: a prompt."""
+THREADS = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that tokenize prompts and do what else would block; as many as asyncio has by default."""
 OTHER_CALLS = 256
 """Most calls at once beside those that generate: health, tokens, links. gRPC refuses more."""
 
@@ -51,7 +55,9 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         *renewal(settings),
     )
     take_all_descriptors()
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(AcceptErrors())
+    loop.set_default_executor(started(THREADS, "tokenizer"))
     keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()
     server = grpc.aio.server(

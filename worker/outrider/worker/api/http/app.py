@@ -28,6 +28,7 @@ from outrider.worker.api.http.generation import HttpResponse, respond
 from outrider.worker.api.http.health import Trouble
 from outrider.worker.api.http.infill import InfillBody, InfillResponse, infill
 from outrider.worker.api.http.middleware import (
+    EndMiddleware,
     PagesMiddleware,
     RefusalMiddleware,
     StartMiddleware,
@@ -107,7 +108,9 @@ def target_application(
         middleware.append(Middleware(RefusalMiddleware, refuse=without_key(keys)))
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
-    return PagesMiddleware(application, names)  # outside, so that pages can read of bugs, too
+    return PagesMiddleware(
+        EndMiddleware(application), names
+    )  # outside, so that pages can read of bugs, too
 
 
 def draft_application(

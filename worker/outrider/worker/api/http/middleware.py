@@ -4,6 +4,7 @@ for pages to read responses, and what is done with each response as it begins.
 Leaves keys and their comparison to `outrider.worker.api.auth`, and names to `own_names`.
 """
 
+import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from outrider.worker.api.http import errors, own_names
 
 CLOSED = ("/v1/", "/infill/")
 """Paths that need a key; health and metrics stay open."""
+ENDS = "this target stops; send the request again"
 Refuse = Callable[[Scope], tuple[int, str] | None]
 """Returns the status and the words with which a request is refused; None: it may come in."""
 PREFLIGHT = MappingProxyType(
@@ -85,6 +87,29 @@ class StartMiddleware:
             await send(message)
 
         await self.app(scope, receive, send_on)
+
+
+@dataclass(frozen=True, slots=True)
+class EndMiddleware:
+    """Answers requests that the closing server cuts off before their response has begun."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request."""
+        begun = False
+
+        def begin(start: Message) -> None:
+            nonlocal begun
+            begun = True
+
+        try:
+            await StartMiddleware(self.app, begin)(scope, receive, send)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            response = JSONResponse(errors.body(503, ENDS), 503, errors.headers(503))
+            await response(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import codecs
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -20,6 +19,7 @@ from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.members import MAX_MEMBERS, members
 from outrider.worker.errors import DeadlineExceeded
+from outrider.worker.host.threads import started
 
 MAX_BODY_BYTES = 16 << 20
 """As the largest gRPC message."""
@@ -27,8 +27,6 @@ LARGE_BYTES = 1 << 16
 """From here on a body is parsed on a thread, so that other requests need not wait."""
 MAX_BODIES_BYTES = 64 << 20
 """Of all bodies that are read at the same time."""
-_LARGE = ThreadPoolExecutor(1, "large bodies")
-"""One at a time: each holds the interpreter while its members become objects."""
 TIMEOUT_HEADER = "x-request-timeout"
 JSON = "application/json"
 
@@ -36,10 +34,13 @@ Kind = TypeVar("Kind", bound=BodyPart)
 
 
 class BodyBudget:
-    """Bytes that the bodies of all requests to a server may have while they are read."""
+    """Bytes that the bodies of all requests to a server may have while they are read, and the
+    thread that parses large ones."""
 
     def __init__(self, most: int = MAX_BODIES_BYTES) -> None:
         self._most = self._left = most
+        self.thread = started(1, "large bodies")
+        """One body at a time: each holds the interpreter while its members become objects."""
 
     @contextlib.contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
@@ -76,24 +77,23 @@ async def read_request(
     Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
     """
     with budget.share() as grow:
-        return await _parsed(await read_body(request, seconds, grow), kind, convert)
+        data = await read_body(request, seconds, grow)
+        if len(data) < LARGE_BYTES:
+            return _parsed(data, kind, convert)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(budget.thread, _parsed, data, kind, convert)
 
 
-async def _parsed(
+def _parsed(
     data: bytes, kind: type[Kind], convert: Callable[[Kind], OpenAIRequest]
 ) -> OpenAIRequest:
-    def parse() -> OpenAIRequest:
-        if (count := members(data)) > MAX_MEMBERS:
-            words = f"the body has {count} members of lists and objects"
-            raise ApiError(413, f"{words}; at most {MAX_MEMBERS} are read")
-        try:
-            return convert(kind.model_validate_json(data))
-        except ValidationError as error:
-            raise unreadable(error) from None
-
-    if len(data) < LARGE_BYTES:
-        return parse()
-    return await asyncio.get_running_loop().run_in_executor(_LARGE, parse)
+    if (count := members(data)) > MAX_MEMBERS:
+        words = f"the body has {count} members of lists and objects"
+        raise ApiError(413, f"{words}; at most {MAX_MEMBERS} are read")
+    try:
+        return convert(kind.model_validate_json(data))
+    except ValidationError as error:
+        raise unreadable(error) from None
 
 
 async def read_body(request: Request, seconds: float, grow: Callable[[int], None]) -> bytes:
