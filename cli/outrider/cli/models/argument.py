@@ -69,6 +69,6 @@ def borrows_embedding(uri: str) -> bool:
         return False
     try:
         config = json.loads((Path(uri.removeprefix(LOCAL)) / "config.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and isinstance(config.get("target"), dict)

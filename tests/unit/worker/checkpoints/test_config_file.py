@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outrider.worker.checkpoints.config_file import parse_config, read_config
+from outrider.worker.checkpoints.config_file import MAX_JSON_BYTES, parse_config, read_config
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import (
     Family,
@@ -237,4 +237,11 @@ def test_a_borrowing_draft_takes_what_it_does_not_say_from_its_target(tmp_path: 
 def test_a_broken_config_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ModelError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(MAX_JSON_BYTES + 1)
+    with pytest.raises(ModelError, match=rf"config\.json: {MAX_JSON_BYTES + 1} bytes; at most"):
         read_config(tmp_path)

@@ -1,6 +1,7 @@
 """The header of a GGUF file: read as `gguf` reads it, and damage of any kind is one error."""
 
 import contextlib
+import struct
 from pathlib import Path
 
 import gguf
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import ModelSettings
-from outrider.worker.checkpoints.gguf_header import GgufHeader
+from outrider.worker.checkpoints.gguf_header import MAX_MEMBERS, GgufHeader
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.errors import ModelError
 from tests.tiny_gguf import write_tiny_gguf
@@ -70,3 +71,16 @@ def test_what_cannot_be_served_is_refused_before_it_is_hashed(tmp_path: Path) ->
             lambda stage, done, total: told.append(stage),
         )
     assert told == []
+
+
+@pytest.mark.parametrize("kind", [0, 4, 7, 8, 12])
+def test_an_array_is_counted_before_its_values_are_objects(tmp_path: Path, kind: int) -> None:
+    """Also one whose values are there."""
+    count, name = MAX_MEMBERS + 1, b"general.many"
+    head = struct.pack(f"<4sIQQQ{len(name)}sIIQ", b"GGUF", 3, 0, 1, len(name), name, 9, kind, count)
+    file = tmp_path / "many.gguf"
+    with file.open("wb") as opened:
+        opened.write(head)
+        opened.truncate(len(head) + 8 * count)
+    with pytest.raises(ModelError, match=f"{count} members; at most {MAX_MEMBERS} are read"):
+        GgufHeader.read(file)

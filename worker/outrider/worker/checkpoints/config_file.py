@@ -16,6 +16,8 @@ from outrider.worker.checkpoints.quantisation import Quantisation
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Activation, Family, ModelConfig
 
+MAX_JSON_BYTES = 32 << 20
+"""Of one file: the index of a thousand files of tensors has a few MiB."""
 GENERATION_CONFIG = "generation_config.json"
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
 _HEAD_DIMS = {Family.QWEN3: 128, Family.GEMMA3: 256}
@@ -85,6 +87,8 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raises `ModelError` naming it."""
     try:
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise ModelError(f"{path}: {size} bytes; at most {MAX_JSON_BYTES} are read")
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error

@@ -19,6 +19,8 @@ from outrider.worker.errors import ModelError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
+MAX_MEMBERS = 1 << 22
+"""Most values of an array, fields, and tensors: vocabularies have up to 2^18 tokens."""
 SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 """`struct`'s letter of each fixed-size type of value."""
 STRING, ARRAY = 8, 9
@@ -71,7 +73,7 @@ class _Bytes:
         (version,) = self._numbers("I")
         if version not in VERSIONS:
             raise ValueError(f"version {version}; allowed: {VERSIONS}")
-        count, fields = self._numbers("QQ")
+        count, fields = map(_few, self._numbers("QQ"))
         metadata = {self._string(): self._value(*self._numbers("I")) for _ in range(fields)}
         places = [self._place() for _ in range(count)]
         alignment = int(metadata.get("general.alignment", ALIGNMENT))
@@ -102,6 +104,7 @@ class _Bytes:
         if kind != ARRAY:
             return self._numbers(SCALARS[kind])[0]
         inner, count = self._numbers("IQ")
+        _few(count)
         if inner == STRING:
             return [self._string() for _ in range(count)]
         return list(self._numbers(f"{count}{SCALARS[inner]}"))
@@ -119,3 +122,10 @@ class _Bytes:
         if self._at > len(self._content):
             raise ValueError(f"{size} bytes are wanted at {begin}")
         return self._content[begin : self._at].tobytes()
+
+
+def _few(count: int) -> int:
+    """Return a count of members that may become objects; raise `ValueError`."""
+    if count > MAX_MEMBERS:
+        raise ValueError(f"{count} members; at most {MAX_MEMBERS} are read")
+    return count

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.errors import LinkBroken, ProtocolViolation
-from outrider.worker.sampling.params import SETTINGS, SamplingParams
+from outrider.worker.sampling.params import MAX_BIASES, SETTINGS, SamplingParams
 
 VERSION = 4
 """Version of the records of all links and of the Hello before them; changes with any of both."""
@@ -61,9 +61,11 @@ class Body:
         """Read what `sampling_bytes` wrote; raise `ProtocolViolation`."""
         (settings,) = self.array(SETTINGS, 1, SETTINGS.itemsize).tolist()
         (biases,) = self.numbers(_COUNT)
+        _require_few(biases)
         biased = self.array(np.int32, biases).tolist()
         bias = tuple(zip(biased, self.array(np.float32, biases).tolist(), strict=True))
         least, late, words, tokens, forced = self.numbers(_FORBIDDEN)
+        _require_few(late, words, tokens)
         late_ids = tuple(self.array(np.int32, late).tolist())
         ends = self.array(np.int32, words)
         forbidden = np.split(self.array(np.int32, tokens), ends)[:-1]
@@ -82,6 +84,12 @@ class Body:
         if self.at > len(self.data):
             raise ProtocolViolation("its counts say more")
         return start
+
+
+def _require_few(*counts: int) -> None:
+    """Raise `ProtocolViolation` for more tokens of one kind than a request may name."""
+    if max(counts) > MAX_BIASES:
+        raise ProtocolViolation(f"sampling: {max(counts)} tokens; {MAX_BIASES} are allowed")
 
 
 def sampling_bytes(params: SamplingParams) -> bytes:
