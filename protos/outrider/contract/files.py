@@ -5,10 +5,12 @@ compiled kernels, bytecode, measured facts, settings and logs of runs. Leaves wh
 who put it there.
 """
 
+import contextlib
 import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "outrider"
@@ -52,15 +54,33 @@ def temporary_cache() -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Let an `OSError` of a block name a file: that of a disk that gets full while it is written
+    has no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file; raise `OSError` that names it."""
+    with naming(file):
+        file.write_text(text, encoding="utf-8")
+
+
 def write_whole(file: Path, text: str) -> None:
     """Write a file, and its folder if there is none: a reader finds it as it was, or as it is now.
 
-    Raises `OSError`, and then leaves no part.
+    Raises `OSError` that names it, and then leaves no part.
     """
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        fresh.write_text(text, encoding="utf-8")
+        with naming(file):
+            fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, file)
     except OSError:
         fresh.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from outrider.contract.files import OWN_VARIABLE, user_cache, wanted_cache
+from outrider.contract.files import OWN_VARIABLE, user_cache, wanted_cache, write_text
 from outrider.contract.living_folder import LOCK, hold, is_held
 from outrider.contract.settings import WorkerSettings
 
@@ -68,10 +68,7 @@ class RunFolder:
         """Write the settings file of a worker; raises `OSError` that names it."""
         self._make_again()
         file = self.path / f"{worker}.json"
-        try:
-            file.write_text(settings.to_json())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(file)) from None
+        write_text(file, settings.to_json())
         return file
 
     def remove(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from outrider.worker.checkpoints.array_file import (
     DATA,
     HUGE,
+    INDEX,
     Damaged,
     huge_file_bytes,
     read_arrays,
@@ -88,3 +89,11 @@ def test_other_contents_are_damage(tmp_path: Path) -> None:
     (tmp_path / DATA).write_bytes(data)
     with pytest.raises(Damaged, match="changed"):
         read_arrays(tmp_path)
+
+
+@pytest.mark.parametrize("name", [DATA, INDEX])
+def test_a_disk_that_gets_full_is_named_by_the_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as full:
+        write_arrays(tmp_path, {} if name == INDEX else ARRAYS)
+    assert full.value.filename == str(tmp_path / name)

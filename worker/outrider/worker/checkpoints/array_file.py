@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.files import naming, write_text
 from outrider.kernels.cpu.packing import aligned, padded
 
 DATA, INDEX = "arrays", "index.json"
@@ -38,7 +39,7 @@ class Damaged(OSError):
 def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays into a folder. Raises `OSError`."""
     places: dict[str, Any] = {}
-    with (folder / DATA).open("wb") as file:
+    with naming(folder / DATA), (folder / DATA).open("wb") as file:
         for name, array in arrays.items():
             places[name] = file.tell(), array.dtype.str, array.shape
             file.write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
@@ -47,7 +48,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         file.flush()
         _forget(file.fileno())
     index = {"arrays": places, "sum": _sum(_mapped(folder / DATA))}
-    (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+    write_text(folder / INDEX, json.dumps(index))
 
 
 def read_arrays(

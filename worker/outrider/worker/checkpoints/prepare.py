@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outrider.contract.files import user_cache
+from outrider.contract.files import user_cache, write_text
 from outrider.contract.settings import ModelSettings, SettingsError, WorkerSettings
 from outrider.contract.version import version
 from outrider.worker.checkpoints import answer_ends, vocabulary
@@ -183,8 +183,8 @@ def _describe(path: Path, fresh: Path, progress: Progress) -> None:
     from outrider.worker.checkpoints.gguf_tokenizer import tokenizer_of
 
     model = _checked(path)
-    (fresh / "config.json").write_text(json.dumps(model.config_fields(), indent=2))
-    (fresh / GENERATION_CONFIG).write_text(json.dumps(model.generation_fields(), indent=2))
+    write_text(fresh / "config.json", json.dumps(model.config_fields(), indent=2))
+    write_text(fresh / GENERATION_CONFIG, json.dumps(model.generation_fields(), indent=2))
     _write_tokenizer(fresh, progress, path, lambda: tokenizer_of(model))
 
 

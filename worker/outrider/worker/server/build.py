@@ -19,6 +19,7 @@ from llguidance import LLTokenizer
 
 from outrider.contract import metrics
 from outrider.contract.addresses import is_loopback
+from outrider.contract.files import write_text
 from outrider.contract.settings import LinkTransport, Role, SettingsError, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
@@ -200,7 +201,7 @@ async def start_engine(
     if settings.role is Role.DRAFT:
         return EngineThread(settings, models, listeners)
     prepared = scratch / "models.json"
-    prepared.write_text(models.to_json())
+    write_text(prepared, models.to_json())
     variables = NO_VARIABLES if stages is None else stages.place.variables()
     return await EngineProcess.start(settings, prepared, listeners, variables)
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from outrider.contract.files import write_text
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.server.daemon_work import unless_stopped
@@ -31,7 +32,7 @@ async def with_cut(settings: WorkerSettings, scratch: Path, stop: asyncio.Event)
         logger.info("cut into %s layers, as given", " + ".join(map(str, pipeline.cut)))
         return settings
     file = scratch / "cut.json"
-    file.write_text(settings.to_json())
+    write_text(file, settings.to_json())
     status, output = await run_until((*COMMAND, "--settings", str(file)), stop)
     if status != 0:
         raise ModelError(f"the cut over {pipeline.stages} stages cannot be measured")

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from outrider.contract.files import write_text
 from outrider.contract.settings import PeerSettings, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import CANNOT_START, Keeper, KeeperTimes
@@ -129,7 +130,7 @@ def keeper_of(
 ) -> Keeper:
     """Return what keeps one stage running."""
     file = scratch / f"stage-{place.index}.json"
-    file.write_text(stage_settings(settings, place).to_json())
+    write_text(file, stage_settings(settings, place).to_json())
     command = (sys.executable, "-P", "-m", "outrider.worker", "stage", "--settings", str(file))
     environment = {**environ, **place.variables()}
     return Keeper(command, None, RHYTHM, name=f"stage {place.index}", environment=environment)
