@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from outrider.worker.api.http.body_part import MAX_ITEMS, MAX_TURNS, counted
 from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.infill import InfillBody
-from outrider.worker.api.http.members import MAX_MEMBERS, members
+from outrider.worker.api.http.members import MAX_MEMBERS, PIECE, members
 from outrider.worker.api.http.responses.body import ResponsesBody
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 
@@ -36,6 +38,13 @@ def test_only_what_is_outside_of_strings_counts(text: str, count: int) -> None:
 def test_a_string_goes_on_from_piece_to_piece() -> None:
     text = json.dumps(["," * (3 << 20), "a", "," * (1 << 20)])
     assert members(text.encode()) == 3
+
+
+@given(st.integers(PIECE - 9, PIECE + 9), st.text(alphabet='a\\",[', max_size=12))
+def test_an_escape_may_lie_on_the_edge_of_a_piece(before: int, more: str) -> None:
+    text = json.dumps(["," * before + more, "", more, 0])
+    pad = "[" * MAX_MEMBERS  # so that strings are looked at
+    assert members((pad + text).encode()) == MAX_MEMBERS + 4
 
 
 def schemas(node: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[Any, tuple[str, ...]]]:

@@ -13,7 +13,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from outrider.contract.settings import SettingsError
-from outrider.worker.errors import WorkerError, status, trailers
+from outrider.worker.errors import InvalidField, WorkerError, status, trailers
+from outrider.worker.server.message_fields import MAX_FIELDS, has_few_fields
 
 Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
 
@@ -39,9 +40,13 @@ class CallErrors(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore
 
 
 def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return `read` with its `DecodeError` as result."""
+    """Return `read`, a message's `FromString`, with its refusal as result."""
+    kind = read.__self__.DESCRIPTOR  # type: ignore[attr-defined]
 
     def read_or_error(payload: bytes) -> Any:
+        if not has_few_fields(payload, kind):
+            given, limit = f"{len(payload)} bytes", f"it may have {MAX_FIELDS} fields"
+            return InvalidField("request", given, limit)
         try:
             return read(payload)
         except DecodeError as error:
@@ -90,7 +95,9 @@ async def refuse(error: WorkerError | SettingsError, context: Context) -> None:
 
 
 async def refuse_unreadable(request: Any, context: Context) -> None:
-    """End the call if its request is a `DecodeError`."""
+    """End the call if its request is a refusal."""
+    if isinstance(request, InvalidField):
+        await refuse(request, context)
     if isinstance(request, DecodeError):
         detail = f"request: its bytes are no message, or text in it is no UTF-8: {request}"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, detail)

@@ -15,16 +15,19 @@ PIECE = 1 << 16
 def members(text: bytes) -> int:
     """Return a number that the members of all lists and objects do not exceed: where it is more
     than `MAX_MEMBERS`, of commas and opening brackets outside of strings."""
-    rough = _starts(text)
+    rough = sum(_starts(text[at : at + PIECE]) for at in range(0, len(text), PIECE))
     return rough if rough <= MAX_MEMBERS else sum(_outside_of_strings(text))
 
 
 def _outside_of_strings(text: bytes) -> Iterator[int]:
     """Yield how many members begin in each piece."""
-    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    inside = False
-    for at in range(0, len(plain), PIECE):
-        parts = plain[at : at + PIECE].split(b'"')
+    inside, rest = False, b""
+    for at in range(0, len(text), PIECE):
+        piece = rest + text[at : at + PIECE]
+        whole = len(piece) - (len(piece) - len(piece.rstrip(b"\\"))) % 2
+        rest = piece[whole:]  # begins an escape
+        plain = piece[:whole].replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = plain.split(b'"')
         yield _starts(b"".join(parts[inside::2]))
         inside ^= len(parts) % 2 == 0
 

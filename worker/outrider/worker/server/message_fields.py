@@ -1,0 +1,60 @@
+"""How many fields a protobuf message has, before any of them is an object here.
+
+An entry of a map takes eleven bytes of a message and hundreds of memory; all are read on the loop
+that serves everybody.
+"""
+
+from typing import Any
+
+MAX_FIELDS = 1 << 15
+"""Most fields of a large message and of those in it; a chat of 4,096 turns has fewer. Numbers that
+are packed, such as token ids, are one."""
+LARGE_BYTES = 1 << 20
+"""From here on fields are counted: of fewer bytes they are soon read, whatever they are."""
+VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
+"""Ways in which a field's value is written."""
+SIZES = {FIXED_64: 8, FIXED_32: 4}
+
+
+def has_few_fields(message: bytes, kind: Any) -> bool:
+    """True if a message has so few fields that it may be read; `kind`: its descriptor.
+
+    True, too, of bytes that are no message: reading them says so at once.
+    """
+    if len(message) < LARGE_BYTES:
+        return True
+    try:
+        return _fields(memoryview(message), kind, MAX_FIELDS) <= MAX_FIELDS
+    except (IndexError, KeyError):
+        return True
+
+
+def _fields(message: memoryview, kind: Any, most: int) -> int:
+    """Return the fields of a message and of those in it, or `most` and more."""
+    at = found = 0
+    while at < len(message) and found <= most:
+        found += 1
+        tag, at = _varint(message, at)
+        number, way = tag >> 3, tag & 7
+        if way == VARINT:
+            _, at = _varint(message, at)
+        elif way == BYTES:
+            size, at = _varint(message, at)
+            field = kind.fields_by_number.get(number)
+            if field is not None and field.message_type is not None:
+                found += _fields(message[at : at + size], field.message_type, most - found)
+            at += size
+        else:
+            at += SIZES[way]
+    return found
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return a number, and where the bytes after it begin; raises `IndexError`."""
+    value = 0
+    for shift in range(0, 70, 7):  # ten bytes at most
+        byte = message[at]
+        value, at = value | (byte & 0x7F) << shift, at + 1
+        if byte < 0x80:
+            return value, at
+    raise IndexError("a number goes on")
