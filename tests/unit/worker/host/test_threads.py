@@ -1,5 +1,7 @@
 """Pools whose threads exist from the beginning."""
 
+import os
+import sys
 import threading
 
 import pytest
@@ -33,3 +35,15 @@ def test_a_thread_that_the_system_refuses_is_an_error_at_once(
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         started(2, "refused")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_threads_may_stand_back_and_leave_the_others_as_they_are() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = niceness()
+    pool = started(1, "nice", nice=7)
+    assert pool.submit(niceness).result() == min(before + 7, 19)
+    assert niceness() == before
+    pool.shutdown()

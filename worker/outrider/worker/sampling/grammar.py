@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.penalties import forbid
-from outrider.worker.host.threads import started
+from outrider.worker.host.threads import STAND_BACK, started
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import Paths
@@ -107,7 +107,7 @@ class Grammars:
     """Compiles the grammars of one model's requests; the tokenizer is built for the first."""
 
     build: "Callable[[], LLTokenizer]"
-    _thread: ThreadPoolExecutor = field(default_factory=partial(started, 1, "grammars"))
+    _thread: ThreadPoolExecutor = field(default_factory=partial(started, 1, "grammars", STAND_BACK))
     _tokenizer: "LLTokenizer | None" = None
     _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
 

@@ -23,7 +23,10 @@ KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 4096
 """Most connections, or half of the descriptors that the process may have, if these are fewer."""
 BACKLOG = 2048
-"""As uvicorn has it."""
+"""Connections that wait to be accepted, as many as uvicorn has."""
+ACCEPTED_AT_ONCE = 64
+"""Connections that are accepted one after the other before anything else is done: 2,048 take more
+than a second."""
 
 
 class HttpServer:
@@ -42,6 +45,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=settings.tls_cert,
@@ -72,6 +76,12 @@ class HttpServer:
 
 
 class _WithoutSignals(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept; asyncio takes the backlog for how many at once, too."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Do nothing: the worker stops both of its servers."""
