@@ -34,6 +34,8 @@ from outrider.cli.service.file import read_service
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 MAX_GROWTH_PERCENT = 5.0
 """Of one process's memory, from the first fifth of the soak to its last."""
+APIS = "OpenAI API", "gRPC"
+"""As `outrider run` names them."""
 STOP_SECONDS = 60.0
 PROMPTS, MOST_TOKENS, CANCEL_SHARE = 12, 128, 0.2
 PERIOD = 1.0
@@ -72,6 +74,8 @@ class Service:
 
     url: str
     """Of its OpenAI-compatible API."""
+    grpc: str
+    """Host and port of its gRPC API."""
     processes: Mapping[int, str]
     """Role by process id."""
 
@@ -146,14 +150,14 @@ def running(file: Path) -> Iterator[Service]:
 
 def served(said: str, run: int) -> Service:
     """Return the address and the workers that `outrider run`, process `run`, printed."""
-    (url,) = re.findall(r"OpenAI API at (\S+)$", said, re.MULTILINE)
+    url, grpc = (re.findall(rf"{api} at (\S+)$", said, re.MULTILINE)[0] for api in APIS)
     processes = {run: "run"}
     for name, pid in re.findall(r"^ +(\S+) +\S+, process (\d+)$", said, re.MULTILINE):
         role = re.sub(r"^.*-(target|draft)-(\d+)$", r"\1 \2", name)
         engines = children(int(pid))
         processes[int(pid)] = f"{role} server" if engines else role
         processes |= dict.fromkeys(engines, f"{role} engine")
-    return Service(url, processes)
+    return Service(url, grpc, processes)
 
 
 def children(pid: int) -> list[int]:
