@@ -79,6 +79,19 @@ WRITTEN: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
         "",
         [("add", ADD)],
     ),
+    "fenced": (f'```json\n{{"name": "add", "arguments": {ADD}}}\n```', "", [("add", ADD)]),
+    "fenced, a list": (
+        f'\n```\n[{{"name": "add", "arguments": {ADD}}}, {{"name": "note", "arguments": {NOTE}}}]\n```\n',
+        "",
+        [("add", ADD), ("note", NOTE)],
+    ),
+    "fenced, two before a text": (
+        f'```json\n{{"name": "add", "arguments": {ADD}}}\n```\n'
+        f'```json\n{{"name": "note", "arguments": {NOTE}}}\n```\nSo.',
+        "\nSo.",
+        [("add", ADD), ("note", NOTE)],
+    ),
+    "fenced, not closed": (f'```json\n{{"name": "add", "arguments": {ADD}}}', "", [("add", ADD)]),
     "a call behind what is none": (
         f'<tool_call>x <tool_call>{{"name": "add", "arguments": {ADD}}}</tool_call>',
         "<tool_call>x",
@@ -174,6 +187,13 @@ def is_json(text: str) -> bool:
         '<tool_call>{"name": "add", "arguments": None}</tool_call>',
         '{"name": "add", "parameters": [1]}',
         "<|python_tag|>print(1)",
+        '```json\n{"name": "Ada", "age": 36}\n```\nA person.',
+        "```json\n[1, 2]\n```",
+        "```python\nprint(1)\n```",
+        "```js",
+        "``` ",
+        "``",
+        f'Text:\n```json\n{{"name": "add", "arguments": {ADD}}}\n```',
         f'Text, and then {{"name": "add", "arguments": {ADD}}}',
     ],
 )
@@ -186,7 +206,18 @@ PARTS = st.sampled_from(
     [
         *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "{", "}", "["),
         *("]", ",", ";", ":", '"', "\\", " ", "\n", "add", "name", "arguments", '{"name": "add", '),
-        *('"arguments": ', '"parameters": {', '{"a": 1}', '{"name": "sub"', "x", "<", "null"),
+        *(
+            '"arguments": ',
+            '"parameters": {',
+            '{"a": 1}',
+            '{"name": "sub"',
+            "x",
+            "<",
+            "null",
+            "```",
+            "json\n",
+            "`",
+        ),
     ]
 )
 

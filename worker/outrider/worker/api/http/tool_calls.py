@@ -1,8 +1,8 @@
 """Tool calls in an answer's text, found as it comes.
 
 A call is `{"name": ..., "arguments": {...}}`, or a list of such, behind one of the tags that the
-model's chat template writes (`call_tags`); without a tag where it begins the answer or follows a
-call, and names a function that may be called. Newer Mistral models write `[TOOL_CALLS]name[ARGS]`
+model's chat template writes (`call_tags`); without a tag, or fenced as code, where it begins the
+answer or follows a call, and names a function that may be called. Newer Mistral models write `[TOOL_CALLS]name[ARGS]`
 before the arguments. Text that looks like a call and is none stays text, but for blanks that only
 calls follow.
 """
@@ -27,6 +27,10 @@ HEAD = re.compile(
 )
 """Text between a tag and the object behind it."""
 BEGUN_HEAD = re.compile(r"\s*(\[\s*)?\Z|\s*[\w.\-]+(\[[A-Z_]*(\][\w\-]*)?)*\s*\Z")
+FENCE = re.compile(r"```(json)?\s*(?=[{\[])")
+"""What small models write around a call in place of a tag."""
+BEGUN_FENCE = re.compile(r"(`{1,2}|```(j|js|jso|json)?\s*)\Z")
+FENCE_END = "```"
 NEXT_IN_LIST = re.compile(r"\s*,\s*(?=\{)")
 BEGUN_NEXT = re.compile(r"\s*(,\s*)?\Z")
 
@@ -120,7 +124,10 @@ class ToolCalls:
             found = pattern.search(self._buffer)
             begun = max(beginning_of(tag, self._buffer) for tag in self.tags)
             end = found.start() if found else len(self._buffer) - begun
-            first = self._buffer[self._blanks() : end][:1] if self._begins else "text"
+            at = self._blanks()
+            first = self._buffer[at:end][:1] if self._begins else "text"
+            if self._begins and BEGUN_FENCE.match(self._buffer, at):
+                first = ""
             if first in ("{", "["):
                 return ""
             if first:
@@ -132,6 +139,7 @@ class ToolCalls:
     def _read_calls(self, tag: str) -> Reader[None]:
         """Read what may be a call, or a list of them, and what closes it."""
         at = self._buffer.index(tag) + len(tag) if tag else self._blanks()
+        is_fenced = not tag and FENCE_END in self._buffer[:at]
         while not (head := HEAD.match(self._buffer, at)) and BEGUN_HEAD.match(self._buffer, at):
             yield
         name = head and head["name"]
@@ -144,7 +152,8 @@ class ToolCalls:
         while is_call and head["list"] and (at := (yield from self._read_comma())):
             is_call = yield from self._read_call(CallObject(functions), at, tag)
         if is_call:
-            yield from self._drop((*("]" if head["list"] else ""), *map(closing_tag, self.tags)))
+            ends = [FENCE_END] if is_fenced else map(closing_tag, self.tags)
+            yield from self._drop((*("]" if head["list"] else ""), *ends))
 
     def _read_call(self, call: CallObject, at: int, tag: str) -> Reader[bool]:
         """Read an object of the buffer; return False if it is no call, and show it as text."""
@@ -218,7 +227,9 @@ class ToolCalls:
     def _blanks(self) -> int:
         """Return the count of characters in the buffer before what may be a call."""
         blanks = SEPARATORS if self.calls else None
-        return len(self._buffer) - len(self._buffer.lstrip(blanks))
+        count = len(self._buffer) - len(self._buffer.lstrip(blanks))
+        fence = FENCE.match(self._buffer, count)
+        return fence.end() if fence else count
 
     def _show(self, count: int) -> None:
         text = self._held + self._buffer[:count]
