@@ -1,15 +1,18 @@
 """Whoever applies a service is warned, and kept from what is not his, by the API server itself."""
 
+import contextlib
 import json
 import re
 import secrets
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from outrider.contract.settings import Role
 from outrider.operator.admission import advice
 from outrider.operator.admission.advice_rules import ADVICE
 from outrider.operator.admission.rule import broken
@@ -18,6 +21,8 @@ from outrider.operator.spec.reading import validate
 from tests.kube.chart import PRIVILEGES as RULES
 from tests.kube.chart import Release
 from tests.kube.control_plane import ControlPlane, KubectlError
+from tests.kube.operator_process import OperatorProcess
+from tests.kube.space import Space
 
 WRITER, EDITOR = "writer", "editor"
 """Who may write services and nothing else, and who has the cluster's role `edit`."""
@@ -53,12 +58,17 @@ def service(spec: str) -> Service:
 
 
 def applied(release: Release, body: Service, *options: str) -> "subprocess.CompletedProcess[str]":
-    """As a user applies it, with all that kubectl says, an error too."""
+    """As a user applies it."""
+    return kubectl(release, "apply", "--server-side", "-f", "-", *options, stdin=json.dumps(body))
+
+
+def kubectl(release: Release, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    """With all that it says, an error too."""
     place = release.control_plane.place
-    kubectl = (str(place.assets / "kubectl"), f"--kubeconfig={release.control_plane.kubeconfig}")
+    command = (str(place.assets / "kubectl"), f"--kubeconfig={release.control_plane.kubeconfig}")
     return subprocess.run(
-        (*kubectl, "apply", "--server-side", "-n", release.namespace, "-f", "-", *options),
-        input=json.dumps(body),
+        (*command, "-n", release.namespace, *words),
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -270,6 +280,58 @@ def test_an_upgrade_may_trust_nobody_allow_some_or_only_warn(
     assert any("hostPID" in one for one in warned(release, host, f"--as={WRITER}"))
     upgrade("action=Deny")
     until(lambda: "hostPID" in refused(release, host, WRITER), "it refuses again")
+
+
+@contextlib.contextmanager
+def operating(release: Release, folder: Path) -> Iterator[None]:
+    operator = OperatorProcess(release.control_plane, folder, release.namespace)
+    operator.start()
+    try:
+        operator.wait_until_leading()
+        yield
+    finally:
+        operator.end()
+
+
+def test_a_stored_service_keeps_what_is_refused_since_and_its_status_says_so(
+    release: Release, policies: None, tmp_path: Path
+) -> None:
+    space = Space(release.control_plane, release.namespace)
+    template = "{metadata: {labels: {app: payments}}, spec: {hostPID: true}}"
+    body = service(f"{{target: {{{LARGE}, podTemplate: {template}}}, {NAMED[0]}}}")
+    rules = ["HostNamespaces", "Labels"]
+
+    def upgrade(action: str) -> None:
+        own = f"crds.install=false,namespaces={{{release.namespace}}}"
+        release.helm("upgrade", "--set", f"{own},admission.privileges.action={action}")
+
+    def told(key: str) -> list[str]:
+        return sorted(re.findall(r"\(rule (\w+)\)", " ".join(space.status("chat").get(key, ()))))
+
+    def is_judged() -> bool:
+        asked = ("patch", "specsvc", "chat", "--subresource=status", "--type=merge")
+        said = kubectl(release, *asked, "--patch={}", "--dry-run=server")
+        return len(WARNED.findall(said.stderr)) == len(rules)
+
+    upgrade("Allow")
+    space.until(lambda: refused(release, body, WRITER) == "", "anybody may have it")
+    assert applied(release, body, f"--as={WRITER}").returncode == 0
+    with operating(release, tmp_path / "before"):
+        space.until(lambda: "observedGeneration" in space.status("chat"), "it has a status")
+        made = space.deployment("chat", Role.TARGET)
+    assert (told("advice"), told("admitted")) == ([], [])
+    upgrade("Deny")
+    space.until(is_judged, "the API server warns of stored services, but not of their Secrets")
+    with operating(release, tmp_path / "after"):
+        space.until(lambda: told("advice") == rules, "its status names both rules")
+        kept = space.deployment("chat", Role.TARGET)
+        assert kept["metadata"]["generation"] == made["metadata"]["generation"]
+        body["spec"]["target"]["image"] = "mine:1"
+        assert "hostPID" in refused(release, body, WRITER)
+        assert applied(release, body, "--force-conflicts", f"--as={EDITOR}").returncode == 0
+        space.until(lambda: told("admitted") == rules, "its new author may have both")
+        assert told("advice") == []
+    release.control_plane.kubectl("delete", "specsvc", "chat", "-n", release.namespace)
 
 
 @pytest.mark.parametrize(

@@ -259,14 +259,27 @@ def test_policies_warn_and_deny_where_the_operator_looks_after_services(release:
     assert {name: one["binding"]["spec"]["validationActions"] for name, one in found.items()} == {
         "advice": ["Warn"],
         "privileges": ["Deny"],
+        "stored": ["Warn"],
     }
     for one in found.values():
         selector = one["binding"]["spec"]["matchResources"]["namespaceSelector"]
         assert [e["values"] for e in selector["matchExpressions"]] == [["a"]]
     fails = {name: one["spec"]["failurePolicy"] for name, one in found.items()}
-    assert fails == {"advice": "Ignore", "privileges": "Fail"}
+    assert fails == {"advice": "Ignore", "privileges": "Fail", "stored": "Ignore"}
     everywhere = policies(release.rendered())
     assert all("matchResources" not in one["binding"]["spec"] for one in everywhere.values())
+
+
+def test_stored_services_are_judged_by_the_same_rules(release: Release) -> None:
+    allowed = "admission.privileges.allowed={Volumes}"
+    found = policies(release.rendered("--set", allowed))
+    judged, stored = (found[name]["spec"] for name in ("privileges", "stored"))
+    assert stored["validations"] == judged["validations"]
+    (rule,) = stored["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["speculativeservices/status"]
+    for action in ("Warn", "Audit"):
+        made = policies(release.rendered("--set", f"admission.privileges.action={action}"))
+        assert "stored" not in made, "nobody is refused what a stored service has"
 
 
 def test_policies_are_left_out_by_wish(release: Release) -> None:

@@ -39,6 +39,7 @@ CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,podd
 SETS = (LEADER_WORKER_SET.group, LEADER_WORKER_SET.plural)
 UNSEEN: dict[Permission, str] = {
     ("outrider.dev", "speculativeservices/finalizers", "update"): f"asked by {GUARD}",
+    ("apps", "statefulsets", "get"): "asked only where LeaderWorkerSets have pods",
     **{
         (*SETS, verb): "used only where they are served, which the last test has"
         for verb in ("get", "list", "watch", "create", "patch", "delete")

@@ -25,6 +25,7 @@ from outrider.operator.cluster.kinds import (
     NETWORK_SERVICE,
     POD,
     SERVICE,
+    STATEFUL_SET,
     ObjectKind,
 )
 from outrider.operator.naming import (
@@ -53,7 +54,6 @@ from tests.merge_patch import laid_over
 
 LONGEST = "a" * 40
 """The longest name that a service may have."""
-STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
 REVISION = ObjectKind("apps", "v1", "ControllerRevision", "controllerrevisions")
 SLICES = ObjectKind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEFT = (LEADER_WORKER_SET, STATEFUL_SET, REVISION, NETWORK_SERVICE, SLICES, POD)

@@ -73,6 +73,31 @@ def test_every_target_gets_the_policy_with_the_addresses_of_ready_drafts(
     pair.until(another, "targets are told of the draft that took its place")
 
 
+def test_a_worker_of_somebody_else_with_a_targets_labels_is_left_alone(
+    pair: Paired, workers: PodWorkers, operator: OperatorProcess
+) -> None:
+    workers.behave(Role.TARGET, rates=GOOD)
+    target = linked(pair, workers)
+    made = pair.deployment(Role.TARGET)
+    template = made["spec"]["template"]
+    template["metadata"]["labels"]["app"] = "stranger"
+    stranger = {
+        "apiVersion": made["apiVersion"],
+        "kind": made["kind"],
+        "metadata": {"name": "stranger", "namespace": pair.namespace},
+        "spec": {"selector": {"matchLabels": {"app": "stranger"}}, "template": template},
+    }
+    pair.control_plane.apply(stranger)
+    (other,) = (one for one in workers.wait_for(Role.TARGET, 2) if one.name != target.name)
+    version = target.state().policy.version
+    workers.behave(Role.TARGET, rates=POOR)
+    pair.until(lambda: target.state().policy.version > version, "the target has another policy")
+    operator.wait_for_passes(5)
+    assert other.pushed == []
+    assert other.state().policy.version < target.state().policy.version
+    assert pair.status["target"]["replicas"] == pair.status["target"]["readyReplicas"] == 1
+
+
 def test_a_target_that_starts_again_without_a_policy_is_given_it_again(
     pair: Paired, workers: PodWorkers, operator: OperatorProcess
 ) -> None:

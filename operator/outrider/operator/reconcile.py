@@ -74,6 +74,7 @@ class Reconciler:
             if not (await self._gate.claim(key)).is_ours:
                 return
             state = self._state(key)
+            await state.read_controllers(raw)
             observed = state.observe(raw)
             service = state.reader.read(observed.raw)
         except (Retry, SpecError):  # the pass says it
@@ -111,6 +112,7 @@ class Reconciler:
             await self._gate.refuse(key, raw, claim.holder)
             return LOOK_SECONDS
         state = self._state(key)
+        await state.read_controllers(raw)
         observed = state.observe(raw)
         try:
             service = state.reader.read(observed.raw)
@@ -119,6 +121,7 @@ class Reconciler:
             return REST_SECONDS if self._platform.certifies else None
         if (reports := self._workers.reports(key)) is not None:
             state.poll.record(observed, reports)
+        await state.privileges.ask(self._writer, observed, self._clock())
         unwritten: Sequence[ClusterError] = ()
         view = self._decide(observed, service, state, claim.rival)
         rest = Rest.of(view)
@@ -151,6 +154,8 @@ class Reconciler:
             platform=self._platform,
             signers=self._platform.signers,
             rival=rival,
+            admitted=state.privileges.admitted,
+            unasked=state.privileges.unasked,
             poll=state.poll,
             foreign_owners=owners,
             decision=policy.decide(settings, memory, inputs, now),

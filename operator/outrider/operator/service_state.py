@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,13 +10,17 @@ from outrider.contract.settings import Role
 from outrider.operator.apply.applier import Applier
 from outrider.operator.apply.failures import ApplyFailures
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.interfaces import ClusterReader, ClusterWriter
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
+from outrider.operator.cluster.pod_controllers import PodControllers
 from outrider.operator.cluster.watch_handlers import drafts_of
 from outrider.operator.manifests.certificates import certificate_secrets, secret_key
 from outrider.operator.manifests.replicas import ReplicaOwnerships
+from outrider.operator.observed.carriers import workload_uids
+from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.service import (
     Object,
     Observed,
@@ -26,8 +30,10 @@ from outrider.operator.observed.service import (
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec.service import ServiceReader, SpeculativeService
 from outrider.operator.status.conditions import broken, invalid
+from outrider.operator.status.privileges import Privileges
 from outrider.operator.status.report import StatusReporter
 from outrider.operator.status.view import View
+from outrider.operator.work_queue import Retry
 from outrider.operator.workers.poll import WorkerPoll
 
 log = logging.getLogger(__name__)
@@ -71,6 +77,9 @@ class ServiceState:
         """`clock` gives seconds since the epoch."""
         self._key, self._writer, self._cluster, self._clock = key, writer, reader, clock
         self._observer = Observer()
+        self._controllers = PodControllers(writer, key[0], clock)
+        self._lender_controllers = PodControllers(writer, key[0], clock)
+        """Controllers of the pods of the service whose drafts the targets link to."""
         self._broken = 0
         """Passes in a row that ended with an error that nobody expected."""
         self.poll = WorkerPoll()
@@ -79,18 +88,40 @@ class ServiceState:
         self.reader = ServiceReader()
         self.ownership: ReplicaOwnerships = {}
         self.failures = ApplyFailures()
+        self.privileges = Privileges()
         self.reporter = StatusReporter(writer, metrics, clock, self.own_writes)
         self.rest: Rest | None = None
         """None: the last pass had something to do."""
 
+    async def read_controllers(self, raw: Object) -> None:
+        """Find out whose the pods with the service's labels are, and those with its lender's, where
+        nobody knows. Raises `Retry`."""
+        service, children = self._newest(raw)
+        try:
+            await _read(self._controllers, service, children, self._cluster.pods(self._key))
+            if (key := self._lender(service)) and (lender := self._cluster.service(key)):
+                children = self._cluster.children(key)
+                await _read(self._lender_controllers, lender, children, self._cluster.pods(key))
+        except ClusterError as error:
+            raise Retry(f"nobody knows whose the pods are: {error}", error.retry_after) from None
+
     def observe(self, raw: Object) -> Observed:
-        """Return the watch caches, updated with own writes that they do not show yet."""
+        """Return the watch caches, updated with own writes that they do not show yet; of pods,
+        those that the service's workloads have made."""
+        service, children = self._newest(raw)
+        pods, key = self._controllers.own(self._cluster.pods(self._key)), self._lender(service)
+        lent = () if key is None else self._lender_controllers.own(self._cluster.pods(key))
+        return self._observer.observe(service, children, pods, self._clock(), lent)
+
+    def _newest(self, raw: Object) -> tuple[Object, Collection[Object]]:
+        """Return the service and its children."""
         cached = {child_key(one): one for one in (raw, *self._cluster.children(self._key))}
         newest = self.own_writes.overlay(cached)
-        service, pods = newest.pop(child_key(raw)), self._cluster.pods(self._key)
-        lender = drafts_of(service)
-        lent = () if lender is None else self._cluster.pods((self._key[0], lender))
-        return self._observer.observe(service, newest.values(), pods, self._clock(), lent)
+        return newest.pop(child_key(raw)), newest.values()
+
+    def _lender(self, service: Object) -> ServiceKey | None:
+        name = drafts_of(service)
+        return None if name is None else (self._key[0], name)
 
     async def leave_invalid(
         self, observed: Observed, signers: Authorities | None, problem: str
@@ -122,3 +153,13 @@ class ServiceState:
         self._broken, now = 0, self._clock()
         failures = self.failures.wait(observed.generation, now)
         return min(self.poll.wait(observed, service, now), failures)
+
+
+async def _read(
+    controllers: PodControllers,
+    service: Object,
+    children: Iterable[Object],
+    pods: Iterable[Object],
+) -> None:
+    owner = Owner.of(service)
+    await controllers.read(owner.uid, workload_uids(children, owner), [*pods])

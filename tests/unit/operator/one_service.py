@@ -23,7 +23,7 @@ from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import Retry
 from outrider.operator.workers.poll import PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster
-from tests.unit.operator.small_controllers import Controllers, SmallWorkers
+from tests.unit.operator.small_controllers import CONTROLLERS_OWN, Controllers, SmallWorkers
 
 KEY = ("default", "chat")
 START = 1_700_000_000.0
@@ -58,6 +58,9 @@ class Breaking:
 
     async def dry_run(self, wanted: Mapping[str, Any]) -> None:
         await self._cluster.dry_run(wanted)
+
+    async def warnings(self, wanted: Mapping[str, Any]) -> list[str]:
+        return await self._cluster.warnings(wanted)
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         self._may()
@@ -245,7 +248,7 @@ class OneService:
         return {
             (kind, name): _lasting(stored.body)
             for (kind, _, name), stored in sorted(self.cluster.stored.items())
-            if kind not in ("Pod", "SpeculativeService")
+            if kind not in (*CONTROLLERS_OWN, "SpeculativeService")
         }
 
 

@@ -44,6 +44,10 @@ class SmallCluster:
         """Names of the objects that were tried and would be taken."""
         self.refuse: Callable[[str, str], ClusterError | None] = lambda verb, kind: None
         """What is answered to a verb on a kind instead of doing it."""
+        self.warned: list[str] = []
+        """What writers of a status are warned of."""
+        self.questions = 0
+        """How often that was asked."""
         self._count = 0
         self._told: dict[ObjectKey, Object] = {}
 
@@ -65,6 +69,11 @@ class SmallCluster:
     async def dry_run(self, wanted: Mapping[str, Any]) -> None:
         self._check("dry run", wanted["kind"])
         self.dry_runs.append(wanted["metadata"]["name"])
+
+    async def warnings(self, wanted: Mapping[str, Any]) -> list[str]:
+        self._check("warnings", wanted["kind"])
+        self.questions += 1
+        return list(self.warned)
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         self._wrote("status", wanted)

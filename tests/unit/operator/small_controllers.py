@@ -14,8 +14,10 @@ from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.state import INSIDE, Link, LinkState, State
 from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.cluster.pod_controllers import controller_of
 from outrider.operator.naming import (
     GROUP_SIZE,
+    REVISION_LABEL,
     ROLE_LABEL,
     WORKER_GROUP,
     WORKER_INDEX,
@@ -23,6 +25,9 @@ from outrider.operator.naming import (
 from outrider.operator.observed.pods import Pod
 from outrider.operator.workers.poll import PodReport, PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster, copied
+
+CONTROLLERS_OWN = ("Pod", "ReplicaSet", "StatefulSet")
+"""Kinds of objects that are made here."""
 
 
 class Controllers:
@@ -33,12 +38,15 @@ class Controllers:
         self._count = 0
         self.ready: Callable[[str], bool] = lambda role: True
         """Whether a role's pods get ready."""
+        self.idle: set[str] = set()
+        """Names of Deployments and pods that a test looks after itself."""
 
     def settle(self) -> None:
         """Make pods and statuses as the objects say, and delete what has lost its owner."""
         self._collect()
         for deployment in self._cluster.of("Deployment"):
-            self._keep(deployment, [{}] * deployment["spec"]["replicas"])
+            if deployment["metadata"]["name"] not in self.idle:
+                self._keep(deployment, [{}] * deployment["spec"]["replicas"])
         for whole in self._cluster.of("LeaderWorkerSet"):
             numbers = range(whole["spec"]["leaderWorkerTemplate"]["size"])
             groups = range(whole["spec"]["replicas"])
@@ -68,7 +76,7 @@ class Controllers:
             else:
                 self._cluster.remove(("Pod", meta["namespace"], pod["metadata"]["name"]))
         for labels in wanted:
-            self._pod(meta, {**template["metadata"], "labels": labels}, _size(carrier))
+            self._pod(carrier, {**template["metadata"], "labels": labels}, _size(carrier))
         self._report(carrier, self.ready(template["metadata"]["labels"][ROLE_LABEL]))
 
     def _report(self, carrier: dict[str, Any], ready: bool) -> None:
@@ -84,19 +92,62 @@ class Controllers:
             status["observedGeneration"] = carrier["metadata"]["generation"]
         self._cluster.put_status(carrier, status)
 
-    def _pods(self, owner: str) -> list[dict[str, Any]]:
-        every = self._cluster.of("Pod")
-        return [p for p in every if p["metadata"]["ownerReferences"][0]["uid"] == owner]
+    def _pods(self, carrier: str) -> list[dict[str, Any]]:
+        """Return the pods that a carrier keeps, through what controls them."""
+        every = [stored.body for stored in self._cluster.stored.values()]
+        kept = {carrier}
+        for _ in range(4):  # its StatefulSet, the leaders, theirs, the other pods
+            found = [one for one in every if controller_of(one).get("uid") in kept]
+            kept |= {one["metadata"]["uid"] for one in found}
+        pods = (pod for pod in self._cluster.of("Pod") if pod["metadata"]["uid"] in kept)
+        return [pod for pod in pods if pod["metadata"]["name"] not in self.idle]
 
     def _pod(
-        self, owner: Mapping[str, Any], meta: Mapping[str, Any], notes: Mapping[str, str]
+        self, carrier: dict[str, Any], meta: Mapping[str, Any], notes: Mapping[str, str]
     ) -> None:
         self._count += 1
         meta = {**meta, "annotations": {**meta.get("annotations", {}), **notes}}
-        own = {"name": f"{owner['name']}-{self._count}", "namespace": owner["namespace"]}
-        own["ownerReferences"] = [{"uid": owner["uid"]}]
+        own = {
+            "name": f"{carrier['metadata']['name']}-{self._count}",
+            "namespace": carrier["metadata"]["namespace"],
+            "ownerReferences": [self._controller(carrier, meta["labels"])],
+        }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copied(meta), **own}}
         self._cluster.put(pod, "controller")
+
+    def _controller(
+        self, carrier: dict[str, Any], labels: Mapping[str, str]
+    ) -> dict[str, str | bool]:
+        """Return the owner reference of a pod: what controls it is made where it is not there."""
+        name, group = carrier["metadata"]["name"], labels.get(WORKER_GROUP)
+        if group is None:
+            return self._owning("ReplicaSet", f"{name}-{labels[REVISION_LABEL]}", carrier)
+        if labels[WORKER_INDEX] == "0":
+            return self._owning("StatefulSet", name, carrier)
+        leader = next(
+            pod
+            for pod in self._pods(carrier["metadata"]["uid"])
+            if pod["metadata"]["labels"].items() >= {WORKER_GROUP: group, WORKER_INDEX: "0"}.items()
+        )
+        return self._owning("StatefulSet", f"{name}-{group}", leader)
+
+    def _owning(self, kind: str, name: str, owner: dict[str, Any]) -> dict[str, str | bool]:
+        """Return a reference to an object that `owner` controls."""
+        key = (kind, owner["metadata"]["namespace"], name)
+        stored = self._cluster.stored.get(key)
+        if stored is None or controller_of(stored.body)["uid"] != owner["metadata"]["uid"]:
+            meta = {"namespace": key[1], "name": name, "ownerReferences": [reference(owner)]}
+            self._cluster.put(
+                {"apiVersion": "apps/v1", "kind": kind, "metadata": meta}, "controller"
+            )
+        return reference(self._cluster.stored[key].body)
+
+
+def reference(owner: Mapping[str, Any]) -> dict[str, str | bool]:
+    """Return the reference of what an object controls."""
+    meta = owner["metadata"]
+    named = {"kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {"apiVersion": owner["apiVersion"], **named, "controller": True}
 
 
 def _size(carrier: Mapping[str, Any]) -> dict[str, str]:
@@ -113,6 +164,8 @@ class SmallWorkers:
         self._reports: PollAnswer | None = None
         self.policies: dict[str, PolicySettings] = {}
         """By pod's uid."""
+        self.asked: set[str] = set()
+        """Uids of pods that were asked for their state."""
         self.pushed: list[int] = []
         """Versions, in the order in which they came."""
         self.drained: list[tuple[str, float]] = []
@@ -144,6 +197,7 @@ class SmallWorkers:
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
         found = {pod.uid: self.report(pod) for pod in question.pods}
+        self.asked |= found.keys()
         self._reports = PollAnswer(question, found)
 
     def reports(self, service: ServiceKey) -> PollAnswer | None:

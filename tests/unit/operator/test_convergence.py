@@ -18,6 +18,7 @@ from outrider.operator.cluster.kinds import ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
 from outrider.operator.spec import SpecError, load_document
 from tests.unit.operator.one_service import KEY, SPEC, OneService
+from tests.unit.operator.small_controllers import CONTROLLERS_OWN
 
 Spec = dict[str, Any]
 Change = Callable[[Spec], Any]
@@ -191,7 +192,9 @@ def test_every_child_is_repaired(how: Callable[[Object], None] | None) -> None:
     before = service.outcome()
     kinds = set()
     for key in [
-        key for key in service.cluster.stored if key[0] not in ("Pod", service.raw["kind"])
+        key
+        for key in service.cluster.stored
+        if key[0] not in (*CONTROLLERS_OWN, service.raw["kind"])
     ]:
         kinds.add(key[0])
         if how is None:

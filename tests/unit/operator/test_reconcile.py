@@ -76,6 +76,59 @@ def test_old_pods_stay_while_there_is_no_room_for_the_settings_of_new_ones() -> 
     assert service.condition("Degraded") == ("False", "AsExpected")
 
 
+def stranger(service: OneService, **metadata: Any) -> Object:
+    """Somebody's pod with the labels of a target, ready and with an address."""
+    (target,) = (one for one in service.cluster.of("Pod") if "target" in one["metadata"]["name"])
+    meta = {"name": "stranger", "namespace": KEY[0], "labels": target["metadata"]["labels"]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, **metadata}}
+    made = service.cluster.put(body)
+    service.cluster.put_status(made, {**copy.deepcopy(target["status"]), "podIP": "10.9.9.9"})
+    return made
+
+
+def test_a_pod_that_carries_the_labels_is_neither_asked_nor_counted_nor_told() -> None:
+    service = OneService()
+    service.rest(6)
+    before = copy.deepcopy(service.raw["status"])
+    made = stranger(service)
+    service.rest(6)
+    service.edit(lambda spec: spec.update(speculation={"maxRows": 3}))
+    service.rest(6)
+    uid = made["metadata"]["uid"]
+    assert uid not in service.workers.policies
+    assert uid not in service.workers.asked
+    assert service.raw["status"]["target"] == before["target"]
+    assert service.policy["max_rows"] <= 3
+
+
+def test_an_unreadable_controller_leaves_everything_as_it_is() -> None:
+    service = OneService()
+    service.rest(6)
+    before = copy.deepcopy(service.raw["status"])
+    service.restart()
+    unknown = ClusterError("get replicasets", 503, "later")
+    service.cluster.refuse = lambda verb, kind: unknown if kind == "ReplicaSet" else None
+    service.cluster.writes.clear()
+    service.rest(3)
+    assert service.cluster.writes == []
+    assert "nobody knows whose the pods are" in str(service.retries[-1])
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(3)
+    assert service.raw["status"]["target"] == before["target"]
+    assert service.condition("Ready") == ("True", "Serving")
+
+
+def test_whose_pods_are_is_read_once() -> None:
+    service, reads = OneService(), list[str]()
+    service.rest(6)
+    service.cluster.refuse = lambda verb, kind: reads.append(kind) if verb == "get" else None
+    service.rest(6)
+    assert reads == []
+    service.restart()
+    service.rest(6)
+    assert reads == ["ReplicaSet", "ReplicaSet"], "the target's and the draft's"
+
+
 def decided(events: list[tuple[str, str]]) -> list[str]:
     return [reason for reason, _ in events if reason in list(PhaseChange)]
 

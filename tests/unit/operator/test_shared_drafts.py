@@ -9,18 +9,32 @@ from cryptography import x509
 
 from outrider.contract.settings import CERTIFICATE, Role, WorkerSettings
 from outrider.operator.certificates.authority import Authorities
-from outrider.operator.cluster.kinds import SECRET
+from outrider.operator.cluster.interfaces import Object
+from outrider.operator.cluster.kinds import DEPLOYMENT, SECRET
+from outrider.operator.manifests.child import child
 from outrider.operator.manifests.network import network_policy
 from outrider.operator.naming import labels
 from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.surroundings import NetworkPolicy
 from tests.unit.operator.one_service import START, OneService
-from tests.unit.operator.small_cluster import Stored
+from tests.unit.operator.small_cluster import Stored, copied, object_key
+from tests.unit.operator.small_controllers import reference
 
 SPEC = """
 target: {model: {uri: "hf://org/large"}, replicas: 2}
 draftsOf: pool
 """
+POOL: Object = {
+    "apiVersion": "outrider.dev/v1alpha1",
+    "kind": "SpeculativeService",
+    "metadata": {"namespace": "default", "name": "pool", "uid": "pool's", "generation": 1},
+    "spec": {},
+}
+SET: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "metadata": {"namespace": "default", "name": "pool-draft-1", "uid": "set's"},
+}
 BEGAN = datetime.datetime.fromtimestamp(START, datetime.UTC)
 
 
@@ -34,7 +48,7 @@ def draft_pod(name: str, ip: str, ready: bool = True) -> dict[str, Any]:
             "name": name,
             "uid": name,
             "labels": labels("pool", "draft"),
-            "ownerReferences": [{"uid": "pool's"}],
+            "ownerReferences": [reference(SET)],
         },
         "status": {
             "podIP": ip,
@@ -44,6 +58,14 @@ def draft_pod(name: str, ip: str, ready: bool = True) -> dict[str, Any]:
     }
 
 
+def pool() -> tuple[Object, ...]:
+    """Return what the pool has but for its pods."""
+    made = child(DEPLOYMENT, Owner.of(POOL), "pool-draft", Role.DRAFT)
+    made["metadata"] |= {"uid": "deployment's", "resourceVersion": "1"}
+    owners = {"ownerReferences": [reference(made)]}
+    return copied(POOL), made, {**SET, "metadata": {**SET["metadata"], **owners}}
+
+
 def words(service: OneService, kind: str) -> str:
     every = service.raw["status"]["conditions"]
     return next(c["message"] for c in every if c["type"] == kind)
@@ -51,12 +73,9 @@ def words(service: OneService, kind: str) -> str:
 
 def guest(*pods: dict[str, Any], **around: Any) -> OneService:
     service = OneService(yaml.safe_load(SPEC), **around)
-    if pods:
-        meta = {"namespace": "default", "name": "pool-draft", "uid": "pool's"}
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta}
-        service.cluster.stored["ReplicaSet", "default", "pool-draft"] = Stored(owner, {})
-    for one in pods:
-        service.cluster.stored["Pod", "default", one["metadata"]["name"]] = Stored(one, {})
+    for one in (*pool(), *pods) if pods else ():
+        service.cluster.stored[object_key(one)] = Stored(one, {})
+    service.controllers.idle.add("pool-draft")
     service.rest()
     return service
 
@@ -70,7 +89,15 @@ def test_targets_link_to_the_ready_drafts_of_the_other_service() -> None:
     assert service.condition("DraftAvailable") == ("True", "Ready")
     assert words(service, "DraftAvailable") == "1 drafts of pool take sessions"
     assert service.condition("LinkEstablished") == ("True", "Connected")
-    assert [one["metadata"]["name"] for one in service.cluster.of("Deployment")] == ["chat-target"]
+    made = [one["metadata"]["name"] for one in service.cluster.of("Deployment")]
+    assert made == ["chat-target", "pool-draft"]
+
+
+def test_a_pod_that_carries_the_labels_of_the_others_drafts_is_none_of_them() -> None:
+    stranger = draft_pod("stranger", "10.0.0.9")
+    stranger["metadata"]["ownerReferences"] = []
+    service = guest(draft_pod("pool-draft-a", "10.0.0.7"), stranger)
+    assert service.policy["drafts"] == ["10.0.0.7:50051"]
 
 
 def test_drafts_that_go_take_no_request_with_them() -> None:

@@ -29,3 +29,16 @@ spec:
         - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
   {{- end }}
 {{- end -}}
+
+{{/* Validations of the rules on privileges that are not allowed to everybody: .rules, .values. */}}
+{{- define "outrider.privileges" -}}
+{{- $end := ternary "only for whoever may make pods in this namespace" "not for services here" .values.trustPodCreators }}
+{{- $values := .values }}
+{{- range $name, $rule := .rules }}
+{{- if not (has $name $values.allowed) }}
+- expression: {{ $rule.expression | quote }}
+  message: {{ printf "%s: %s (rule %s)" $rule.message $end $name | quote }}
+  reason: Forbidden
+{{- end }}
+{{- end }}
+{{- end -}}

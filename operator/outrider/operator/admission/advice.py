@@ -43,6 +43,12 @@ def on_rival(rival: str) -> Iterator[str]:
         yield f"the operator {rival} {words}"
 
 
+def on_unasked(privileges: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each privilege that nobody asked the service's author about."""
+    for one in privileges:
+        yield f"{one}; stored before that was asked, it stays until spec is edited"
+
+
 def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:
     """Yield a sentence where nothing keeps strangers from workers; `certified`: certificates do."""
     if not certified and service.spec.network_policy.mode is Automatic.DISABLED:

@@ -13,11 +13,14 @@ from outrider.operator.cluster.client import Cluster
 from outrider.operator.cluster.kinds import (
     CHILDREN,
     EVENT,
+    LEADER_WORKER_SET,
     LEASE,
     POD,
+    REPLICA_SET,
     ROLE_SCALER,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
     ObjectKind,
 )
 from outrider.operator.cluster.leadership import Term
@@ -81,6 +84,9 @@ def needs(
         for kind in (SERVICE, POD, *CHILDREN, *optional):
             yield from (Need(verb, kind, namespace) for verb in READ)
         yield Need("patch", POD, namespace)
+        yield Need("get", REPLICA_SET, namespace)
+        if LEADER_WORKER_SET in optional:
+            yield Need("get", STATEFUL_SET, namespace)
         for kind in (*CHILDREN, *optional):
             written = WRITTEN.get(kind, (*MADE, "delete"))
             yield from (Need(verb, kind, namespace) for verb in written)

@@ -6,6 +6,7 @@ The only module that sends requests to it, beside kopf's watches. Decides nothin
 import asyncio
 import datetime
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -36,6 +37,8 @@ NO_DRY_RUN = "does not support dry run"
 """What an API server says of a webhook that it may not ask in a dry run."""
 MAX_RETRY_AFTER = 60.0
 """Longest time for which a server that asks for patience is left alone."""
+WARNING, QUOTED = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"'), re.compile(r"\\(.)")
+"""The text in a header with a warning, and a character in it that a backslash quotes."""
 PAGE = 500
 """Objects of one answer to a list, as in kubectl; the rest is asked for by the answer's token."""
 MAX_NOTE = 1024
@@ -123,6 +126,12 @@ class Cluster:
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """Apply an object's status alone."""
         return await self._apply(wanted, "/status")
+
+    async def warnings(self, wanted: Mapping[str, Any]) -> list[str]:
+        """Ask what an apply of an object's status alone would be warned of; nothing is stored."""
+        headers: list[str] = []
+        await self._apply(wanted, "/status", dry_run="All", warnings=headers)
+        return [QUOTED.sub(r"\1", text) for one in headers for text in WARNING.findall(one)]
 
     async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         """Return the object, or None if there is none."""
@@ -257,7 +266,10 @@ class Cluster:
             reason = "not asked: the lease is not held any more"
             raise ClusterError(f"{request.method} {request.url.path}", 0, reason)
 
-    async def _request(self, method: str, path: str, **options: Any) -> Object:
+    async def _request(
+        self, method: str, path: str, warnings: list[str] | None = None, **options: Any
+    ) -> Object:
+        """Return the answer; headers with warnings are added to `warnings`."""
         request = f"{method} {path}"
         options = {"query_params": [], **options}
         try:
@@ -274,6 +286,8 @@ class Cluster:
             why = str(error) or type(error).__name__
             raise ClusterError(request, 0, f"no answer: {why}") from None
         self._requests.labels(method, str(response.status)).inc()
+        if warnings is not None:
+            warnings += response.headers.getall("Warning", ())
         return answer
 
 

@@ -25,6 +25,9 @@ class ClusterWriter(Protocol):
     async def dry_run(self, wanted: Mapping[str, Any]) -> None:
         """Ask whether an apply would be taken; store nothing."""
 
+    async def warnings(self, wanted: Mapping[str, Any]) -> list[str]:
+        """Return what an apply of an object's status alone would be warned of; store nothing."""
+
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """Apply an object's status alone."""
 

@@ -146,6 +146,17 @@ def find_carriers(
     )
 
 
+def workload_uids(children: Iterable[Object], owner: Owner) -> frozenset[str]:
+    """Return the uids of the workloads that a service has made for its roles."""
+    kinds = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
+    names = {role_name(owner.name, role) for role in Role}
+    return frozenset(
+        one["metadata"]["uid"]
+        for one in children
+        if one["kind"] in kinds and one["metadata"]["name"] in names and owned(one, owner)
+    )
+
+
 def owned(live: Object, owner: Owner) -> bool:
     """True if this very service owns an object; another service of its name, now gone, may have
     left one."""

@@ -1,7 +1,8 @@
 """The service that owns the objects that the operator makes for it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from outrider.operator.cluster.kinds import SERVICE
 
@@ -13,6 +14,12 @@ class Owner:
     namespace: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, service: Mapping[str, Any]) -> Self:
+        """Return a service as the owner of its children."""
+        meta = service["metadata"]
+        return cls(meta["namespace"], meta["name"], meta["uid"])
 
     @property
     def reference(self) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def observe(
     """Return the observed state from raw objects; `at` in seconds since the epoch; `lender`: pods
     of the service whose drafts its targets link to."""
     meta = raw["metadata"]
-    owner = Owner(meta["namespace"], meta["name"], meta["uid"])
+    owner = Owner.of(raw)
     known = {child_key(c): c for c in children}
     mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
     every = [pod(p, at) for p in mine]

@@ -135,6 +135,12 @@ class ServiceStatus(SpecPart):
     ] = ()
     """What is allowed and probably not meant, and fields that this operator does not know and
     ignores; at most 16 sentences."""
+    admitted: Annotated[
+        tuple[Advice, ...],
+        Field(max_length=MAX_ADVICE, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """What not everybody may ask for and the author of this `spec` was let have, in the words of
+    the admission policy; what else it has of that is in `advice`."""
 
 
 class ScalerStatus(SpecPart):

@@ -43,6 +43,8 @@ def status(view: View, now: str) -> Object:
         ],
         "advice": said(view),
     }
+    if view.admitted:
+        content["admitted"] = list(view.admitted)
     for role in roles(view.service):
         content[role.value] = _role(view.observed, role, view.wanted)
     if view.service.spec.same_pod:
@@ -55,6 +57,7 @@ def said(view: View) -> list[str]:
     ignored."""
     every = (
         *advice.on_rival(view.rival),
+        *advice.on_unasked(view.unasked),
         *view.reader.removed,
         *advice.on_unknown(view.reader.unknown),
         *advice.on_unguarded(view.service, any(view.certificates.values())),

@@ -61,6 +61,10 @@ class View:
     """Reader of the service, which knows what it left out."""
     rival: str
     """Operator that wants the service's namespace too, and is refused; empty: none."""
+    admitted: tuple[str, ...] = ()
+    """Privileges that the service's author was let have."""
+    unasked: tuple[str, ...] = ()
+    """Privileges that the service has and nobody asked its author about."""
     wanted: Desired = field(default_factory=Desired)
     result: ApplyResult = field(default_factory=ApplyResult)
     """Outcome of applying what is wanted."""
@@ -79,6 +83,8 @@ class View:
             self.foreign_owners,
             self.signers,
             self.rival,
+            self.admitted,
+            self.unasked,
             self.poll.problems,
             [None if one is None else (one.policy, one.links) for one in states],
             self.percentages,

@@ -9,12 +9,15 @@ from outrider.operator.cluster.access import Forbidden, Need, check, needs
 from outrider.operator.cluster.kinds import (
     CHILDREN,
     EVENT,
+    LEADER_WORKER_SET,
     LEASE,
     POD,
     POD_MONITOR,
+    REPLICA_SET,
     ROLE_SCALER,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
 )
 from outrider.operator.cluster.leadership import Term
 
@@ -46,6 +49,13 @@ def test_every_kind_of_child_is_watched_and_written_in_every_namespace() -> None
         assert Need("delete", POD, namespace) not in wanted
     assert {n.verb for n in wanted if n.namespace == "system"} == {"get", "create", "update"}
     assert all(n.kind is LEASE for n in wanted if n.namespace == "system")
+
+
+def test_what_controls_pods_is_read_where_it_may_be_there() -> None:
+    plain, sets = set(needs(("a",), TERM)), set(needs(("a",), TERM, (LEADER_WORKER_SET,)))
+    assert Need("get", REPLICA_SET, "a") in plain
+    assert Need("get", STATEFUL_SET, "a") not in plain
+    assert Need("get", STATEFUL_SET, "a") in sets
 
 
 def test_what_is_missing_is_named() -> None:

@@ -194,3 +194,21 @@ def test_a_dry_run_is_strict_and_a_webhook_that_knows_none_is_no_objection() -> 
 
     asyncio.run(scene())
     assert {(one["dryRun"], one["fieldValidation"]) for one in asked} == {("All", "Strict")}
+
+
+def test_warnings_of_a_status_are_read_and_nothing_is_stored() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.path, request.query["dryRun"]))
+        said = ('299 - "no \\"host\\", no \\\\"', '299 api "other"')
+        return web.json_response({}, headers=[("Warning", one) for one in said])
+
+    async def scene() -> list[str]:
+        meta = {"name": "chat", "namespace": "n"}
+        wanted = {"apiVersion": SERVICE.api_version, "kind": SERVICE.name, "metadata": meta}
+        async with cluster(answer) as api:
+            return await api.warnings({**wanted, "status": {}})
+
+    assert asyncio.run(scene()) == ['no "host", no \\', "other"]
+    assert asked == [(f"{SERVICE.at('n', 'chat')}/status", "All")]

@@ -26,6 +26,7 @@ from outrider.operator.naming import (
 )
 from outrider.operator.observed.pods import pod
 from tests.unit.operator.one_service import OneService
+from tests.unit.operator.small_controllers import reference
 
 SPEC = """
 target:
@@ -169,7 +170,8 @@ def test_settings_stay_while_a_follower_may_start_from_them() -> None:
     (old,) = (name for name in names(made, "ConfigMap") if "-target-" in name)
     meta = {"name": "late", "namespace": "default", "annotations": {SETTINGS_ANNOTATION: old}}
     meta["labels"] = {**LEADER, WORKER_INDEX: "1", MANAGED_BY: FIELD_MANAGER}
-    meta["ownerReferences"] = [{"uid": made.raw["metadata"]["uid"]}]
+    meta["ownerReferences"] = [reference(named(made, "StatefulSet", "chat-target"))]
+    made.controllers.idle.add("late")
     made.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
     changed(made, engine={"threads": 2})
     made.rest(4)

@@ -1,0 +1,63 @@
+"""Privileges that a stored service has and that nobody asked its author about.
+
+A rule of the chart's admission policy may be younger than a service, or was switched on later. A
+second policy of the chart warns of the same privileges as a status is written, so the API server
+judges. What it warns of when the operator first sees an edit, the author was let have. Leaves the
+words to `advice`.
+"""
+
+import logging
+import math
+import re
+
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.interfaces import ClusterWriter
+from outrider.operator.observed.service import Observed
+from outrider.operator.status.content import status_object
+
+log = logging.getLogger(__name__)
+WARNED = re.compile(r"Validation failed for ValidatingAdmissionPolicy 'stored\..*?' with .*?: (.*)")
+"""A warning of the chart's policy on stored services."""
+AGAIN_SECONDS = 3600.0
+"""From one question to the next, where the service stays: rules may come meanwhile."""
+
+
+class Privileges:
+    """What the admission policy says of one stored service."""
+
+    def __init__(self) -> None:
+        self.admitted: tuple[str, ...] = ()
+        """What its author was let have."""
+        self._found: tuple[str, ...] = ()
+        self._generation = 0
+        self._is_edited = False
+        """True if the generation came while the policy was there, and has not been asked about."""
+        self._asked_at = -math.inf
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """What it has and nobody asked its author about."""
+        return tuple(one for one in self._found if one not in self.admitted)
+
+    async def ask(self, writer: ClusterWriter, observed: Observed, now: float) -> None:
+        """Ask the API server about a generation that is new, or again after a while."""
+        if observed.generation != self._generation:
+            self._begin(observed)
+        elif now - self._asked_at < AGAIN_SECONDS:
+            return
+        try:
+            said = await writer.warnings(status_object(observed, {}))
+        except ClusterError as error:
+            return log.warning("%s: privileges: %s", observed.owner.name, error)
+        found = (WARNED.fullmatch(one) for one in said)
+        self._found = tuple(sorted({one[1] for one in found if one is not None}))
+        self._asked_at = now
+        if self._is_edited:
+            self.admitted, self._is_edited = self._found, False
+
+    def _begin(self, observed: Observed) -> None:
+        """Turn to another generation."""
+        status = observed.status
+        self._is_edited = status.get("observedGeneration") != observed.generation
+        self._generation, self._asked_at = observed.generation, -math.inf
+        self.admitted, self._found = tuple(status.get("admitted", ())), ()
