@@ -42,9 +42,8 @@ def status(view: View, now: str) -> Object:
             for one in view.wanted.objects[:MAX_RESOURCES]
         ],
         "advice": said(view),
+        "admitted": list(view.admitted),
     }
-    if view.admitted:
-        content["admitted"] = list(view.admitted)
     for role in roles(view.service):
         content[role.value] = _role(view.observed, role, view.wanted)
     if view.service.spec.same_pod:
