@@ -46,7 +46,7 @@ class Privileges:
         elif now - self._asked_at < AGAIN_SECONDS:
             return
         try:
-            said = await writer.warnings(status_object(observed, {}))
+            said = await writer.warnings(status_object(observed, observed.status))
         except ClusterError as error:
             return log.warning("%s: privileges: %s", observed.owner.name, error)
         found = (WARNED.fullmatch(one) for one in said)
