@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -113,7 +113,7 @@ class ServiceState:
         lent = () if key is None else self._lender_controllers.own(self._cluster.pods(key))
         return self._observer.observe(service, children, pods, self._clock(), lent)
 
-    def _newest(self, raw: Object) -> tuple[Object, Collection[Object]]:
+    def _newest(self, raw: Object) -> tuple[Object, Iterable[Object]]:
         """Return the service and its children."""
         cached = {child_key(one): one for one in (raw, *self._cluster.children(self._key))}
         newest = self.own_writes.overlay(cached)

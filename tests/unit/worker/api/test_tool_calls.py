@@ -81,7 +81,8 @@ WRITTEN: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
     ),
     "fenced": (f'```json\n{{"name": "add", "arguments": {ADD}}}\n```', "", [("add", ADD)]),
     "fenced, a list": (
-        f'\n```\n[{{"name": "add", "arguments": {ADD}}}, {{"name": "note", "arguments": {NOTE}}}]\n```\n',
+        f'\n```\n[{{"name": "add", "arguments": {ADD}}}, '
+        f'{{"name": "note", "arguments": {NOTE}}}]\n```\n',
         "",
         [("add", ADD), ("note", NOTE)],
     ),

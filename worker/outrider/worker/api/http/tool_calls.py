@@ -2,9 +2,9 @@
 
 A call is `{"name": ..., "arguments": {...}}`, or a list of such, behind one of the tags that the
 model's chat template writes (`call_tags`); without a tag, or fenced as code, where it begins the
-answer or follows a call, and names a function that may be called. Newer Mistral models write `[TOOL_CALLS]name[ARGS]`
-before the arguments. Text that looks like a call and is none stays text, but for blanks that only
-calls follow.
+answer or follows a call, and names a function that may be called. Newer Mistral models write
+`[TOOL_CALLS]name[ARGS]` before the arguments. Text that looks like a call and is none stays text,
+but for blanks that only calls follow.
 """
 
 import enum
