@@ -47,8 +47,9 @@ class LeaderWorkerSets:
         objects = _objects(control_plane)
         sets = cls(control_plane, str(objects["ClusterRole"]["metadata"]["name"]))
         (port,) = free_ports(1)
-        control_plane.kubectl("create", "namespace", NAMESPACE)
-        control_plane.kubectl("create", "serviceaccount", ACCOUNT, "-n", NAMESPACE)
+        for what in (("namespace", NAMESPACE), ("serviceaccount", ACCOUNT, "-n", NAMESPACE)):
+            made = control_plane.kubectl("create", *what, "--dry-run=client", "-o", "json")
+            control_plane.kubectl("apply", "-f", "-", stdin=made)  # both stay for another module
         # `apply` would keep a copy of the definition in an annotation, for which it is too large.
         definition = json.dumps(objects["CustomResourceDefinition"])
         control_plane.kubectl("create", "-f", "-", stdin=definition)
@@ -125,7 +126,6 @@ class LeaderWorkerSets:
             server.kill()
         kubectl("delete", "clusterrolebinding", ACCOUNT, "--ignore-not-found")
         kubectl("delete", "clusterrole", self.role)
-        kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def _objects(control_plane: ControlPlane) -> dict[str, Object]:
