@@ -58,11 +58,13 @@ class Impatient(LoadRun):
 
     patience = 0.0
     """Mean seconds of an answer, by which that point is drawn; 0: nothing is given up."""
+    cancel_share = CANCEL_SHARE
+    """Share of requests that are given up."""
     rng = random.Random(0)
 
     async def send(self, exchange: Exchange) -> None:
         """Send one request, and perhaps leave its answer."""
-        gives_up = self.patience and self.rng.random() < CANCEL_SHARE
+        gives_up = self.patience and self.rng.random() < self.cancel_share
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.rng.uniform(0, self.patience) if gives_up else None):
                 await super().send(exchange)

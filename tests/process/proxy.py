@@ -1,4 +1,4 @@
-"""A TCP proxy for tests: a link that is slow, that can be cut, and that can be partitioned.
+"""A TCP proxy for tests: a link that is slow, or corrupt, that can be cut, and be partitioned.
 
 with Proxy("127.0.0.1:50051", delay=0.005) as proxy:
     connect_to(proxy.address)
@@ -8,6 +8,7 @@ with Proxy("127.0.0.1:50051", delay=0.005) as proxy:
 import asyncio
 import collections
 import contextlib
+import random
 import threading
 from typing import Self
 
@@ -28,6 +29,9 @@ class Proxy:
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self.delay = delay
+        self.corrupt = 0.0
+        """Share of pieces in which one bit is turned; may be changed at any time."""
+        self._random = random.Random(0)
         self._partitioned = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._carried: collections.Counter[asyncio.StreamWriter] = collections.Counter()
@@ -103,10 +107,18 @@ class Proxy:
             while data := await reader.read(READ_BYTES):
                 if forwarding.done():
                     return
-                late.put_nowait((self._loop.time() + self.delay, data))
+                late.put_nowait((self._loop.time() + self.delay, self._passed(data)))
                 self._carried[writer] += 1
         late.put_nowait((self._loop.time() + self.delay, b""))
         await forwarding
+
+    def _passed(self, data: bytes) -> bytes:
+        """A piece as it is passed on."""
+        if self._random.random() >= self.corrupt:
+            return data
+        turned = bytearray(data)
+        turned[self._random.randrange(len(turned))] ^= 1 << self._random.randrange(8)
+        return bytes(turned)
 
     async def _forward(
         self, late: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter

@@ -1,4 +1,4 @@
-"""The tests' own proxy, where it is partitioned."""
+"""The tests' own proxy, where it is partitioned or corrupts."""
 
 import contextlib
 import socket
@@ -60,3 +60,13 @@ def test_a_partition_ends_connections_and_takes_none_until_it_heals(echo: str) -
         proxy.heal()
         with connected(proxy) as after:
             assert said(after) == b"word"
+
+
+def test_a_corrupt_proxy_turns_a_bit_of_each_piece_until_it_is_told_to_stop(echo: str) -> None:
+    with Proxy(echo) as proxy, connected(proxy) as connection:
+        proxy.corrupt = 1.0
+        turned = said(connection)
+        assert len(turned) == len(b"word")
+        assert turned != b"word"
+        proxy.corrupt = 0.0
+        assert said(connection) == b"word"
