@@ -1,5 +1,6 @@
 """Transports of an engine: the messages that reach it, those that pass it by, and wake-ups."""
 
+import asyncio
 import select
 import threading
 import time
@@ -12,7 +13,13 @@ import pytest
 
 from outrider.contract.state import Link
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed, pair
-from outrider.worker.engine.transport import Closed, Inbox, TargetTransport, ThreadTransport
+from outrider.worker.engine.transport import (
+    Closed,
+    Inbox,
+    LoopThread,
+    TargetTransport,
+    ThreadTransport,
+)
 from outrider.worker.link.wire import Close, CloseReason
 from outrider.worker.messages import (
     Cancel,
@@ -212,3 +219,13 @@ def test_a_target_s_engine_wakes_and_ends_when_its_server_is_gone(served: Served
         served.transport.drain()
     with pytest.raises(ChannelClosed):
         served.transport.send(EngineReport())
+
+
+def test_a_loop_that_is_finished_has_no_task_left() -> None:
+    thread, left = LoopThread("loop"), list[asyncio.Task[None]]()
+
+    async def last() -> None:
+        left.append(asyncio.create_task(asyncio.sleep(3600)))
+
+    thread.finish(last())
+    assert left[0].cancelled()

@@ -5,14 +5,17 @@ import errno
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 from outrider.contract.state import LinkState
 from outrider.worker.errors import LinkBroken
-from outrider.worker.link.client import DraftLinks, _Link
+from outrider.worker.link.client import PAIR, DraftLinks, _Link
 from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.shared_memory import direct_link, target_end
@@ -48,6 +51,38 @@ def test_an_error_of_the_system_ends_no_link_for_good() -> None:
         return details
 
     assert asyncio.run(keep())[-1] == "[Errno 24] too many open files"
+
+
+def test_a_stream_that_its_draft_ends_leaves_no_task_behind() -> None:
+    async def refuse(incoming: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        yield b""
+
+    async def left() -> list[asyncio.Task[Any]]:
+        method = grpc.stream_stream_rpc_method_handler(refuse)
+        server, ended, tasks = grpc.aio.server(), asyncio.Event(), set[asyncio.Task[Any]]()
+        service, _, name = PAIR.strip("/").partition("/")
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {name: method}),)
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+
+        def to_engine(news: object) -> None:
+            assert isinstance(news, LinkStates)
+            if any("not now" in link.detail for link in news.links):
+                tasks.update(asyncio.all_tasks() - before)
+                ended.set()
+
+        links = DraftLinks(IDENTITY, to_engine)
+        before = asyncio.all_tasks()
+        links.set_addresses([f"127.0.0.1:{port}"])
+        await asyncio.wait_for(ended.wait(), LONG_SECONDS)
+        await links.close()
+        await server.stop(0)
+        return [task for task in tasks if not task.done()]
+
+    assert asyncio.run(left()) == []
 
 
 def test_no_proxy_is_between_a_target_and_its_draft(monkeypatch: pytest.MonkeyPatch) -> None:

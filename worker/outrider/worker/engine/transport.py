@@ -108,13 +108,23 @@ class LoopThread:
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def finish(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run `last` to its end, within `MAX_CLOSE_SECONDS`, then end loop and thread."""
+        """Run `last` and end all other tasks, within `MAX_CLOSE_SECONDS`, then loop and thread."""
+        ending = _last_of_all(last)
         with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(last, self.loop).result(MAX_CLOSE_SECONDS)
+            asyncio.run_coroutine_threadsafe(ending, self.loop).result(MAX_CLOSE_SECONDS)
         self.call(self.loop.stop)
         self._thread.join(MAX_CLOSE_SECONDS)
         if not self._thread.is_alive():
             self.loop.close()
+
+
+async def _last_of_all(last: Coroutine[Any, Any, None]) -> None:
+    """Run `last`, then cancel what is left of all else, as `asyncio.run` does."""
+    await last
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class InboxTransport:

@@ -33,7 +33,7 @@ from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.distributed import LEFT_SECONDS
 from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
-from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
+from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, END, StreamCarrier
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
     DirectLinkUp,
@@ -187,6 +187,7 @@ class DraftLinks:
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
+                stream.put(END)  # a call that has ended leaves what reads the stream to itself
                 call.cancel()
 
     async def _carry(
