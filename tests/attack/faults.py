@@ -24,8 +24,9 @@ STALL_SECONDS = 3.0
 CORRUPT = 0.2
 """Share of the pieces of a corrupt link that have a bit turned."""
 LOOK_SECONDS = 0.2
-Strike = Callable[[random.Random], Awaitable[None]]
-"""One fault, from its beginning to the end of what is done for it."""
+Strike = Callable[[random.Random], Awaitable[int | None]]
+"""One fault, from its beginning to the end of what is done for it; returns the process that it
+killed, if another follows by itself."""
 MISDEEDS = {**WASTE, **{name: one for name, (one, _) in (VIOLATIONS | BROKEN).items()}}
 
 
@@ -39,8 +40,7 @@ async def strike(room: Room, seen: Record, rng: random.Random) -> None:
             if seen.over:
                 return
             began = seen.clock()
-            await strikes[name](rng)
-            missing = await until_whole(room)
+            missing = await until_whole(room, await strikes[name](rng))
             seen.faults[name] += 1
             if name.startswith("kill target"):
                 seen.outages.append(Span(began, seen.clock()))
@@ -50,12 +50,13 @@ async def strike(room: Room, seen: Record, rng: random.Random) -> None:
             seen.say(f"{name}, whole again after {seen.clock() - began:.1f} s")
 
 
-async def until_whole(room: Room, seconds: float = START_SECONDS) -> str:
-    """Wait until a room is as it should be; return what is not, if that takes too long."""
+async def until_whole(room: Room, killed: int | None = None) -> str:
+    """Wait until a room is as it should be, and a process that was killed has another in its place;
+    return what is not, if that takes too long."""
     missing = "everything"
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while missing := await room.missing():
+        async with asyncio.timeout(START_SECONDS):
+            while missing := await room.missing(killed):
                 await asyncio.sleep(LOOK_SECONDS)
     return missing
 
@@ -64,8 +65,8 @@ def process_strikes(room: Room) -> Mapping[str, Strike]:
     """Return what may happen to each process that a supervisor starts again."""
 
     def kill(name: str) -> Strike:
-        async def strike(rng: random.Random) -> None:
-            send(room, name, signal.SIGKILL)
+        async def strike(rng: random.Random) -> int:
+            return send(room, name, signal.SIGKILL)
 
         return strike
 

@@ -135,9 +135,15 @@ class Room:
         """Return what each worker says of itself; None: nothing."""
         return {name: await state(address) for name, address in self.workers.items()}
 
-    async def missing(self) -> str:
-        """Say what is not as it should be; nothing: every process is there, ready and linked."""
-        if self.names and (gone := self.names ^ self.processes().keys()):
+    async def missing(self, killed: int | None = None) -> str:
+        """Say what is not as it should be; nothing: every process is there, ready and linked.
+
+        The worker of one that was `killed` may not have noticed yet, and say that all is well.
+        """
+        processes = self.processes()
+        if killed in processes.values():
+            return f"the end of process {killed}"
+        if self.names and (gone := self.names ^ processes.keys()):
             return f"processes {sorted(gone)}"
         states = await self.states()
         if silent := [name for name, said in states.items() if said is None or not said.ready]:

@@ -1,6 +1,10 @@
 """What the standing attack takes for a fault, and what an outage of its own making explains."""
 
+import asyncio
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
@@ -12,6 +16,8 @@ from outrider.contract.state import State
 from tests.attack import checks, load
 from tests.attack.odd import drawn
 from tests.attack.record import Kind, Problem, Record, Span
+from tests.attack.rooms import Room, temporary
+from tests.process.workers import wait_until
 
 OUTAGE = Span(10.0, 20.0)
 
@@ -98,3 +104,20 @@ def test_what_is_asked_and_drawn_follows_from_the_seed() -> None:
     assert load.bodies(random.Random(3)) == load.bodies(random.Random(3))
     numbers = st.integers(0, 2**31)
     assert drawn(numbers, 3, 9) == drawn(numbers, 3, 9) != drawn(numbers, 4, 9)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_a_process_is_missing_from_its_kill_on_until_another_is_there(tmp_path: Path) -> None:
+    room = Room(tmp_path, "", {}, names={"orphaned engine"})
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)", "outrider.worker", "engine"],
+        env={"TMPDIR": str(temporary(tmp_path))},
+    )
+    try:
+        wait_until(lambda: bool(room.processes()), 60.0, "the process is seen")
+        assert room.processes() == {"orphaned engine": process.pid}
+        assert asyncio.run(room.missing(process.pid)) == f"the end of process {process.pid}"
+    finally:
+        process.kill()
+        process.wait()
+    assert asyncio.run(room.missing(process.pid)) == "processes ['orphaned engine']"
