@@ -95,7 +95,7 @@ class Peer:
         connections: list[CountingConnection],
     ) -> None:
         self._reader, self._writer = reader, writer
-        self._loop, self._connections = loop, connections
+        self._loop, self.connections = loop, connections
         self._sent = 0
 
     @property
@@ -110,17 +110,17 @@ class Peer:
 
     async def wait(self, seconds: float) -> None:
         """Let time pass after the server has got all that was sent."""
-        while sum(one.count for one in self._connections) < self._sent or not self._connections:
+        while sum(one.count for one in self.connections) < self._sent or not self.connections:
             await asyncio.sleep(0)
         self._loop.pass_time(seconds)
 
     async def end(self) -> None:
         """Wait until the server has no connection."""
-        while any(one in one.connections for one in self._connections):
+        while any(one in one.connections for one in self.connections):
             await asyncio.sleep(0)
 
     def send_away(self) -> None:
-        for connection in self._connections:
+        for connection in self.connections:
             connection.send_away()
 
     async def rest(self) -> bytes:
@@ -293,6 +293,18 @@ def test_a_connection_that_is_sent_away_closes_after_its_answer() -> None:
         peer.send_away()
         peer.send(b"ve")
         assert (await peer.rest()).endswith(b"halve")
+
+    run(scene)
+
+
+def test_the_rest_of_a_body_is_refused_by_a_server_that_stops() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 5\r\n\r\nhal")
+        await peer.wait(0.0)
+        for connection in peer.connections:
+            connection.refuse_rest()
+        status, error = refusal(await peer.rest())
+        assert (status, error["code"]) == (503, "stopping")
 
     run(scene)
 

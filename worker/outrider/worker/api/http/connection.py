@@ -169,6 +169,11 @@ class LimitedConnection(H11Protocol):
         elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.shutdown()
 
+    def refuse_rest(self) -> None:
+        """Refuse a request whose body has not come to its end."""
+        if self.conn.their_state is h11.SEND_BODY and not self._is_answered:
+            self._refuse(503, "the target stops, and the request's body has not come")
+
     def end(self) -> None:
         """Close at once and without an answer: no request has come."""
         self._expire_in(None)

@@ -62,17 +62,23 @@ class HttpServer:
 
     def send_clients_away(self) -> None:
         """Close connections that are idle, and the others after their answers."""
-        for connection in tuple(self._server.server_state.connections):
-            assert isinstance(connection, LimitedConnection)
+        for connection in self._connections():
             connection.send_away()
 
     async def close(self) -> None:
-        """End open responses and stop."""
+        """Refuse what has not come, end open responses and stop."""
         if self._serving is None:
             self._listener.close()
             return
+        for connection in self._connections():
+            connection.refuse_rest()
         self._server.should_exit = True
         await self._serving
+
+    def _connections(self) -> Iterator[LimitedConnection]:
+        for connection in tuple(self._server.server_state.connections):
+            assert isinstance(connection, LimitedConnection)
+            yield connection
 
 
 class _WithoutSignals(uvicorn.Server):
