@@ -175,11 +175,12 @@ def test_after_all_refusals_the_target_still_answers(
     [
         ("x" * 10_000_000, r"text: '10000000 bytes' .*at most 26624 bytes"),
         ([Message("user", "x" * 10_000_000)], r"chat\.messages: '10000004 bytes' .*at most 26624"),
-        ([Message("user", "")] * 500_000, r"chat\.messages: '500000 messages' .*at most 2048"),
+        ([Message("user", "")] * 500_000, r"request: '4000008 bytes' .*32768 fields"),
+        ([Message("user", "")] * 10_000, r"chat\.messages: '10000 messages' .*at most 2048"),
         ([Message("x" * 26_000, "")], r"chat\.messages\[0\]\.role: 'x{32}' .*user"),
         ([7] * 3_000_000, r"prompt: '3000000 tokens' .*1 to 2047"),
     ],
-    ids=["text", "one message", "messages", "role", "tokens"],
+    ids=["text", "one message", "fields", "messages", "role", "tokens"],
 )
 def test_a_huge_prompt_is_refused_while_others_are_answered(
     target: Worker, prompt: Any, says: str
