@@ -391,6 +391,12 @@ class Noted:
 
     ended = False
 
+    def __init__(self, unread: bool = False) -> None:
+        self._unread = unread
+
+    def has_unread(self) -> bool:
+        return self._unread
+
     def end(self) -> None:
         self.ended = True
 
@@ -410,6 +416,19 @@ def test_where_there_are_too_many_connections_the_longest_silent_one_goes() -> N
     assert [one.ended for one in all_] == [True, False, True, False, False, False]
     limits.add(some[5])  # before the end of the one before is known
     assert [one.ended for one in all_] == [True, False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("unread", "ended"),
+    [((True, False, False), 1), ((True, True, False), 2), ((True, True, True), 2)],
+)
+def test_a_connection_whose_bytes_are_not_read_yet_is_not_silent(
+    unread: tuple[bool, ...], ended: int
+) -> None:
+    limits, all_ = OpenConnections(2), [Noted(one) for one in unread]
+    for one in all_:
+        limits.add(cast(LimitedConnection, one))
+    assert [one.ended for one in all_] == [number == ended for number in range(3)]
 
 
 def test_one_too_many_connections_end_one_that_sends_nothing() -> None:

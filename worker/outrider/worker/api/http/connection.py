@@ -7,6 +7,7 @@ it takes as many connections as there are. Leaves requests to the application.
 
 import asyncio
 import json
+import select
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -98,7 +99,8 @@ class OpenConnections:
         self._open += 1
         self.fall_silent(connection)
         if self._open > self._most:
-            oldest = next(iter(self._silent))
+            # after a standstill many are taken before any is read
+            oldest = next((one for one in self._silent if not one.has_unread()), connection)
             self.speak(oldest)
             oldest.end()
 
@@ -168,6 +170,12 @@ class LimitedConnection(H11Protocol):
             self.cycle.keep_alive = False
         elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.shutdown()
+
+    def has_unread(self) -> bool:
+        """Whether something lies in its socket."""
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def refuse_rest(self) -> None:
         """Refuse a request whose body has not come to its end."""
