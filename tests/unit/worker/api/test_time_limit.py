@@ -1,6 +1,7 @@
 """Code that does not end within its time."""
 
 import contextlib
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,3 +42,16 @@ def test_an_error_of_the_code_comes_out() -> None:
         _ = 1 / 0
     with pytest.raises(TookTooLong), time_limit(0.01):
         loop()
+
+
+def test_a_thread_that_was_limited_can_be_profiled() -> None:
+    seen: list[str] = []
+    for seconds in (3600.0, 0.0):
+        with contextlib.suppress(TookTooLong), time_limit(seconds):
+            pass
+    sys.setprofile(lambda frame, event, argument: seen.append(event))
+    try:
+        threading.get_ident()
+    finally:
+        sys.setprofile(None)
+    assert "c_call" in seen

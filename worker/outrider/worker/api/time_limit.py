@@ -39,6 +39,7 @@ class _Limit:
     thread: ctypes.c_ulong = field(default_factory=lambda: ctypes.c_ulong(threading.get_ident()))
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
+    interrupted: bool = False
 
     def watch(self) -> None:
         """Wait for the end of the block; interrupt it where it comes too late."""
@@ -46,13 +47,18 @@ class _Limit:
             return
         with self.lock:
             if not self.ended.is_set():
+                self.interrupted = True
                 _raise_in(self.thread, TookTooLong)
 
     def end(self) -> None:
         """Let nothing interrupt the thread any more."""
         with self.lock:
             self.ended.set()
-            _raise_in(self.thread, None)  # what is not raised yet would come too late
+        if self.interrupted:
+            with contextlib.suppress(_TakenBack):
+                _raise_in(self.thread, _TakenBack)  # in the place of one that would come too late
+                while True:
+                    pass
 
 
 @functools.cache
@@ -71,6 +77,14 @@ def _limits() -> "queue.SimpleQueue[_Limit]":
     return limits
 
 
-def _raise_in(thread: ctypes.c_ulong, error: type[Exception] | None) -> None:
-    """Have a thread raise an error at its next line; None: take back one that it has not raised."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error) if error else None)
+class _TakenBack(Exception):
+    """Stands for an error that is not raised any more.
+
+    To unset the error instead would leave the interpreter looking for one at every call (CPython
+    3.11 and 3.12), and one that profiles would never go on.
+    """
+
+
+def _raise_in(thread: ctypes.c_ulong, error: type[Exception]) -> None:
+    """Have a thread raise an error at its next line, in the place of one that is not raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error))
