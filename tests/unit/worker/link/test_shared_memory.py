@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_a_bell_rung_without_end_breaks_the_rules(pair: Pair) -> None:
 def test_words_that_lie_break_the_link(pair: Pair) -> None:
     target, draft = pair
     draft.send([grow()])
-    np.frombuffer(draft.ring._bytes[:HEAD_BYTES], np.int64)[:] = -5
+    np.frombuffer(draft.ring._map, np.int64, HEAD_BYTES // 8)[:] = -5
     for call in (target.receive, target.fall_asleep):
         with pytest.raises(LinkBroken, match="-5 bytes were written"):
             call()
@@ -181,6 +182,20 @@ def test_a_peer_that_has_left_ends_a_sleep(pair: Pair) -> None:
     with pytest.raises(PeerLeft, match="has left the shared memory"):
         target.awake(woken=True)
     target.send([commit(1)])
+
+
+def test_memory_goes_with_its_link_though_its_error_stays() -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("outrider-link")
+
+    before = mapped()
+    with shared_memory_pair() as (target, draft):
+        draft.send([grow(1, 20_000)])
+        with pytest.raises(LinkBroken) as error:
+            target.receive()
+        assert mapped() == before + 2
+    assert mapped() == before
+    assert error.value.__traceback__ is not None  # which refers to the link
 
 
 def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:

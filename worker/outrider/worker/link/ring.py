@@ -49,12 +49,12 @@ class Ring:
         Raises `LinkBroken` where it cannot be mapped.
         """
         try:
-            self._bytes = memoryview(mmap.mmap(descriptor, FILE_BYTES))
+            self._map = mmap.mmap(descriptor, FILE_BYTES)
         except OSError as error:
             raise LinkBroken(f"shared memory cannot be mapped: {error.strerror}") from None
-        self._words = np.frombuffer(self._bytes[:HEAD_BYTES], np.int64)
-        self._out = self._bytes[HEAD_BYTES + end * RING_BYTES :][:RING_BYTES]
-        self._in = self._bytes[HEAD_BYTES + end.other * RING_BYTES :][:RING_BYTES]
+        self._words = np.frombuffer(self._map, np.int64, HEAD_BYTES // 8)
+        self._out = self._bytes_of(end)
+        self._in = self._bytes_of(end.other)
         self._end = end
         self._written = 0
         self._read = 0
@@ -62,6 +62,13 @@ class Ring:
         """All bytes that the other end has read, as last seen."""
         self.must_wake = False
         """True once the other end is to be woken; the caller does, and sets it to False."""
+
+    def close(self) -> None:
+        """Unmap the memory; nothing else may be called then."""
+        self._words = np.empty(0, np.int64)
+        self._out.release()
+        self._in.release()
+        self._map.close()
 
     def write(self, data: bytes | memoryview) -> int:
         """Copy as many bytes as have room, and return their number; raise `LinkBroken`."""
@@ -105,6 +112,12 @@ class Ring:
     def awake(self) -> None:
         """Take that back."""
         shared_words.store(self._words, word_of(ASLEEP, self._end), 0)
+
+    def _bytes_of(self, end: RingEnd) -> memoryview:
+        """Return the ring that an end writes."""
+        start = HEAD_BYTES + end * RING_BYTES
+        with memoryview(self._map) as everything:
+            return everything[start : start + RING_BYTES]
 
     def _publish(self, word: int, value: int, least: int) -> None:
         """Set a word; have the other end woken if it sleeps like this."""

@@ -104,8 +104,10 @@ class SharedMemoryLink:
         return self.bell.fileno()
 
     def close(self) -> None:
-        """Close the bell; the memory is unmapped when nothing refers to this link any more."""
+        """Close the bell and unmap the memory: errors that have passed here may refer to this link
+        for long."""
         self.bell.close()
+        self.ring.close()
 
     def _write_unsent(self) -> None:
         with memoryview(self._unsent) as unsent:
