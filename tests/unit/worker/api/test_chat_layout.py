@@ -10,7 +10,7 @@ import pytest
 from outrider.contract.inference import Message
 from outrider.worker.api.call_tags import KNOWN_TAGS
 from outrider.worker.api.text import Text
-from outrider.worker.api.tool_schemas import parse_tool_calls
+from outrider.worker.api.tool_schemas import ChatJson, parse_tool_calls
 from outrider.worker.errors import InvalidField
 from tests.tiny_models import write_tokenizer
 
@@ -59,7 +59,7 @@ def calls(*arguments: Any) -> tuple[dict[str, Any], ...]:
         {"id": f"call_{at}", "function": {"arguments": given, "name": f"f{at}"}}
         for at, given in enumerate(arguments)
     ]
-    return parse_tool_calls("calls", json.dumps(made))
+    return parse_tool_calls("calls", json.dumps(made), ChatJson())
 
 
 def history(*arguments: Any) -> list[Message]:

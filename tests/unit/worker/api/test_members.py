@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from outrider.worker.api.http.body_part import MAX_ITEMS, MAX_TURNS, counted
 from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.infill import InfillBody
-from outrider.worker.api.http.members import MAX_MEMBERS, PIECE, members
 from outrider.worker.api.http.responses.body import ResponsesBody
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
+from outrider.worker.host.json_members import MAX_MEMBERS, PIECE, members
 
 BODIES = (ChatBody, CompletionBody, InfillBody, ResponsesBody)
 MANY = 4 * MAX_TURNS

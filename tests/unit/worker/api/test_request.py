@@ -1,13 +1,16 @@
 """Defaults of requests that depend on more than one field."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outrider.contract.inference import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.fim import FimPrompt
-from outrider.worker.api.prompt import Prompt, Prompts
+from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import (
     GenerateRequest,
     RequestParser,
@@ -123,3 +126,16 @@ def test_a_model_that_cannot_fill_in_the_middle_is_refused_by_the_field(
             InvalidField, match=r"^suffix: 'b' is not allowed; this model has no tok"
         ):
             filled(without, FimPrompt("a", "b", 4))
+
+
+def test_a_call_whose_text_is_no_unicode_is_refused(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{% for c in m.tool_calls %}"
+        "{{ c.function.arguments.a }}{% endfor %}{% endif %}{% endfor %}"
+    )
+    call = json.dumps([{"function": {"name": "f", "arguments": '{"a": "\\ud800"}'}}])
+    turn = pb.ChatMessage(role="assistant", tool_calls_json=call)
+    prompts = Prompts(Text.load(tmp_path), CONTEXT, 1000)
+    with pytest.raises(InvalidField, match=r"chat\.messages.*valid Unicode"):
+        asyncio.run(prompts.tokenize(Chat([turn])))

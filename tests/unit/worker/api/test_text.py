@@ -17,7 +17,13 @@ from outrider.contract.settings import ModelSettings
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Chat, Prompts
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
-from outrider.worker.api.tool_schemas import MAX_DEPTH, parse_tool_calls, parse_tools
+from outrider.worker.api.tool_schemas import (
+    MAX_CHAT_MEMBERS,
+    MAX_DEPTH,
+    ChatJson,
+    parse_tool_calls,
+    parse_tools,
+)
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.errors import InvalidField, ModelError, TooLong
 from tests.tiny_models import write_tokenizer
@@ -62,10 +68,12 @@ def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path
     (tmp_path / "chat_template.jinja").write_text(TOOLS)
     call = '{"id": "c1", "function": {"name": "weather", "arguments": "{\\"city\\": \\"Rome\\"}"}}'
     said = [
-        Message("assistant", "", parse_tool_calls("calls", f"[{call}]")),
+        Message("assistant", "", parse_tool_calls("calls", f"[{call}]", ChatJson())),
         Message("tool", "rain", tool_call_id="c1", name="weather"),
     ]
-    tools = parse_tools("tools", '[{"type": "function", "function": {"name": "weather"}}]')
+    tools = parse_tools(
+        "tools", '[{"type": "function", "function": {"name": "weather"}}]', ChatJson()
+    )
     text = Text.load(tmp_path)
     laid_out = "[weather]weather:{'city': 'Rome'}(weather c1 rain)"
     assert text.apply_chat_template(said, tools) == laid_out
@@ -81,17 +89,33 @@ def nested(depth: int) -> str:
 def test_tools_that_are_nested_deeply_are_refused(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(TOOLS)
-    deepest = parse_tools("tools", nested(MAX_DEPTH))
+    deepest = parse_tools("tools", nested(MAX_DEPTH), ChatJson())
     assert "f" in Text.load(tmp_path).apply_chat_template([Message("user", "x")], deepest)
     for depth in (MAX_DEPTH + 1, 600, 100_000):
         with pytest.raises(InvalidField, match=r"^tools: .* is not allowed; it "):
-            parse_tools("tools", nested(depth))
+            parse_tools("tools", nested(depth), ChatJson())
+
+
+def test_tools_and_calls_of_a_chat_have_members_together() -> None:
+    chat = ChatJson()
+    half = MAX_CHAT_MEMBERS // 2 - 16
+    value = json.dumps({"a": [0] * half})
+    function = {"name": "f", "parameters": {"a": [0] * half}}
+    tools = json.dumps([{"type": "function", "function": function}])
+    call = json.dumps([{"function": {"name": "f", "arguments": value}}])
+    assert len(parse_tools("tools", tools, chat)) == 1
+    (parsed,) = parse_tool_calls("calls", call, chat)
+    assert parsed["function"]["arguments"] == {"a": [0] * half}
+    (parsed,) = parse_tool_calls("calls", call, chat)
+    assert parsed["function"]["arguments"] == value, "it stays text: nothing is made of it"
+    with pytest.raises(InvalidField, match=f"^tools: .*more than {MAX_CHAT_MEMBERS} members"):
+        parse_tools("tools", tools, chat)
 
 
 def test_arguments_that_are_nested_deeply_stay_text() -> None:
     arguments = '{"a":' * 600 + "1" + "}" * 600
     call = [{"function": {"name": "f", "arguments": arguments}}]
-    (found,) = parse_tool_calls("calls", json.dumps(call))
+    (found,) = parse_tool_calls("calls", json.dumps(call), ChatJson())
     assert found["function"]["arguments"] == arguments
 
 

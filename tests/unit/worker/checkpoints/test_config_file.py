@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from outrider.worker.checkpoints.config_file import MAX_JSON_BYTES, parse_config, read_config
 from outrider.worker.errors import ModelError
+from outrider.worker.host.json_members import MAX_MEMBERS
 from outrider.worker.model.config import (
     Family,
     LinearScaling,
@@ -237,6 +239,18 @@ def test_a_borrowing_draft_takes_what_it_does_not_say_from_its_target(tmp_path: 
 def test_a_broken_config_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ModelError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_members_of_a_file_are_counted_before_they_are_objects(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"a": [[]] * MAX_MEMBERS}))
+    with pytest.raises(ModelError, match=rf"config\.json: \d+ members; at most {MAX_MEMBERS}"):
+        read_config(tmp_path)
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ModelError, match=r"config\.json: it is no file"):
         read_config(tmp_path)
 
 

@@ -82,5 +82,17 @@ def test_an_array_is_counted_before_its_values_are_objects(tmp_path: Path, kind:
     with file.open("wb") as opened:
         opened.write(head)
         opened.truncate(len(head) + 8 * count)
-    with pytest.raises(ModelError, match=f"{count} members; at most {MAX_MEMBERS} are read"):
+    with pytest.raises(ModelError, match=f" members; at most {MAX_MEMBERS} are read"):
         GgufHeader.read(file)
+
+
+def test_values_of_all_arrays_count_together(tmp_path: Path) -> None:
+    half, file = MAX_MEMBERS // 2, tmp_path / "many.gguf"
+    arrays = [
+        struct.pack(f"<Q1sIIQ{half}B", 1, name, 9, 0, half, *bytes(half)) for name in (b"a", b"b")
+    ]
+    file.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 2) + b"".join(arrays))
+    with pytest.raises(ModelError, match=f" members; at most {MAX_MEMBERS} are read"):
+        GgufHeader.read(file)
+    file.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + arrays[0])
+    assert len(GgufHeader.read(file).metadata["a"]) == half

@@ -59,14 +59,31 @@ def test_bytes_that_are_no_message_are_left_to_who_reads_them(sent: bytes) -> No
     assert isinstance(READ(sent), DecodeError | InvalidField)
 
 
+GROUP = b"\xc3\x3e\x08\x01\x12\x02\xff\xff\xc4\x3e"
+"""Of field 1000, which no message has: a number and two bytes that are no message."""
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_group_in_front_hides_no_fields(at: int) -> None:
+    many = pb.GenerateRequest(sampling=pb.Sampling(logit_bias=dict.fromkeys(range(200_000), 1.0)))
+    sent = GROUP * at + many.SerializeToString()
+    assert isinstance(READ(sent), InvalidField)
+    few = pb.GenerateRequest(text="x" * LARGE_BYTES).SerializeToString()
+    assert READ(GROUP * at + few).text == "x" * LARGE_BYTES
+
+
 @given(st.binary(max_size=200))
-def test_no_bytes_end_the_count_otherwise(sent: bytes) -> None:
+def test_bytes_that_are_read_are_counted(sent: bytes) -> None:
+    """What the count does not follow, the library does not read either."""
     least = message_fields.LARGE_BYTES
     message_fields.LARGE_BYTES = 0
     try:
-        assert has_few_fields(sent, KIND)
+        few = has_few_fields(sent, KIND)
     finally:
         message_fields.LARGE_BYTES = least
+    if not few:
+        with pytest.raises(DecodeError):
+            pb.GenerateRequest.FromString(sent)
 
 
 def test_the_call_ends_with_an_argument_that_is_not_allowed() -> None:
@@ -75,5 +92,5 @@ def test_the_call_ends_with_an_argument_that_is_not_allowed() -> None:
             raise RuntimeError(code.name, words)
 
     refused = READ(chat(MAX_FIELDS))
-    with pytest.raises(RuntimeError, match=f"INVALID_ARGUMENT.*it may have {MAX_FIELDS} fields"):
+    with pytest.raises(RuntimeError, match=f"INVALID_ARGUMENT.*at most {MAX_FIELDS} fields"):
         asyncio.run(refuse_unreadable(refused, Context()))

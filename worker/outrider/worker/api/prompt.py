@@ -8,9 +8,9 @@ a request to `request`.
 import asyncio
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from outrider.contract.inference import Message
 from outrider.worker.api.fim import FimPrompt, FimTokens
 from outrider.worker.api.template_options import TemplateOptions
 from outrider.worker.api.text import DEFAULT_OPTIONS, Text
-from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
+from outrider.worker.api.tool_schemas import ChatJson, parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
 
@@ -96,20 +96,17 @@ class Prompts:
         if isinstance(prompt, str):
             self._check_bytes("text", [prompt])
             return await asyncio.to_thread(self.text.encode, prompt)
+        self._check_turns(prompt.turns)
         self._check_bytes("chat.tools_json", [prompt.tools_json])
-        messages = self._checked_messages(prompt.turns)
-        tools = parse_tools("chat.tools_json", prompt.tools_json)
-        options = prompt.options
-        self._check_bytes("chat_template_kwargs", [json.dumps(dict(options.variables))])
-        return await asyncio.to_thread(self._encode_chat, messages, tools, options)
+        variables = json.dumps(dict(prompt.options.variables))
+        self._check_bytes("chat_template_kwargs", [variables])
+        return await asyncio.to_thread(self._encode_chat, prompt)
 
-    def _encode_chat(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        options: TemplateOptions,
-    ) -> list[int]:
-        laid_out = self.text.apply_chat_template(messages, tools, options)
+    def _encode_chat(self, chat: Chat) -> list[int]:
+        found = ChatJson()
+        tools = parse_tools("chat.tools_json", chat.tools_json, found)
+        messages = [_message(index, turn, found) for index, turn in enumerate(chat.turns)]
+        laid_out = self.text.apply_chat_template(messages, tools, chat.options)
         self._check_bytes("chat.messages", [laid_out])  # a template may make a chat longer
         return self.text.encode_layout(laid_out)
 
@@ -139,7 +136,7 @@ class Prompts:
             raise InvalidField(prompt.field, prompt.suffix[:SHOWN_CHARACTERS], limit)
         return await asyncio.to_thread(self.text.encode_fim, prompt, fim, self.context)
 
-    def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
+    def _check_turns(self, turns: Sequence[ChatTurn]) -> None:
         if len(turns) > self.context:
             limit = f"at most {self.context}, the context length"
             raise TooLong("chat.messages", f"{len(turns)} messages", limit, self.context)
@@ -151,10 +148,10 @@ class Prompts:
             for turn in turns
         )
         self._check_bytes("chat.messages", itertools.chain.from_iterable(texts))
-        return [_message(index, turn) for index, turn in enumerate(turns)]
 
     def _check_bytes(self, field: str, texts: Iterable[str]) -> None:
-        size, most = sum(len(text.encode()) for text in texts), self.text.max_bytes(self.context)
+        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        most = self.text.max_bytes(self.context)
         if size > most:
             limit = f"it must have at most {most} bytes of UTF-8: more can never fit the context"
             limit = f"{limit} length, {self.context} tokens"
@@ -177,8 +174,9 @@ class Prompts:
             raise TooLong("prompt", f"{count} tokens", limit, self.context)
 
 
-def _message(index: int, turn: ChatTurn) -> Message:
-    calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", turn.tool_calls_json)
+def _message(index: int, turn: ChatTurn, found: ChatJson) -> Message:
+    field = f"chat.messages[{index}].tool_calls_json"
+    calls = parse_tool_calls(field, turn.tool_calls_json, found)
     return Message(
         turn.role, turn.content, calls, turn.tool_call_id, turn.name, turn.reasoning_content
     )

@@ -14,6 +14,7 @@ from outrider.worker.checkpoints.config_fields import ConfigFields
 from outrider.worker.checkpoints.position_fields import layer_fields
 from outrider.worker.checkpoints.quantisation import Quantisation
 from outrider.worker.errors import ModelError
+from outrider.worker.host.json_members import MAX_MEMBERS, members
 from outrider.worker.model.config import Activation, Family, ModelConfig
 
 MAX_JSON_BYTES = 32 << 20
@@ -87,9 +88,15 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raises `ModelError` naming it."""
     try:
-        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+        is_file, size = path.is_file(), path.stat().st_size
+        if not is_file:  # a pipe would be read for ever
+            raise ModelError(f"{path}: it is no file")
+        if size > MAX_JSON_BYTES:
             raise ModelError(f"{path}: {size} bytes; at most {MAX_JSON_BYTES} are read")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        if (count := members(content)) > MAX_MEMBERS:
+            raise ModelError(f"{path}: {count} members; at most {MAX_MEMBERS} are read")
+        value = json.loads(content.decode())
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
     except RecursionError:

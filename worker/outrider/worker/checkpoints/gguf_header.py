@@ -20,7 +20,8 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
 MAX_MEMBERS = 1 << 22
-"""Most values of an array, fields, and tensors: vocabularies have up to 2^18 tokens."""
+"""Most fields, tensors, their axes, and values of all arrays together: vocabularies have up to 2^18
+tokens and 2^19 merges."""
 SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 """`struct`'s letter of each fixed-size type of value."""
 STRING, ARRAY = 8, 9
@@ -65,7 +66,7 @@ class _Bytes:
     """Reads a header from its first byte on; raises `DAMAGE`."""
 
     def __init__(self, content: NDArray[np.uint8]) -> None:
-        self._content, self._at = content, 0
+        self._content, self._at, self._members = content, 0, 0
 
     def header(self) -> GgufHeader:
         if self._take(len(MAGIC)) != MAGIC:
@@ -73,7 +74,7 @@ class _Bytes:
         (version,) = self._numbers("I")
         if version not in VERSIONS:
             raise ValueError(f"version {version}; allowed: {VERSIONS}")
-        count, fields = map(_few, self._numbers("QQ"))
+        count, fields = map(self._counted, self._numbers("QQ"))
         metadata = {self._string(): self._value(*self._numbers("I")) for _ in range(fields)}
         places = [self._place() for _ in range(count)]
         alignment = int(metadata.get("general.alignment", ALIGNMENT))
@@ -82,7 +83,8 @@ class _Bytes:
 
     def _place(self) -> tuple[str, tuple[int, ...], gguf.GGMLQuantizationType, int]:
         name = self._string()
-        shape = self._numbers(f"{self._numbers('I')[0]}Q")[::-1]  # the last axis comes first
+        axes = self._counted(*self._numbers("I"))
+        shape = self._numbers(f"{axes}Q")[::-1]  # the last axis comes first
         kind, offset = self._numbers("IQ")
         return name, shape, gguf.GGMLQuantizationType(kind), offset
 
@@ -104,10 +106,17 @@ class _Bytes:
         if kind != ARRAY:
             return self._numbers(SCALARS[kind])[0]
         inner, count = self._numbers("IQ")
-        _few(count)
+        self._counted(count)
         if inner == STRING:
             return [self._string() for _ in range(count)]
         return list(self._numbers(f"{count}{SCALARS[inner]}"))
+
+    def _counted(self, count: int) -> int:
+        """Return a count of members that may become objects, too."""
+        self._members += count
+        if self._members > MAX_MEMBERS:
+            raise ValueError(f"{self._members} members; at most {MAX_MEMBERS} are read")
+        return count
 
     def _string(self) -> str:
         return str(self._take(self._numbers("Q")[0]), "utf-8", "replace")
@@ -122,10 +131,3 @@ class _Bytes:
         if self._at > len(self._content):
             raise ValueError(f"{size} bytes are wanted at {begin}")
         return self._content[begin : self._at].tobytes()
-
-
-def _few(count: int) -> int:
-    """Return a count of members that may become objects; raise `ValueError`."""
-    if count > MAX_MEMBERS:
-        raise ValueError(f"{count} members; at most {MAX_MEMBERS} are read")
-    return count

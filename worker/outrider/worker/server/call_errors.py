@@ -45,7 +45,10 @@ def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
     def read_or_error(payload: bytes) -> Any:
         if not has_few_fields(payload, kind):
-            given, limit = f"{len(payload)} bytes", f"it may have {MAX_FIELDS} fields"
+            given, limit = (
+                f"{len(payload)} bytes",
+                f"it must be a message of at most {MAX_FIELDS} fields",
+            )
             return InvalidField("request", given, limit)
         try:
             return read(payload)

@@ -11,7 +11,7 @@ MAX_FIELDS = 1 << 15
 are packed, such as token ids, are one."""
 LARGE_BYTES = 1 << 20
 """From here on fields are counted: of fewer bytes they are soon read, whatever they are."""
-VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
+VARINT, FIXED_64, BYTES, GROUP, END_GROUP, FIXED_32 = range(6)
 """Ways in which a field's value is written."""
 SIZES = {FIXED_64: 8, FIXED_32: 4}
 
@@ -19,19 +19,19 @@ SIZES = {FIXED_64: 8, FIXED_32: 4}
 def has_few_fields(message: bytes, kind: Any) -> bool:
     """True if a message has so few fields that it may be read; `kind`: its descriptor.
 
-    True, too, of bytes that are no message: reading them says so at once.
+    False, too, of large bytes that are no message.
     """
     if len(message) < LARGE_BYTES:
         return True
     try:
         return _fields(memoryview(message), kind, MAX_FIELDS) <= MAX_FIELDS
     except (IndexError, KeyError):
-        return True
+        return False
 
 
 def _fields(message: memoryview, kind: Any, most: int) -> int:
     """Return the fields of a message and of those in it, or `most` and more."""
-    at = found = 0
+    at = found = groups = 0
     while at < len(message) and found <= most:
         found += 1
         tag, at = _varint(message, at)
@@ -40,10 +40,12 @@ def _fields(message: memoryview, kind: Any, most: int) -> int:
             _, at = _varint(message, at)
         elif way == BYTES:
             size, at = _varint(message, at)
-            field = kind.fields_by_number.get(number)
+            field = kind.fields_by_number.get(number) if groups == 0 else None
             if field is not None and field.message_type is not None:
                 found += _fields(message[at : at + size], field.message_type, most - found)
             at += size
+        elif way in (GROUP, END_GROUP):  # nothing here has groups: what is in one is skipped
+            groups += 1 if way == GROUP else -1
         else:
             at += SIZES[way]
     return found

@@ -17,8 +17,8 @@ from outrider.worker.api.http.body_part import BodyPart
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError, unreadable
 from outrider.worker.api.http.from_openai import OpenAIRequest
-from outrider.worker.api.http.members import MAX_MEMBERS, members
 from outrider.worker.errors import DeadlineExceeded
+from outrider.worker.host.json_members import MAX_MEMBERS, members
 from outrider.worker.host.threads import started
 
 MAX_BODY_BYTES = 16 << 20

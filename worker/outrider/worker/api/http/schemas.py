@@ -28,9 +28,9 @@ from outrider.worker.api.http.body_part import (
     joined_text,
 )
 from outrider.worker.api.http.forms import Forms, JsonObject
-from outrider.worker.api.http.members import MAX_MEMBERS
 from outrider.worker.api.template_options import RESERVED, TemplateOptions
 from outrider.worker.api.tool_schemas import MAX_TOOLS
+from outrider.worker.host.json_members import MAX_MEMBERS
 
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""

@@ -7,16 +7,17 @@ interpreter, and with it every stream.
 from collections.abc import Iterator
 
 MAX_MEMBERS = 1 << 18
-"""Most members of all lists and objects of a body: the token ids of a long context are fewer."""
+"""Most members of all lists and objects of a body, or of a model's JSON file: the token ids of a
+long context are fewer."""
 PIECE = 1 << 16
 """Bytes that are looked at at once: others need the interpreter meanwhile."""
 
 
-def members(text: bytes) -> int:
+def members(text: bytes, most: int = MAX_MEMBERS) -> int:
     """Return a number that the members of all lists and objects do not exceed: where it is more
-    than `MAX_MEMBERS`, of commas and opening brackets outside of strings."""
+    than `most`, of commas and opening brackets outside of strings."""
     rough = sum(_starts(text[at : at + PIECE]) for at in range(0, len(text), PIECE))
-    return rough if rough <= MAX_MEMBERS else sum(_outside_of_strings(text))
+    return rough if rough <= most else sum(_outside_of_strings(text))
 
 
 def _outside_of_strings(text: bytes) -> Iterator[int]:
