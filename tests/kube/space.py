@@ -69,9 +69,9 @@ class Space:
                 raise
             return None
 
-    def read(self, kind: ObjectKind, path: str) -> Object:
-        """What is under a name, as `chat/scale`."""
-        return self._ask(kind.at(self.namespace, path))
+    def read(self, kind: ObjectKind, name: str, subresource: str) -> Object:
+        """What is under a name, as `scale`."""
+        return self._ask(kind.at(self.namespace, name, subresource))
 
     def there(self, kind: ObjectKind, name: str) -> Object:
         """One that must be there."""
@@ -128,7 +128,7 @@ class Space:
     def report_pod(self, name: str, status: Mapping[str, Any]) -> None:
         """Lays something over a pod's status, as a kubelet does; raises `Refused`."""
         how = "application/strategic-merge-patch+json"
-        where = POD.at(self.namespace, name) + "/status"
+        where = POD.at(self.namespace, name, "status")
         self._ask(where, "PATCH", {"status": status}, how)
 
     def deployment(self, service: str, role: Role) -> Object:

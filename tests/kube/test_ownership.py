@@ -151,7 +151,7 @@ def deletion_costs(space: Space) -> set[str | None]:
 
 def scale(space: Space) -> Object:
     """What an autoscaler reads."""
-    found: Object = space.read(ROLE_SCALER, "chat-target/scale")
+    found: Object = space.read(ROLE_SCALER, "chat-target", "scale")
     return found
 
 

@@ -118,6 +118,22 @@ def test_an_unreadable_controller_leaves_everything_as_it_is() -> None:
     assert service.condition("Ready") == ("True", "Serving")
 
 
+@pytest.mark.parametrize("name", ["a/status", "somebodys"])
+def test_a_strangers_unreadable_controller_holds_no_service_up(name: str) -> None:
+    service = OneService()
+    service.rest(6)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "x"}
+    stranger(service, ownerReferences=[{**owner, "controller": True}])
+    refused = ClusterError("get replicasets", 403, "no")
+    service.cluster.refuse = lambda verb, kind: refused if kind == "ReplicaSet" else None
+    service.edit(lambda spec: spec.update(speculation={"maxRows": 3}))
+    service.retries.clear()
+    service.rest(6)
+    assert service.retries == []
+    assert service.policy["max_rows"] <= 3
+    assert service.condition("Ready") == ("True", "Serving")
+
+
 def test_whose_pods_are_is_read_once() -> None:
     service, reads = OneService(), list[str]()
     service.rest(6)

@@ -125,12 +125,12 @@ class Cluster:
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """Apply an object's status alone."""
-        return await self._apply(wanted, "/status")
+        return await self._apply(wanted, "status")
 
     async def warnings(self, wanted: Mapping[str, Any]) -> list[str]:
         """Ask what an apply of an object's status alone would be warned of; nothing is stored."""
         headers: list[str] = []
-        await self._apply(wanted, "/status", dry_run="All", warnings=headers)
+        await self._apply(wanted, "status", dry_run="All", warnings=headers)
         return [QUOTED.sub(r"\1", text) for one in headers for text in WARNING.findall(one)]
 
     async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
@@ -225,7 +225,7 @@ class Cluster:
     async def _apply(
         self,
         wanted: Mapping[str, Any],
-        subresource: str = "",
+        subresource: str | None = None,
         manager: str = FIELD_MANAGER,
         **options: Any,
     ) -> Object:
@@ -234,7 +234,8 @@ class Cluster:
             "patch",
             kind,
             meta["namespace"],
-            meta["name"] + subresource,
+            meta["name"],
+            subresource,
             body=wanted,
             content_type="application/apply-patch+yaml",
             field_manager=manager,
@@ -243,9 +244,15 @@ class Cluster:
         )
 
     async def _ask(
-        self, method: str, kind: ObjectKind, namespace: str | None, name: str | None, **options: Any
+        self,
+        method: str,
+        kind: ObjectKind,
+        namespace: str | None,
+        name: str | None,
+        subresource: str | None = None,
+        **options: Any,
     ) -> Object:
-        path = kind.at(namespace, name)
+        path = kind.at(namespace, name, subresource)
         if kind in UNTHROTTLED:
             return await self._request(method, path, **options)
         async with self._slots:

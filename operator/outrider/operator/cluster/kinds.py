@@ -4,6 +4,7 @@ Plain data; knows neither their content nor a client.
 """
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from outrider.operator.naming import GROUP, KIND, VERSION
 
@@ -33,10 +34,14 @@ class ObjectKind:
         """API path of the group."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
-    def at(self, namespace: str | None, name: str | None = None) -> str:
-        """Return the API path of all objects, of those in a namespace, or of one of them."""
-        within = f"/namespaces/{namespace}" if namespace else ""
-        return f"{self.path}{within}/{self.plural}" + (f"/{name}" if name else "")
+    def at(
+        self, namespace: str | None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """Return the API path of all objects, of those in a namespace, of one of them, or of a
+        subresource of that."""
+        within = ("namespaces", namespace) if namespace else ()
+        parts = (*within, self.plural, name, subresource)
+        return "/".join((self.path, *(quote(part, safe="") for part in parts if part)))
 
 
 SERVICE = ObjectKind(GROUP, VERSION, KIND, "speculativeservices")

@@ -18,6 +18,8 @@ from outrider.operator.status.content import status_object
 log = logging.getLogger(__name__)
 WARNED = re.compile(r"Validation failed for ValidatingAdmissionPolicy 'stored\..*?' with .*?: (.*)")
 """A warning of the chart's policy on stored services."""
+RULE = re.compile(r"\(rule (\w+)\)$")
+"""The rule at the end of a sentence; the words before it change with the chart and its values."""
 AGAIN_SECONDS = 3600.0
 """From one question to the next, where the service stays: rules may come meanwhile."""
 
@@ -37,7 +39,8 @@ class Privileges:
     @property
     def unasked(self) -> tuple[str, ...]:
         """What it has and nobody asked its author about."""
-        return tuple(one for one in self._found if one not in self.admitted)
+        admitted = {_rule(one) for one in self.admitted}
+        return tuple(one for one in self._found if _rule(one) not in admitted)
 
     async def ask(self, writer: ClusterWriter, observed: Observed, now: float) -> None:
         """Ask the API server about a generation that is new, or again after a while."""
@@ -61,3 +64,9 @@ class Privileges:
         self._is_edited = status.get("observedGeneration") != observed.generation
         self._generation, self._asked_at = observed.generation, -math.inf
         self.admitted, self._found = tuple(status.get("admitted", ())), ()
+
+
+def _rule(sentence: str) -> str:
+    """Return the name of a sentence's rule; a sentence without one is its own."""
+    found = RULE.search(sentence)
+    return found[1] if found is not None else sentence

@@ -69,6 +69,23 @@ def test_a_bounded_number_of_requests_wait_and_leadership_waits_behind_none() ->
     asyncio.run(scene())
 
 
+def test_a_name_leads_to_no_other_path() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.raw_path)
+        return web.json_response({})
+
+    async def scene() -> None:
+        async with cluster(answer) as api:
+            for name in ("a/status", "../../x", "x?y", "x#y", "a%2Fb"):
+                await api.get(CONFIG_MAP, "n", name)
+
+    asyncio.run(scene())
+    names = ("a%2Fstatus", "..%2F..%2Fx", "x%3Fy", "x%23y", "a%252Fb")
+    assert asked == [f"/api/v1/namespaces/n/configmaps/{name}" for name in names]
+
+
 def test_lists_are_read_page_by_page() -> None:
     asked: list[dict[str, str]] = []
 

@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
+import pytest
+
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.interfaces import Object
+from outrider.operator.cluster.kinds import ObjectKind
 from outrider.operator.cluster.pod_controllers import (
     AGAIN_SECONDS,
     MAX_AT_ONCE,
@@ -14,7 +18,25 @@ from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import reference
 
 SPACE = "models"
-Object = dict[str, Any]
+
+
+class Answers(SmallCluster):
+    """A cluster with other answers to some names: errors at once, all else a moment later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: dict[str, ClusterError | Object] = {}
+        self.asked: list[str] = []
+        self.ended: list[str] = []
+
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
+        self.asked.append(name)
+        said = self.said.get(name)
+        if isinstance(said, ClusterError):
+            raise said
+        await asyncio.sleep(0)
+        self.ended.append(name)
+        return await super().get(kind, namespace, name) if said is None else said
 
 
 class Scene:
@@ -22,7 +44,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.cluster = SmallCluster()
+        self.cluster = Answers()
         self.reads: list[str] = []
         self.cluster.refuse = self._count
         self.controllers = PodControllers(self.cluster, SPACE, lambda: self.now)
@@ -34,6 +56,11 @@ class Scene:
             meta["ownerReferences"] = [reference(owner)]
         version = "v1" if kind == "Pod" else "apps/v1"
         return self.cluster.put({"apiVersion": version, "kind": kind, "metadata": meta})
+
+    def forge(self, pod: str, made: Object, **changes: str) -> None:
+        """A stranger's pod that says of its controller what another's says, but for changes."""
+        owners = self.put("Pod", pod, made)["metadata"]["ownerReferences"]
+        owners[0].update(changes)
 
     def own(self, pods: Iterable[Object] | None = None, service: str = "service") -> list[str]:
         """Names of the pods that are the service's, after one reading."""
@@ -80,9 +107,78 @@ def test_an_owner_that_does_not_control_counts_for_nothing() -> None:
 
 def test_a_name_without_its_uid_counts_for_nothing() -> None:
     scene = Scene()
+    made = scene.put("ReplicaSet", "chat-target-1", scene.workload)
+    scene.put("Pod", "a", made)
+    scene.forge("forged", made, uid="mine")
+    assert scene.own() == ["a"]
+
+
+@pytest.mark.parametrize("pod", ["0-before", "z-after"])
+@pytest.mark.parametrize("change", [{"name": "other"}, {"kind": "StatefulSet"}])
+def test_a_uid_with_another_name_or_kind_hides_no_pod(pod: str, change: dict[str, str]) -> None:
+    scene = Scene()
+    made = scene.put("ReplicaSet", "chat-target-1", scene.workload)
+    scene.put("Pod", "a", made)
+    scene.forge(pod, made, **change)
+    assert scene.own() == ["a"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "..", "a/status", "../../../../../version", "x?limit=1", "a..b", "A", "a\n", "a" * 254],
+)
+def test_what_can_be_no_objects_name_is_not_asked_for(name: str) -> None:
+    scene = Scene()
+    made = scene.put("ReplicaSet", "chat-target-1", scene.workload)
+    scene.put("Pod", "a", made)
+    scene.forge("forged", made, name=name)
+    assert scene.own() == ["a"]
+    assert scene.cluster.asked == ["chat-target-1"]
+
+
+@pytest.mark.parametrize("name", ["a", "0.a-b.c", "a" * 253])
+def test_what_can_be_an_objects_name_is(name: str) -> None:
+    scene = Scene()
+    scene.put("Pod", "a", scene.put("ReplicaSet", name, scene.workload))
+    assert scene.own() == ["a"]
+
+
+@pytest.mark.parametrize("status", [400, 403, 405, 410, 414])
+def test_what_may_not_be_read_is_a_strangers_for_a_while(status: int) -> None:
+    scene = Scene()
     scene.put("Pod", "a", scene.put("ReplicaSet", "chat-target-1", scene.workload))
-    forged = scene.put("Pod", "forged", scene.cluster.of("ReplicaSet")[0])
-    forged["metadata"]["ownerReferences"][0]["uid"] = "mine"
+    scene.put("Pod", "b", scene.put("ReplicaSet", "chat-target-2", scene.workload))
+    scene.cluster.said["chat-target-2"] = ClusterError("get", status, "no")
+    for _ in range(2):
+        assert scene.own() == ["a"]
+    assert scene.cluster.asked == ["chat-target-1", "chat-target-2"]
+    scene.cluster.said.clear()
+    scene.now += AGAIN_SECONDS
+    assert scene.own() == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [0, 401, 408, 429, 500, 503])
+def test_what_cannot_be_read_at_the_moment_is_an_error_once_all_reads_have_ended(
+    status: int,
+) -> None:
+    scene = Scene()
+    scene.put("Pod", "a", scene.put("ReplicaSet", "chat-target-1", scene.workload))
+    pod = scene.put("Pod", "b", scene.put("ReplicaSet", "chat-target-2", scene.workload))
+    scene.cluster.said["chat-target-1"] = ClusterError("get", status, "later")
+    with pytest.raises(ClusterError, match="later"):
+        scene.own()
+    assert scene.cluster.ended == ["chat-target-2"]
+    assert scene.controllers.own((pod,)) == [pod]
+    scene.cluster.said.clear()
+    assert scene.own() == ["a", "b"]
+
+
+@pytest.mark.parametrize("answer", [{}, {"major": "1"}, {"metadata": {}}])
+def test_an_answer_that_is_no_object_is_not_the_services(answer: Object) -> None:
+    scene = Scene()
+    scene.put("Pod", "a", scene.put("ReplicaSet", "chat-target-1", scene.workload))
+    scene.put("Pod", "b", scene.put("ReplicaSet", "chat-target-2", scene.workload))
+    scene.cluster.said["chat-target-2"] = answer
     assert scene.own() == ["a"]
 
 
@@ -123,6 +219,16 @@ def test_strangers_are_read_again_seldom_and_a_few_at_a_time() -> None:
     ]
     scene.own()
     assert scene.own() == adopted
+
+
+def test_names_that_strangers_make_up_for_one_uid_are_read_a_few_at_a_time() -> None:
+    scene = Scene()
+    made = scene.put("ReplicaSet", "chat-target-1", scene.workload)
+    scene.put("Pod", "a", made)
+    for number in range(2 * MAX_AT_ONCE):
+        scene.forge(f"p{number}", made, name=f"s{number}")
+    assert scene.own() == ["a"]
+    assert len(scene.reads) == MAX_AT_ONCE
 
 
 def test_what_is_gone_is_forgotten() -> None:

@@ -84,6 +84,21 @@ def test_a_rule_that_comes_after_an_edit_is_told_from_those_that_judged_it() -> 
     assert admitted(service) == [ROOT]
 
 
+def test_a_rule_in_other_words_is_the_rule_that_the_author_was_judged_by() -> None:
+    service = OneService()
+    warn(service, ROOT)
+    service.rest(6)
+    service.cluster.events.clear()
+    trusting = "only for whoever may make pods in this namespace"
+    warn(service, f"podTemplate: to run as root: {trusting} (rule RootUsers)", LABELS)
+    service.restart()
+    service.rest(3)
+    (sentence,) = advice(service)
+    assert sentence.startswith(LABELS)
+    assert service.cluster.events == [("Advice", sentence)]
+    assert admitted(service) == [ROOT]
+
+
 def test_what_is_no_longer_asked_for_is_forgotten() -> None:
     service = stored(ROOT)
     warn(service)
