@@ -397,18 +397,21 @@ class Noted:
     def has_unread(self) -> bool:
         return self._unread
 
+    def descriptor(self) -> int:
+        return -1
+
     def end(self) -> None:
         self.ended = True
 
 
-def test_where_there_are_too_many_connections_the_longest_silent_one_goes() -> None:
+def test_where_there_are_too_many_connections_the_one_that_waits_longest_goes() -> None:
     limits, all_ = OpenConnections(3), [Noted() for _ in range(6)]
     some = [cast(LimitedConnection, one) for one in all_]
     for one in some[:3]:
         limits.add(one)
-    limits.speak(some[0])
-    limits.fall_silent(some[0])  # its answer is sent: it has been silent for less long than others
-    limits.speak(some[1])
+    limits.request(some[0])
+    limits.wait(some[0])  # its answer is sent: it waits for less long than others
+    limits.request(some[1])
     limits.add(some[3])
     assert [one.ended for one in all_] == [False, False, True, False, False, False]
     limits.remove(some[2])
@@ -431,13 +434,16 @@ def test_a_connection_whose_bytes_are_not_read_yet_is_not_silent(
     assert [one.ended for one in all_] == [number == ended for number in range(3)]
 
 
-def test_one_too_many_connections_end_one_that_sends_nothing() -> None:
+@pytest.mark.parametrize("begun", [b"", b"G", HEAD, HEAD + b"content-length: 5\r\n\r\nhal"])
+def test_one_too_many_connections_end_one_without_a_whole_request(begun: bytes) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), served(most=1) as silent:
+            silent.send(begun)
             await silent.wait(0.0)
             host = silent.address
             reader, writer = await asyncio.open_connection(*host)
-            assert await silent.rest() == b""
+            told = await silent.rest()
+            assert told == b"" if not begun else refusal(told)[0] == 503
             writer.write(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
             assert (await reader.readuntil(b"deaf")).startswith(b"HTTP/1.1 200")
             writer.close()

@@ -12,6 +12,8 @@ import grpc
 import pytest
 
 from outrider.contract.settings import SettingsError
+from outrider.worker.api.http.connection import OpenConnections
+from outrider.worker.api.http.server import CountedListener, listen
 from outrider.worker.api.server_certificate import Pair, ServerCertificate
 from tests.certificate_files import (
     ELSEWHERE_CERT,
@@ -168,3 +170,25 @@ def test_what_is_no_pair_is_refused_by_its_settings(
 
 def test_a_private_key_is_shown_nowhere(files: Files) -> None:
     assert "PRIVATE" not in repr(files.read().pair.current())
+
+
+def test_connections_on_which_tls_does_not_begin_are_bounded() -> None:
+    async def main() -> None:
+        context = ServerCertificate(str(LOOPBACK_CERT), str(LOOPBACK_KEY)).context()
+        limits = OpenConnections(16)
+        listener = CountedListener(listen(f"{HOST}:0"), limits)
+        server = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, sock=listener, ssl=context
+        )
+        async with asyncio.timeout(60), server:
+            port = listener.getsockname()[1]
+            held = [await asyncio.open_connection(HOST, port) for _ in range(10)]
+            for reader, _ in held[:6]:
+                assert await reader.read() == b""
+            assert not any(reader.at_eof() for reader, _ in held[6:])
+            trusts = ssl.create_default_context(cafile=LOOPBACK_CERT)
+            _, last = await asyncio.open_connection(HOST, port, ssl=trusts)
+            for _, writer in (*held, (None, last)):
+                writer.close()
+
+    asyncio.run(main())

@@ -6,8 +6,11 @@ it takes as many connections as there are. Leaves requests to the application.
 """
 
 import asyncio
+import contextlib
+import itertools
 import json
 import select
+import socket
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -23,6 +26,8 @@ MANY_CHUNKS = 256
 """Chunks of a body from which on their mean size counts."""
 LEAST_CHUNK = 64
 """Bytes that they must have in the mean: each is an event in Python, on the loop of all streams."""
+LOOKED_AT = 64
+"""Connections of which one is chosen to go; those on which something has just come stay."""
 LINGER_SECONDS = 2.0
 """Longest time for which the bytes of a client that has its answer are read and dropped."""
 
@@ -88,34 +93,51 @@ class _CountingChunks(h11.Connection):
 
 
 class OpenConnections:
-    """The connections of one server, of which there are at most `most`."""
+    """The connections of one server, of which there are at most `most`.
+
+    Where there are too many, one without a whole request goes, the oldest first: bytes that are no
+    request make it no younger.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._open = most, 0
-        self._silent: dict[LimitedConnection, None] = {}
+        self._waiting: dict[LimitedConnection, None] = {}
+        self._accepted: dict[int, socket.socket] = {}
+        """By descriptor, those that are not open yet: under TLS, until the handshake has ended."""
+
+    def accept(self, accepted: socket.socket) -> None:
+        """Note one that was accepted; where many do not open, the oldest of them ends."""
+        self._accepted.pop(accepted.fileno(), None)  # of one that has ended
+        self._accepted[accepted.fileno()] = accepted
+        if len(self._accepted) > max(1, self._most // 4):
+            oldest = self._accepted.pop(next(iter(self._accepted)))
+            with contextlib.suppress(OSError):  # it has ended
+                oldest.shutdown(socket.SHUT_RDWR)
 
     def add(self, connection: "LimitedConnection") -> None:
-        """Take one more; where there are too many, the one that has been silent longest goes."""
+        """Take one more; where there are too many, the one that waits longest goes."""
         self._open += 1
-        self.fall_silent(connection)
+        self._accepted.pop(connection.descriptor(), None)
+        self.wait(connection)
         if self._open > self._most:
             # after a standstill many are taken before any is read
-            oldest = next((one for one in self._silent if not one.has_unread()), connection)
-            self.speak(oldest)
+            longest = itertools.islice(self._waiting, LOOKED_AT)
+            oldest = next((one for one in longest if not one.has_unread()), connection)
+            self.request(oldest)
             oldest.end()
 
     def remove(self, connection: "LimitedConnection") -> None:
         """Forget one that has ended."""
         self._open -= 1
-        self.speak(connection)
+        self.request(connection)
 
-    def fall_silent(self, connection: "LimitedConnection") -> None:
-        """Note that nothing of a request has come on it."""
-        self._silent[connection] = None
+    def wait(self, connection: "LimitedConnection") -> None:
+        """Note that it waits for a request from now on."""
+        self._waiting[connection] = None
 
-    def speak(self, connection: "LimitedConnection") -> None:
-        """Note that something has come."""
-        self._silent.pop(connection, None)
+    def request(self, connection: "LimitedConnection") -> None:
+        """Note that a whole request has come."""
+        self._waiting.pop(connection, None)
 
 
 class LimitedConnection(H11Protocol):
@@ -146,8 +168,9 @@ class LimitedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._limits.speak(self)
         super().data_received(data)
+        if self.conn.their_state not in INCOMPLETE:
+            self._limits.request(self)
         if self._chunk_bytes > MAX_BODY_BYTES:
             limit = f"at most {MAX_BODY_BYTES} bytes of a body are read"
             self._refuse(413, f"a chunk of {self._chunk_bytes} bytes is not allowed; {limit}")
@@ -161,8 +184,8 @@ class LimitedConnection(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self.transport.close()
         self._expire_in(self.head_seconds if self.conn.their_state in INCOMPLETE else None)
-        if self.conn.their_state is h11.IDLE:
-            self._limits.fall_silent(self)
+        if self.conn.their_state in INCOMPLETE:
+            self._limits.wait(self)
 
     def send_away(self) -> None:
         """Close after the answer that is on its way, or now if no request has begun to come."""
@@ -171,10 +194,16 @@ class LimitedConnection(H11Protocol):
         elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.shutdown()
 
+    def descriptor(self) -> int:
+        """Return its socket's; -1 if that is closed."""
+        return int(self.transport.get_extra_info("socket").fileno())
+
     def has_unread(self) -> bool:
         """Whether something lies in its socket."""
+        if (descriptor := self.descriptor()) < 0:
+            return False
         poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
 
     def refuse_rest(self) -> None:
@@ -183,9 +212,13 @@ class LimitedConnection(H11Protocol):
             self._refuse(503, "the target stops, and the request's body has not come")
 
     def end(self) -> None:
-        """Close at once and without an answer: no request has come."""
-        self._expire_in(None)
-        self.transport.abort()
+        """Close, as no whole request has come; say so where a part of one has."""
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._expire_in(None)
+            self.transport.abort()
+            return
+        self._refuse(503, "there are too many connections, and the request has not come whole")
+        self.loop.call_later(LINGER_SECONDS, self.transport.abort)  # TLS would wait for the client
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""

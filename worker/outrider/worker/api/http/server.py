@@ -8,6 +8,7 @@ import contextlib
 import functools
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -53,7 +54,7 @@ class HttpServer:
             ssl_context_factory=None if certificate is None else lambda *_: certificate.context(),
         )
         self._server = _WithoutSignals(config)
-        self._listener = listener
+        self._listener = CountedListener(listener, limits)
         self._serving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -79,6 +80,21 @@ class HttpServer:
         for connection in tuple(self._server.server_state.connections):
             assert isinstance(connection, LimitedConnection)
             yield connection
+
+
+class CountedListener(socket.socket):
+    """A listening socket whose connections count from the beginning, before TLS."""
+
+    def __init__(self, listener: socket.socket, limits: OpenConnections) -> None:
+        super().__init__(fileno=listener.detach())
+        self.setblocking(False)
+        self._limits = limits
+
+    def accept(self) -> "tuple[socket.socket, Any]":
+        """Accept a connection, as asyncio asks."""
+        accepted, address = super().accept()
+        self._limits.accept(accepted)
+        return accepted, address
 
 
 class _WithoutSignals(uvicorn.Server):
