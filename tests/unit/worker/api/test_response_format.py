@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 from outrider.worker.api.call_tags import call_grammar
 from outrider.worker.api.http.from_openai import schema_of_calls
@@ -211,26 +211,28 @@ def test_a_form_and_the_calls_that_may_be_instead_are_each_refused_by_their_fiel
         assert refused.value.field == field
 
 
-def test_no_more_formats_are_compiled_at_once_than_may_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_more_formats_are_compiled_at_once_than_may_wait() -> None:
     begin, wanted = threading.Event(), ResponseFormat(json_object=True)
-    form = CompiledFormat("", ())
 
-    def compiled(self: ResponseFormats, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
+    def late() -> LLTokenizer:
         assert begin.wait(60)
-        return form
-
-    monkeypatch.setattr(ResponseFormats, "compile", compiled)
+        return tokenizer()
 
     async def main() -> None:
-        formats = ResponseFormats(None)
+        formats = ResponseFormats(late)
         some = [asyncio.create_task(formats.compiled(wanted, False)) for _ in range(MAX_COMPILING)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull, match="16 response formats are being compiled"):
             await formats.compiled(wanted, False)
         begin.set()
+        form = ResponseFormats(tokenizer).compile(wanted, False)
         assert await asyncio.gather(*some) == [form] * MAX_COMPILING
         assert await formats.compiled(wanted, False) == form
 
     asyncio.run(main())
+
+
+def test_a_base_that_every_reference_would_be_joined_to_has_a_bound() -> None:
+    schema = {"$id": "https://a.example/" + "b/" * 2000, "properties": {"x": {"$ref": "c"}}}
+    with pytest.raises(InvalidField, match=r"an \$id, .* has more than 2048 characters"):
+        compiled(schema)

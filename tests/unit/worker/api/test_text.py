@@ -1,6 +1,7 @@
 """Text to ids and back: chat templates, half characters, stop strings."""
 
 import asyncio
+import contextlib
 import json
 import sys
 import threading
@@ -17,6 +18,7 @@ from outrider.contract.settings import ModelSettings
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Chat, Prompts
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
+from outrider.worker.api.time_limit import time_limit
 from outrider.worker.api.tool_schemas import (
     MAX_CHAT_MEMBERS,
     MAX_DEPTH,
@@ -140,6 +142,29 @@ def test_a_template_that_loops_is_a_refusal(
     text = Text.load(tmp_path)
     with pytest.raises(InvalidField, match="did not end within its time"):
         text.apply_chat_template([Message("user", "x")])
+
+
+def test_all_layouts_of_a_chat_have_one_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% if messages[0].content == 'slow' %}" + LOOP + "{% endif %}" + TOOLS
+    )
+    text = Text.load(tmp_path)
+    limits: list[float] = []
+
+    def limit(seconds: float) -> contextlib.AbstractContextManager[None]:
+        limits.append(seconds)
+        return time_limit(0.0)
+
+    monkeypatch.setattr("outrider.worker.api.text.time_limit", limit)
+    call = json.dumps([{"function": {"name": "f", "arguments": "{}"}}])
+    calls = parse_tool_calls("calls", call, ChatJson())
+    with pytest.raises(InvalidField, match="did not end within its time"):
+        text.apply_chat_template([Message("user", "slow"), Message("assistant", "", calls)])
+    assert len(limits) == len(text._layouts) > 1
+    assert limits == sorted(limits, reverse=True)
 
 
 def test_what_a_template_makes_longer_than_the_context_is_not_tokenized(

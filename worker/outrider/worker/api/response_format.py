@@ -6,10 +6,11 @@ Refuses what cannot be compiled, with the compiler's reason. Leaves token masks 
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -98,8 +99,9 @@ class ResponseFormats:
     """Rule of a call that an answer may be instead, as the model writes one."""
     _tokenizer: LLTokenizer | None = None
     _compiling: int = 0
-    _threads: ThreadPoolExecutor = field(
-        default_factory=partial(started, THREADS, "formats", STAND_BACK)
+    _writing: ThreadPoolExecutor = field(default_factory=partial(started, 1, "formats"))
+    _checking: ThreadPoolExecutor = field(
+        default_factory=partial(started, THREADS, "grammars", STAND_BACK)
     )
 
     async def compiled(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
@@ -110,10 +112,11 @@ class ResponseFormats:
         if self._compiling >= MAX_COMPILING:
             words = f"{self._compiling} response formats are being compiled"
             raise QueueFull(words, RETRY_AFTER_SECONDS)
-        loop = asyncio.get_running_loop()
+        run = asyncio.get_running_loop().run_in_executor
         self._compiling += 1
         try:
-            return await loop.run_in_executor(self._threads, self.compile, wanted, ignore_end)
+            written = await run(self._writing, self._write, wanted, ignore_end)
+            return await run(self._checking, self._check, wanted, written)
         finally:
             self._compiling -= 1
 
@@ -122,14 +125,18 @@ class ResponseFormats:
 
         Raises `InvalidField`.
         """
-        form = self._compile(wanted, ignore_end)
-        if wanted.calls is None:
-            return form
-        calls = self._compile(wanted.calls, ignore_end)
-        grammar = either(form.grammar, calls.grammar, self.call)
-        return CompiledFormat(grammar, (*form.warnings, *calls.warnings))
+        return self._check(wanted, self._write(wanted, ignore_end))
 
-    def _compile(self, wanted: ResponseFormat, ignore_end: bool) -> CompiledFormat:
+    def _write(self, wanted: ResponseFormat, ignore_end: bool) -> list[str]:
+        """Return the grammars of a format and of the calls that may come instead, then that of
+        both. It is Python and must not stand back: all others wait for the interpreter."""
+        grammar = self._written(wanted, ignore_end)
+        if wanted.calls is None:
+            return [grammar, grammar]
+        calls = self._written(wanted.calls, ignore_end)
+        return [grammar, calls, either(grammar, calls, self.call)]
+
+    def _written(self, wanted: ResponseFormat, ignore_end: bool) -> str:
         which = wanted.kind
         if which is None or wanted.json_object is False:
             raise InvalidField("format", which, "set one of json_object, json_schema and regex")
@@ -141,12 +148,29 @@ class ResponseFormats:
         require(size <= most, name, f"{size} bytes", f"at most {most} bytes")
         if self._tokenizer is None:
             self._tokenizer = self.build()
-        try:
-            grammar = _grammar(wanted, text)
-            return CompiledFormat(grammar, _warnings(grammar, self._tokenizer, wanted.strict))
-        except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())  # on one line
-            raise InvalidField(name, text[:SHOWN_CHARACTERS], reason[:SHOWN_REASON]) from error
+        with _refusals(wanted):
+            return _grammar(wanted, text)
+
+    def _check(self, wanted: ResponseFormat, written: list[str]) -> CompiledFormat:
+        """Return what `compile` does: llguidance computes, without the interpreter."""
+        assert self._tokenizer is not None, "who writes makes it"
+        warnings: list[str] = []
+        for form, grammar in zip((wanted, wanted.calls), written[:-1], strict=False):
+            assert form is not None, "there are calls"
+            with _refusals(form):
+                warnings += _warnings(grammar, self._tokenizer, form.strict)
+        return CompiledFormat(written[-1], tuple(warnings))
+
+
+@contextlib.contextmanager
+def _refusals(wanted: ResponseFormat) -> Iterator[None]:
+    """Refuse a format, by its field, for the reason that its grammar is refused."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # on one line
+        text = str(getattr(wanted, str(wanted.kind)))
+        raise InvalidField(wanted.field, text[:SHOWN_CHARACTERS], reason[:SHOWN_REASON]) from error
 
 
 def _warnings(grammar: str, tokenizer: LLTokenizer, strict: bool) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ BY_NAME = frozenset(
 )
 """Keywords whose values name schemas; the names are no keywords."""
 
+MAX_BASE = 2048
+"""Most characters of a base: each reference below it is joined to it."""
 ROOT = "json-schema:///"
 """Base of a schema without an `$id`."""
 
@@ -87,6 +89,8 @@ class References:
         if not isinstance(part, Mapping):
             return outer
         base = _base(part, outer)
+        if len(base) > MAX_BASE:
+            raise ValueError(f"an $id, with those around it, has more than {MAX_BASE} characters")
         names = [base] if base != outer else []
         anchors = (part.get("$anchor"), str(part.get("$id", "")).partition("#")[2])
         names += [f"{base}#{anchor}" for anchor in anchors if anchor]

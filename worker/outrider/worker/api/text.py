@@ -7,6 +7,7 @@ Ids become text through the tokens' own bytes and the standard library's UTF-8 d
 
 import codecs
 import functools
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -230,7 +231,10 @@ class Text:
         Raises `InvalidField`.
         """
         self._check(messages)
-        render = functools.partial(_render, self._tokenizer, self.control, options=options)
+        until = time.monotonic() + TEMPLATE_SECONDS  # in all layouts
+        render = functools.partial(
+            _render, self._tokenizer, self.control, options=options, until=until
+        )
         plain = not chat_layout.needs_layout(messages)
         refusals: list[Exception] = []
         for layout in (chat_layout.as_they_are,) if plain else self._layouts:
@@ -343,11 +347,13 @@ def _render(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]] = (),
     options: TemplateOptions = DEFAULT_OPTIONS,
+    until: float | None = None,
 ) -> str:
-    """Return what a tokenizer's chat template makes of a chat."""
+    """Return what a tokenizer's chat template makes of a chat; `until`: the clock's time by which
+    it must have."""
     turns = [control.broken(template_fields(message)) for message in messages]
     functions, arguments = list(control.broken(tools)) or None, options.arguments(control)
-    with time_limit(TEMPLATE_SECONDS):
+    with time_limit(TEMPLATE_SECONDS if until is None else until - time.monotonic()):
         laid_out: str = tokenizer.apply_chat_template(
             turns, tools=functions, tokenize=False, **arguments
         )

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 STAND_BACK = 15
 """Niceness of threads that compute for long while others should answer at once: a thirtieth of a
-processor that is wanted by others."""
+processor that is wanted by others. They may run little Python: who waits for the interpreter would
+wait for them."""
 
 
 def started(count: int, name: str, nice: int = 0) -> ThreadPoolExecutor:

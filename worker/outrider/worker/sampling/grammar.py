@@ -108,6 +108,8 @@ class Grammars:
 
     build: "Callable[[], LLTokenizer]"
     _thread: ThreadPoolExecutor = field(default_factory=partial(started, 1, "grammars", STAND_BACK))
+    _building: ThreadPoolExecutor = field(default_factory=partial(started, 1, "grammar tokenizer"))
+    """Runs Python, and so does not stand back: the engine waits for the interpreter."""
     _tokenizer: "LLTokenizer | None" = None
     _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
 
@@ -138,5 +140,5 @@ class Grammars:
         from llguidance import LLMatcher
 
         if self._tokenizer is None:
-            self._tokenizer = self.build()
+            self._tokenizer = self._building.submit(self.build).result()
         return LLMatcher(self._tokenizer, source, log_level=0)

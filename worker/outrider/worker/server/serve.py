@@ -41,7 +41,8 @@ SWITCH_SECONDS = 0.0005
 wants it several times: with Python's own 0.005 `/healthz` took 26 ms beside bodies that are looked
 through on a thread, 4 in calm."""
 OTHER_CALLS = 256
-"""Most calls at once beside those that generate: health, tokens, links. gRPC refuses more."""
+"""Most calls at once beside those that generate: health, tokens, links. gRPC refuses more, and has
+those of one connection wait."""
 
 
 async def serve(settings: WorkerSettings, parent: int | None) -> int:
@@ -53,8 +54,10 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     if settings.role is Role.DRAFT:  # whose model is not known yet
         context = settings.max_context or DEFAULT_CONTEXT
         largest = max(MAX_HELLO_BYTES, max_bytes_of_target(context))
+    calls = settings.max_running + settings.max_waiting + OTHER_CALLS
     options = (
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", calls),
         ("grpc.max_receive_message_length", largest),
         *drafter_service.OPTIONS,
         *renewal(settings),
@@ -70,7 +73,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     server = grpc.aio.server(
         interceptors=(*guards, CallErrors()),
         options=options,
-        maximum_concurrent_rpcs=settings.max_running + settings.max_waiting + OTHER_CALLS,
+        maximum_concurrent_rpcs=calls,
     )
     try:
         port = add_port(server, settings)

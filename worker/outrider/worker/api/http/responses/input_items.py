@@ -58,16 +58,19 @@ def turns(items: Sequence[InputItem]) -> list[dict[str, Any]]:
         is_next = bool(found) and found[-1]["role"] == "assistant"
         if item.type == "function_call":
             if not is_next:
-                found.append({"role": "assistant", "content": ""})
+                found.append({"role": "assistant", "content": []})
             found[-1].setdefault("tool_calls", []).append(_call(item))
         elif item.type == "function_call_output":
             turn = {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
             found.append(turn)
         elif item.role == "assistant" and is_next:
-            texts = (found[-1]["content"], item.content)
-            found[-1]["content"] = "\n".join(filter(None, texts))
+            found[-1]["content"].append(item.content)
         elif item.type == "message":
-            found.append({"role": item.role, "content": item.content})
+            content = [item.content] if item.role == "assistant" else item.content
+            found.append({"role": item.role, "content": content})
+    for turn in found:
+        if turn["role"] == "assistant":
+            turn["content"] = "\n".join(filter(None, turn["content"]))
     return found
 
 
