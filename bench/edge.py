@@ -20,6 +20,7 @@ import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -123,8 +124,8 @@ async def _on_connections(count: int, place: Place, head: str, part: bytes) -> N
     await asyncio.gather(*[write() for _ in range(count)])
 
 
-async def silent_connections(place: Place) -> None:
-    """Connections that say nothing, more than are kept."""
+async def silent_connections(place: Place, sent: bytes = b"") -> None:
+    """Connections that say nothing, or begin to, more than are kept."""
     held: list[socket.socket] = []
     while True:
         one = socket.socket()
@@ -132,6 +133,7 @@ async def silent_connections(place: Place) -> None:
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_connect(one, place.address)
             held.append(one)
+            one.send(sent)
         if len(held) > 6000:
             held.pop(0).close()
 
@@ -188,6 +190,7 @@ ATTACKS: Mapping[str, Attack] = {
     "chunks of one byte": bytes_in_chunks,
     "bodies that wait": bodies_that_wait,
     "silent connections": silent_connections,
+    "beginnings of requests": partial(silent_connections, sent=b"G"),
     "cancelled calls": cancelled_calls,
     "slow schemas": slow_schemas,
 }

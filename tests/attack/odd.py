@@ -33,8 +33,6 @@ SMALL_CHUNKS = 20_000
 CALLS = 1000
 SILENT = min(4500, most_descriptors() // 4 * 3)
 """Connections that say nothing: more than a server keeps."""
-HALVES = 100
-"""Connections with half a head."""
 LARGE_BODIES, LARGE_BYTES = 6, 15 << 20
 """Together more than a server reads at a time."""
 PROPERTIES = 1700
@@ -150,8 +148,8 @@ async def small_chunks(room: Room, rng: random.Random) -> list[str]:
 
 async def silent_connections(room: Room, rng: random.Random) -> list[str]:
     """Open connections that say nothing, or half of something."""
-    for sent, count in ((b"", SILENT), (over_http.POST, HALVES)):
-        async with connections(room, count, sent):
+    for sent in (b"", over_http.POST):
+        async with connections(room, SILENT, sent):
             await asyncio.sleep(rng.uniform(*HOLD_SECONDS))
     return []
 
