@@ -175,8 +175,7 @@ def test_a_private_key_is_shown_nowhere(files: Files) -> None:
 def test_connections_on_which_tls_does_not_begin_are_bounded() -> None:
     async def main() -> None:
         context = ServerCertificate(str(LOOPBACK_CERT), str(LOOPBACK_KEY)).context()
-        limits = OpenConnections(16)
-        listener = CountedListener(listen(f"{HOST}:0"), limits)
+        listener = CountedListener(listen(f"{HOST}:0"), OpenConnections(16))
         server = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, sock=listener, ssl=context
         )

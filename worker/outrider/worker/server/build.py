@@ -8,7 +8,6 @@ import dataclasses
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.availability import Availability
 from outrider.worker.api.call_tags import call_grammar
 from outrider.worker.api.http.app import draft_application, page_routes, target_application
-from outrider.worker.api.http.server import HttpServer
+from outrider.worker.api.http.server import CountedListener, HttpServer
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
@@ -77,7 +76,7 @@ class Ports:
     grpc: Server
     control: Server | None
     """Of Control alone; None: it is served with all else."""
-    http: socket.socket | None
+    http: CountedListener | None
     keys: ApiKeys | None
 
     @property

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import socket
 import threading
 from collections.abc import Callable
 
@@ -20,7 +19,7 @@ from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
-from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.api.http.server import CountedListener, HttpServer, listen
 from outrider.worker.errors import GroupLost, Stopping
 from outrider.worker.host.peers import add_port, beyond_loopback
 from outrider.worker.host.process import keep_to
@@ -221,7 +220,7 @@ async def serve_stage(
         await server.stop(CLOSE_SECONDS)
 
 
-def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socket) -> HttpServer:
+def start_http(settings: WorkerSettings, node: StageNode, listener: CountedListener) -> HttpServer:
     """Start the HTTP server: health, readiness and metrics."""
     exposition = Exposition(Role.TARGET, settings.name, metrics.OF_STAGES)
     exposition.show(node.control.state)

@@ -30,15 +30,28 @@ ACCEPTED_AT_ONCE = 64
 than a second."""
 
 
+class CountedListener(socket.socket):
+    """A listening socket whose connections count from the beginning, before TLS."""
+
+    def __init__(self, listener: socket.socket, limits: OpenConnections) -> None:
+        super().__init__(fileno=listener.detach())
+        self.limits = limits
+
+    def accept(self) -> "tuple[socket.socket, Any]":
+        """Accept a connection, as asyncio asks."""
+        accepted, address = super().accept()
+        self.limits.accept(accepted)
+        return accepted, address
+
+
 class HttpServer:
     """One server behind a listening socket; `start` it, then `close` it."""
 
-    def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
+    def __init__(self, app: ASGIApp, listener: CountedListener, settings: WorkerSettings) -> None:
         certificate = ServerCertificate.of(settings)
-        limits = OpenConnections(min(MAX_CONNECTIONS, most_descriptors() // 2))
         config = uvicorn.Config(
             app,
-            http=functools.partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
+            http=functools.partial(LimitedConnection, limits=listener.limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -54,7 +67,7 @@ class HttpServer:
             ssl_context_factory=None if certificate is None else lambda *_: certificate.context(),
         )
         self._server = _WithoutSignals(config)
-        self._listener = CountedListener(listener, limits)
+        self._listener = listener
         self._serving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -82,21 +95,6 @@ class HttpServer:
             yield connection
 
 
-class CountedListener(socket.socket):
-    """A listening socket whose connections count from the beginning, before TLS."""
-
-    def __init__(self, listener: socket.socket, limits: OpenConnections) -> None:
-        super().__init__(fileno=listener.detach())
-        self.setblocking(False)
-        self._limits = limits
-
-    def accept(self) -> "tuple[socket.socket, Any]":
-        """Accept a connection, as asyncio asks."""
-        accepted, address = super().accept()
-        self._limits.accept(accepted)
-        return accepted, address
-
-
 class _WithoutSignals(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept; asyncio takes the backlog for how many at once, too."""
@@ -110,7 +108,7 @@ class _WithoutSignals(uvicorn.Server):
         yield
 
 
-def listen(address: str) -> socket.socket:
+def listen(address: str) -> CountedListener:
     """Return a socket that listens at host:port; raise `SettingsError` or `OSError`.
 
     A client that connects before the server has started waits: only a listening socket keeps the
@@ -122,6 +120,7 @@ def listen(address: str) -> socket.socket:
         raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
     both = ":" in host
     family = socket.AF_INET6 if both else socket.AF_INET
-    return socket.create_server(
+    listener = socket.create_server(
         (host, int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both
     )
+    return CountedListener(listener, OpenConnections(min(MAX_CONNECTIONS, most_descriptors() // 2)))

@@ -68,9 +68,9 @@ def turns(items: Sequence[InputItem]) -> list[dict[str, Any]]:
         elif item.type == "message":
             content = [item.content] if item.role == "assistant" else item.content
             found.append({"role": item.role, "content": content})
-    for turn in found:
-        if turn["role"] == "assistant":
-            turn["content"] = "\n".join(filter(None, turn["content"]))
+    for said in found:
+        if said["role"] == "assistant":
+            said["content"] = "\n".join(filter(None, said["content"]))
     return found
 
 
