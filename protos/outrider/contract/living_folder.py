@@ -14,7 +14,11 @@ def hold(folder: Path) -> int:
     """Return a descriptor by which this process holds a folder until it closes it, or ends; raises
     `OSError`."""
     lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(lock)
+        raise
     return lock
 
 

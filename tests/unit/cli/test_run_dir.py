@@ -1,6 +1,8 @@
 """Folders of runs: those of living commands stay, whatever their age."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,10 @@ import pytest
 
 from outrider.cli.machine import run_dir
 from outrider.cli.machine.run_dir import KEEP_SECONDS, RunFolder
+from outrider.contract.living_folder import is_held
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 
+SETTINGS = WorkerSettings(role=Role.DRAFT, name="tiny", model=ModelSettings(uri="file:///none"))
 HOLDER = """
 import sys
 from pathlib import Path
@@ -64,4 +69,47 @@ def test_a_folder_that_somebody_has_removed_can_be_removed(tmp_path: Path) -> No
     for one in (folder.links, folder.path):
         (one / "lock").unlink(missing_ok=True)
         one.rmdir()
+    folder.remove()
+
+
+def test_what_cannot_be_looked_at_stays_and_costs_no_other_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "a-file"
+    file.touch()
+    closed = tmp_path / "closed"
+    (closed / "lock").mkdir(parents=True)  # no lock that could be opened, as another user's
+    old = tmp_path / "old"
+    old.mkdir()
+    for one in (file, closed, old):
+        made_old(one)
+    RunFolder(tmp_path).remove()
+    assert file.exists()
+    assert closed.is_dir()
+    assert not old.exists()
+
+
+def test_a_folder_that_could_not_be_made_again_is_made_with_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    folder = RunFolder(tmp_path / "runs")
+    shutil.rmtree(folder.path)
+    with monkeypatch.context() as patched:
+        patched.setattr(run_dir, "hold", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space left"):
+                folder.write("draft-0", SETTINGS)
+    assert folder.write("draft-0", SETTINGS).exists()
+    assert is_held(folder.path)
+    folder.remove()
+
+
+@pytest.mark.parametrize("missing", ["links", "lock"])
+def test_what_is_missing_in_a_folder_is_made_again(tmp_path: Path, missing: str) -> None:
+    folder = RunFolder(tmp_path / "runs")
+    (folder.path / missing).rename(tmp_path / "elsewhere")
+    folder.write("draft-0", SETTINGS)
+    assert folder.links.is_dir()
+    assert is_held(folder.path)
     folder.remove()

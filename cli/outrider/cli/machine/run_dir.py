@@ -78,17 +78,25 @@ class RunFolder:
         os.close(self._lock)
 
     def _make_again(self) -> None:
-        if not (self.path / LOCK).exists():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.links.mkdir(exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.links.mkdir(exist_ok=True)
+        if not self._holds():
+            lock = hold(self.path)  # first: where that fails, it is tried again with the next write
             os.close(self._lock)
-            self._lock = hold(self.path)
+            self._lock = lock
+
+    def _holds(self) -> bool:
+        """Whether the lock that is there is the one held."""
+        try:
+            return os.path.samestat((self.path / LOCK).stat(), os.fstat(self._lock))
+        except FileNotFoundError:
+            return False
 
 
 def _remove_old(parent: Path) -> None:
     """Remove folders that failed or killed runs left long ago."""
     limit = time.time() - KEEP_SECONDS
     for folder in parent.glob("*"):
-        with contextlib.suppress(FileNotFoundError):  # another command removes it
+        with contextlib.suppress(OSError):  # no folder, another user's, or gone meanwhile
             if folder.stat().st_mtime < limit and not is_held(folder):
                 shutil.rmtree(folder, ignore_errors=True)

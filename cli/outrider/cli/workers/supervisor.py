@@ -14,36 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import grpc
 from grpc.aio import Channel
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.cli.access import OPEN, TargetAccess, access_to, current_access
+from outrider.cli.access import OPEN, access_to, current_access
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.machine.ports import GRPC_OPTION, HTTP_OPTION, Port, WantedPorts
 from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.terminal.progress import StageReporter
+from outrider.cli.workers.health import Liveness, Place, Probing, serving
 from outrider.cli.workers.process import NOTHING, WORKER, Command, WorkerProcess
 from outrider.client import AsyncClient
 from outrider.client.errors import ClientError
-from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE, LIVENESS
+from outrider.contract.process import ENV_PAGE, EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.state import State
 from outrider.operator.plan import PlanOptions, WorkerPlan
 
 PORT_ATTEMPTS = 10
 ON_LOOPBACK = WantedPorts()
-WHOLE = ""
-"""Name of the health service that says whether a worker is ready."""
-HEALTH_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 200),
-    ("grpc.use_local_subchannel_pool", 1),  # no back-off inherited from the worker's last life
-)
-AGAIN_SECONDS = 0.05
-"""Seconds between two questions for the health of a worker that starts."""
 
 
 @dataclass(slots=True)
@@ -63,17 +51,6 @@ class Backoff:
         delay = self.first if lived >= self.healthy else max(self._next, self.first)
         self._next = min(2 * delay, self.ceiling)
         return delay
-
-
-class Probing(NamedTuple):
-    """How a worker that serves is asked whether it lives, as a kubelet asks a pod."""
-
-    period: float = 10.0
-    """Seconds between two questions."""
-    answer: float = 5.0
-    """Seconds within which it answers."""
-    failures: int = 6
-    """Failures in a row after which it is killed, and started again."""
 
 
 class Launch(NamedTuple):
@@ -122,6 +99,7 @@ class Supervisor:
         self._changed = changed
         self._backoff = Backoff()
         self._process: WorkerProcess | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._wanted.set()
 
@@ -144,10 +122,8 @@ class Supervisor:
     def client(self, timeout: float | None = None) -> AsyncClient:
         """A client of this worker's Control, with what its present life wants; `timeout` in
         seconds. On loopback it serves all else, too."""
-        if self._control is not None:
-            return OPEN.client(self._control.address, timeout)
-        self.access = current_access(self.access, self.worker.settings)
-        return self.access.client(self.address, timeout)
+        address, access = self._control_place()
+        return access.client(address, timeout)
 
     async def state(self, seconds: float) -> State | None:
         """The worker's state; None where it does not answer in so many seconds."""
@@ -159,10 +135,8 @@ class Supervisor:
 
     def control_channel(self) -> Channel:
         """A channel to its Control alone, as `client` has one."""
-        if self._control is not None:
-            return OPEN.channel(self._control.address, ())
-        self.access = current_access(self.access, self.worker.settings)
-        return self.access.channel(self.address, ())
+        address, access = self._control_place()
+        return access.channel(address, ())
 
     @property
     def settings(self) -> WorkerSettings:
@@ -205,11 +179,7 @@ class Supervisor:
         """Start the worker again after each end, with back-off; ends only by cancellation."""
         while True:
             born = time.monotonic()
-            watch = asyncio.create_task(self._kill_once_silent(self._current))
-            try:
-                status = await self._current.ended()
-            finally:
-                await cancel(watch)
+            status = await self._current.ended()
             self._set_serving(False)
             reason = ending(status)
             lived = time.monotonic() - born
@@ -250,15 +220,28 @@ class Supervisor:
         return "", 0.0
 
     async def _kill_once_silent(self, process: WorkerProcess) -> None:
-        """Return after killing a worker that hangs; what it is asked is whether its engine lives,
-        not whether it is ready."""
-        failures, (period, seconds, most) = 0, self._launch.probing
-        while failures < most:
-            await asyncio.sleep(period)
-            lives = await is_serving(self.address, self.access, LIVENESS, seconds)
-            failures = 0 if lives else failures + 1
-        self._progress.note(f"{self.worker.name} does not go on; it is ended")
-        process.kill()
+        """Kill a worker that hangs, in its start too; return when it has ended. What it is asked is
+        whether its engine lives, not whether it is ready."""
+        name, failures, said = self.worker.name, 0, ""
+        period, seconds, most = self._launch.probing
+        ended = asyncio.ensure_future(process.ended())
+        try:
+            async with Liveness(process.pid, self._control_place) as liveness:
+                while failures < most:
+                    await asyncio.wait({ended}, timeout=period)
+                    if ended.done():
+                        return
+                    try:
+                        failures = failures + 1 if await liveness.hangs(seconds) else 0
+                    except Exception as error:  # this process's fault, and not the worker's
+                        trouble = f"{name} cannot be asked whether it goes on: {error!r}"
+                        if trouble != said:
+                            self._progress.note(said := trouble)
+            if not ended.done():
+                self._progress.note(f"{name} does not go on; it is ended")
+                process.kill()
+        finally:
+            await cancel(ended)
 
     async def _live(self) -> int | None:
         """Begin a life; return None once it serves, or the exit status if it ends before that."""
@@ -271,6 +254,7 @@ class Supervisor:
         self._process = await WorkerProcess.start(
             command, settings, file, folder.log(name), {**environment, **self._page}
         )
+        self._watch = asyncio.create_task(self._kill_once_silent(self._process))
         ended = asyncio.ensure_future(self._process.ended())
         ready = asyncio.ensure_future(serving(self.address, self.access))
         try:
@@ -280,6 +264,13 @@ class Supervisor:
             return ready.result()
         finally:
             await cancel(ended, ready)
+
+    def _control_place(self) -> Place:
+        """Where its Control answers, with what its present life wants there."""
+        if self._control is not None:
+            return Place(self._control.address, OPEN)
+        self.access = current_access(self.access, self.worker.settings)
+        return Place(self.address, self.access)
 
     @property
     def _ports(self) -> tuple[Port, ...]:
@@ -299,29 +290,6 @@ class Supervisor:
     def _set_serving(self, serving: bool) -> None:
         self.serving = serving
         self._changed()
-
-
-async def serving(address: str, access: TargetAccess) -> None:
-    """Return once the worker at `address` (host:port) says that it serves (grpc.health.v1)."""
-    async with access.channel(address, HEALTH_OPTIONS) as channel:
-        while not await _says_serving(channel, WHOLE, 2.0):
-            await asyncio.sleep(AGAIN_SECONDS)
-
-
-async def is_serving(address: str, access: TargetAccess, service: str, seconds: float) -> bool:
-    """Return whether a worker says within so many seconds that one of its health services does."""
-    async with access.channel(address, HEALTH_OPTIONS) as channel:
-        return await _says_serving(channel, service, seconds)
-
-
-async def _says_serving(channel: Channel, service: str, seconds: float) -> bool:
-    stub = health_pb2_grpc.HealthStub(channel)
-    try:  # it may not listen yet, or be too busy
-        asked = health_pb2.HealthCheckRequest(service=service)
-        answer = await stub.Check(asked, timeout=seconds)
-    except grpc.RpcError:
-        return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:

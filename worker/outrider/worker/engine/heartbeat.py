@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from outrider.worker.host.process_status import is_stopped
+from outrider.contract.process_status import is_stopped
 
 LEAST_SECONDS = 60.0
 """Least limit of an answer: a machine may be busy with something else, and who starts a worker

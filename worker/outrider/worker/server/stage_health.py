@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from outrider.contract.process_status import facts_of, is_stopped
 from outrider.contract.settings import PeerSettings
 from outrider.worker.host.peers import open_channel
-from outrider.worker.host.process_status import facts_of, is_stopped
 
 NO_PROXY = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 """Stages are on loopback: whatever the environment names, no proxy answers for them."""
