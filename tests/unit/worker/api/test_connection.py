@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,6 +26,7 @@ from outrider.worker.api.http.connection import (
 )
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
+from outrider.worker.api.http.server import listen
 
 NEVER = 600.0
 """Seconds."""
@@ -448,5 +450,24 @@ def test_one_too_many_connections_end_one_without_a_whole_request(begun: bytes) 
             assert (await reader.readuntil(b"deaf")).startswith(b"HTTP/1.1 200")
             writer.close()
             await writer.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_what_is_written_to_a_connection_is_sent_at_once() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        made: asyncio.Future[bool] = loop.create_future()
+
+        class Writes(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                end = transport.get_extra_info("socket")
+                made.set_result(bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+
+        listener = listen("127.0.0.1:0")
+        async with asyncio.timeout(60), await loop.create_server(Writes, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+            assert await made
+            writer.close()
 
     asyncio.run(main())

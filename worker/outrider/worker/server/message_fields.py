@@ -4,6 +4,7 @@ An entry of a map takes eleven bytes of a message and hundreds of memory; all ar
 that serves everybody.
 """
 
+import functools
 from typing import Any
 
 MAX_FIELDS = 1 << 15
@@ -24,25 +25,31 @@ def has_few_fields(message: bytes, kind: Any) -> bool:
     if len(message) < LARGE_BYTES:
         return True
     try:
-        return _fields(memoryview(message), kind, MAX_FIELDS) <= MAX_FIELDS
+        return _fields(message, 0, len(message), kind, MAX_FIELDS) <= MAX_FIELDS
     except (IndexError, KeyError):
         return False
 
 
-def _fields(message: memoryview, kind: Any, most: int) -> int:
-    """Return the fields of a message and of those in it, or `most` and more."""
-    at = found = groups = 0
-    while at < len(message) and found <= most:
+@functools.cache
+def _messages(kind: Any) -> dict[int, Any]:
+    """Return the descriptors of the messages in a message, by the number of their field."""
+    fields = kind.fields_by_number.items()
+    return {number: one.message_type for number, one in fields if one.message_type is not None}
+
+
+def _fields(message: bytes, at: int, end: int, kind: Any, most: int) -> int:
+    """Return the fields of a message between two places and of those in it, or `most` and more."""
+    inner, found, groups = _messages(kind), 0, 0
+    while at < end and found <= most:
         found += 1
         tag, at = _varint(message, at)
-        number, way = tag >> 3, tag & 7
+        way = tag & 7
         if way == VARINT:
             _, at = _varint(message, at)
         elif way == BYTES:
             size, at = _varint(message, at)
-            field = kind.fields_by_number.get(number) if groups == 0 else None
-            if field is not None and field.message_type is not None:
-                found += _fields(message[at : at + size], field.message_type, most - found)
+            if groups == 0 and (within := inner.get(tag >> 3)) is not None:
+                found += _fields(message, at, min(at + size, end), within, most - found)
             at += size
         elif way in (GROUP, END_GROUP):  # nothing here has groups: what is in one is skipped
             groups += 1 if way == GROUP else -1
@@ -51,12 +58,16 @@ def _fields(message: memoryview, kind: Any, most: int) -> int:
     return found
 
 
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
+def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return a number, and where the bytes after it begin; raises `IndexError`."""
-    value = 0
-    for shift in range(0, 70, 7):  # ten bytes at most
+    value = message[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for shift in range(7, 70, 7):  # ten bytes at most
+        at += 1
         byte = message[at]
-        value, at = value | (byte & 0x7F) << shift, at + 1
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, at + 1
     raise IndexError("a number goes on")
