@@ -445,7 +445,7 @@ def test_one_too_many_connections_end_one_without_a_whole_request(begun: bytes) 
             host = silent.address
             reader, writer = await asyncio.open_connection(*host)
             told = await silent.rest()
-            assert told == b"" if not begun else refusal(told)[0] == 503
+            assert refusal(told)[0] == 503 if b"\r\n\r\n" in begun else told == b""
             writer.write(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
             assert (await reader.readuntil(b"deaf")).startswith(b"HTTP/1.1 200")
             writer.close()

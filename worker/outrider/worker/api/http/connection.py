@@ -212,8 +212,8 @@ class LimitedConnection(H11Protocol):
             self._refuse(503, "the target stops, and the request's body has not come")
 
     def end(self) -> None:
-        """Close, as no whole request has come; say so where a part of one has."""
-        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+        """Close, as no whole request has come; say so where the head of one has."""
+        if self.conn.their_state is h11.IDLE:
             self._expire_in(None)
             self.transport.abort()
             return

@@ -23,8 +23,9 @@ GRACE_SECONDS = 1
 KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 4096
 """Most connections, or half of the descriptors that the process may have, if these are fewer."""
-BACKLOG = 2048
-"""Connections that wait to be accepted, as many as uvicorn has."""
+BACKLOG = 4096
+"""Connections that wait to be accepted, as many as Linux lets wait by default: one more waits for a
+second, until its client tries again."""
 ACCEPTED_AT_ONCE = 64
 """Connections that are accepted one after the other before anything else is done: 2,048 take more
 than a second."""
