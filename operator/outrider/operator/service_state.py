@@ -21,6 +21,7 @@ from outrider.operator.manifests.certificates import certificate_secrets, secret
 from outrider.operator.manifests.replicas import ReplicaOwnerships
 from outrider.operator.observed.carriers import workload_uids
 from outrider.operator.observed.owner import Owner
+from outrider.operator.observed.pods import has_ended
 from outrider.operator.observed.service import (
     Object,
     Observed,
@@ -98,10 +99,10 @@ class ServiceState:
         nobody knows. Raises `Retry`."""
         service, children = self._newest(raw)
         try:
-            await _read(self._controllers, service, children, self._cluster.pods(self._key))
+            await _read(self._controllers, service, children, self._pods(self._key))
             if (key := self._lender(service)) and (lender := self._cluster.service(key)):
                 children = self._cluster.children(key)
-                await _read(self._lender_controllers, lender, children, self._cluster.pods(key))
+                await _read(self._lender_controllers, lender, children, self._pods(key))
         except ClusterError as error:
             raise Retry(f"nobody knows whose the pods are: {error}", error.retry_after) from None
 
@@ -109,9 +110,13 @@ class ServiceState:
         """Return the watch caches, updated with own writes that they do not show yet; of pods,
         those that the service's workloads have made."""
         service, children = self._newest(raw)
-        pods, key = self._controllers.own(self._cluster.pods(self._key)), self._lender(service)
-        lent = () if key is None else self._lender_controllers.own(self._cluster.pods(key))
+        pods, key = self._controllers.own(self._pods(self._key)), self._lender(service)
+        lent = () if key is None else self._lender_controllers.own(self._pods(key))
         return self._observer.observe(service, children, pods, self._clock(), lent)
+
+    def _pods(self, key: ServiceKey) -> list[Object]:
+        """Return a service's pods that have not ended."""
+        return [pod for pod in self._cluster.pods(key) if not has_ended(pod)]
 
     def _newest(self, raw: Object) -> tuple[Object, Iterable[Object]]:
         """Return the service and its children."""

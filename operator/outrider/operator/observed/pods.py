@@ -88,6 +88,12 @@ def age(live: Object, now: float) -> float:
     return 0.0 if created is None else seconds_since(created, now)
 
 
+def has_ended(raw: Object) -> bool:
+    """True for a pod that was evicted, preempted or shut down with its node: Kubernetes keeps it,
+    and its controller has made another."""
+    return raw.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
 def pod(raw: Object, at: float = 0.0) -> Pod:
     """Return one pod; `at` in seconds since the epoch."""
     meta, status = raw["metadata"], raw.get("status", {})
