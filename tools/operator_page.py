@@ -54,6 +54,10 @@ REMEDIES = MappingProxyType(
                 "Loading takes time. Else: `kubectl describe pod`, "
                 "`kubectl logs POD -c prepare` and `-c main`."
             ),
+            TargetReason.QUEUED: ("Nothing; see what queue it is in, such as Kueue's."),
+            TargetReason.CLAIM_NOT_BOUND: (
+                "Make the storage class offer these access modes, or name another in `cache`."
+            ),
             TargetReason.INSUFFICIENT_CAPACITY: (
                 "Add nodes, or ask for less in `target.resources`."
             ),
@@ -65,6 +69,8 @@ REMEDIES = MappingProxyType(
             DraftReason.PODS_NOT_READY: (
                 "As for targets, or `-c draft` in their pods; nothing is urgent."
             ),
+            DraftReason.QUEUED: ("Nothing; see what queue it is in, such as Kueue's."),
+            DraftReason.CLAIM_NOT_BOUND: ("As for targets."),
             DraftReason.INSUFFICIENT_CAPACITY: (
                 "Add nodes, ask for less, or loosen `topology.policy`."
             ),

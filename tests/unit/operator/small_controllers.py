@@ -100,7 +100,9 @@ class Controllers:
             found = [one for one in every if controller_of(one).get("uid") in kept]
             kept |= {one["metadata"]["uid"] for one in found}
         pods = (pod for pod in self._cluster.of("Pod") if pod["metadata"]["uid"] in kept)
-        there = (pod for pod in pods if pod.get("status", {}).get("phase") not in ("Failed", "Succeeded"))
+        there = (
+            pod for pod in pods if pod.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+        )
         return [pod for pod in there if pod["metadata"]["name"] not in self.idle]
 
     def _pod(

@@ -25,6 +25,9 @@ from outrider.operator.naming import (
 )
 
 Object = Mapping[str, Any]
+GATED, UNSCHEDULABLE = "SchedulingGated", "Unschedulable"
+"""The scheduler's words for a pod that is held in a queue, and for one that no node has room for; a
+`Pod.trouble` begins with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Pod:
     trouble: str
     """Why it does not start, in the cluster's words; empty if nothing is known to be wrong."""
     late: float = 0.0
-    """Seconds since it was made, if it has never been ready; else 0."""
+    """Seconds since it was scheduled, or made where no node has room, if it has never been ready;
+    else 0, also while it waits in a queue."""
     group: str = ""
     """Name of its replica, where that has several pods."""
     number: int = 0
@@ -108,7 +112,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         leaving="deletionTimestamp" in meta,
         settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
         trouble=_trouble(status, conditions, at),
-        late=0.0 if _served(conditions) else age(raw, at),
+        late=_late(raw, conditions, at),
         group=_group(meta["labels"]),
         number=_decimal(meta["labels"].get(WORKER_INDEX, "")),
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
@@ -117,6 +121,14 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
         identity=meta.get("annotations", {}).get(IDENTITY_ANNOTATION, ""),
     )
+
+
+def _late(raw: Object, conditions: Mapping[str, Object], at: float) -> float:
+    scheduled = conditions.get("PodScheduled", {})
+    if _served(conditions) or scheduled.get("reason") == GATED:
+        return 0.0
+    since = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
+    return age(raw, at) if since is None else max(0.0, seconds_since(since, at))
 
 
 def _served(conditions: Mapping[str, Object]) -> bool:
@@ -164,7 +176,7 @@ def _trouble(status: Object, conditions: Mapping[str, Object], at: float) -> str
     """Return the first problem that keeps a pod from starting, or from staying up."""
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
+        return f"{scheduled.get('reason', UNSCHEDULABLE)}: {scheduled.get('message', '')}"
     every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     found = (_ends(container, at) or _waits(container) for container in every)
     return next((words for words in found if words), "")

@@ -8,7 +8,7 @@ from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.naming import FIELD_MANAGER, PROGRESS_ANNOTATION
 from outrider.operator.observed.carriers import PodCarrier
 from outrider.operator.observed.pins import revision_of, template_of
-from outrider.operator.observed.pods import Pod, seconds_since
+from outrider.operator.observed.pods import UNSCHEDULABLE, Pod, seconds_since
 
 Object = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def workload(raw: Object, leaders: Sequence[Pod] = (), at: float = 0.0) -> Workl
         available=available,
         settled=observed and not mixed and updated == wanted == available == total,
         replacing=not observed or total > updated or mixed,
-        failed=_failed(status) or _late(raw, leaders, at),
+        failed=_failed(status, _has_time(raw, leaders)) or _late(raw, leaders, at),
         owner=_owner_of_replicas(raw),
         revision=revision_of(template_of(raw)),
     )
@@ -69,9 +69,18 @@ def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
     return bool(newest) and any(pod.revision != newest for pod in leaders)
 
 
-def _failed(status: Object) -> str:
+def _has_time(raw: Object, leaders: Iterable[Pod]) -> bool:
+    """True if a new pod waits in a queue, or left it so short a time ago that it may still start;
+    its Deployment counts from when it was made."""
+    seconds = raw["spec"].get("progressDeadlineSeconds", 0)
+    newest = revision_of(template_of(raw))
+    fresh = [pod for pod in leaders if pod.revision == newest and not pod.ready]
+    return any(pod.late < seconds and not pod.trouble.startswith(UNSCHEDULABLE) for pod in fresh)
+
+
+def _failed(status: Object, has_time: bool) -> str:
     for condition in status.get("conditions", ()):
-        late = condition.get("reason") == "ProgressDeadlineExceeded"
+        late = condition.get("reason") == "ProgressDeadlineExceeded" and not has_time
         if condition["type"] == "Progressing" and late:
             return str(condition.get("message", "no progress"))
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":

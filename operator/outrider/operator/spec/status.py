@@ -104,7 +104,7 @@ class ServiceStatus(SpecPart):
     observed_generation: Generation | None = None
     """Generation of the service that was acted on."""
     rolled_out_generation: Generation | None = None
-    """Newest generation of which all pods have been."""
+    """Newest generation of which all pods have been available."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

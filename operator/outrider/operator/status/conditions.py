@@ -25,7 +25,7 @@ from outrider.operator.spec.conditions import (
 )
 from outrider.operator.spec.service import Suspend
 from outrider.operator.status import rollout
-from outrider.operator.status.problems import lacks, problems, stuck
+from outrider.operator.status.problems import lacks, problems, waits_for
 from outrider.operator.status.view import ConditionState, View
 from outrider.operator.workers.poll import (
     draft_addresses,
@@ -103,7 +103,7 @@ def _target(view: View) -> ConditionState:
         return ConditionState(kind, False, TargetReason.SCALED_TO_ZERO, words)
     if len(serving) >= wanted:
         return ConditionState(kind, True, TargetReason.READY, words)
-    reason = TargetReason.INSUFFICIENT_CAPACITY if stuck(every) else TargetReason.PODS_NOT_READY
+    reason = waits_for(every) or TargetReason.PODS_NOT_READY
     return ConditionState(kind, False, reason, words + lacks(view, Role.TARGET))
 
 
@@ -128,7 +128,7 @@ def _draft(view: View) -> ConditionState:
         return ConditionState(kind, True, DraftReason.READY, words)
     if same_pod:
         words += f"; they are the containers {DRAFT_CONTAINER} of the targets' pods"
-    reason = DraftReason.INSUFFICIENT_CAPACITY if stuck(every) else DraftReason.PODS_NOT_READY
+    reason = DraftReason(waits_for(every) or DraftReason.PODS_NOT_READY)
     return ConditionState(kind, False, reason, words + lacks(view, pods))
 
 

@@ -1,19 +1,21 @@
 """Problems of a service, worst first, in the cluster's words. Pure."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from outrider.contract.settings import Role
-from outrider.operator.cluster.kinds import ChildKey
+from outrider.operator.cluster.kinds import CLAIM, ChildKey
 from outrider.operator.control.reasons import LoopReason
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.observed import members
-from outrider.operator.observed.pods import Pod, seconds_since
-from outrider.operator.spec.conditions import DegradedReason
+from outrider.operator.observed.pods import GATED, UNSCHEDULABLE, Pod, seconds_since
+from outrider.operator.spec.conditions import DegradedReason, TargetReason
 from outrider.operator.status.view import View
 
 LOST_SECONDS = 300.0
 """Time for which wanted drafts may be gone before Degraded reports it; most come back."""
-UNSCHEDULED = "Unschedulable"
+UNBOUND = re.compile(r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim .* not found")
+"""The scheduler's words for a pod whose claim keeps it waiting."""
 
 
 def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
@@ -41,7 +43,7 @@ def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
     if _lost_for(view) >= LOST_SECONDS:
         yield DegradedReason.DRAFT_LOST, view.decision.sentence
     for pod in (*view.observed.pods, *view.observed.followers):
-        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
+        if pod.trouble and not pod.leaving and waits_for((pod,)) is None:
             yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
 
 
@@ -64,9 +66,15 @@ def _lost_for(view: View) -> float:
     return 0.0 if since is None else seconds_since(since, view.now)
 
 
-def stuck(pods: tuple[Pod, ...]) -> bool:
-    """True if no node has room for one of the pods."""
-    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
+def waits_for(pods: Iterable[Pod]) -> TargetReason | None:
+    """Return what pods wait for that no node has taken; None: they wait for no node."""
+    troubles = [pod.trouble for pod in pods]
+    if any(one.startswith(GATED) for one in troubles):
+        return TargetReason.QUEUED
+    stuck = [one for one in troubles if one.startswith(UNSCHEDULABLE)]
+    if any(map(UNBOUND.search, stuck)):
+        return TargetReason.CLAIM_NOT_BOUND
+    return TargetReason.INSUFFICIENT_CAPACITY if stuck else None
 
 
 def lacks(view: View, role: Role) -> str:
@@ -75,4 +83,15 @@ def lacks(view: View, role: Role) -> str:
     if found := members.missing(view.observed, role, word):
         return f"; {found}"
     pods = view.observed.members_of(role)
-    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")
+    found = next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")
+    unbound = waits_for(pods) is TargetReason.CLAIM_NOT_BOUND
+    return found + "".join(_claims(view)) if unbound else found
+
+
+def _claims(view: View) -> Iterator[str]:
+    """Describe the service's claims that have no volume."""
+    for (kind, name), live in view.observed.children.items():
+        if kind == CLAIM.name and live.get("status", {}).get("phase") != "Bound":
+            wanted = live["spec"].get("storageClassName") or "the cluster's default"
+            modes = ", ".join(live["spec"].get("accessModes", ()))
+            yield f"; claim {name} is not bound: storage class {wanted}, {modes}"

@@ -18,9 +18,25 @@ from outrider.operator.status.view import ConditionState, View
 
 
 def rolled_out_generation(view: View) -> int:
-    """Return the newest generation of which all pods have been; 0: none is known."""
+    """Return the newest generation of which all pods have been available; 0: none is known."""
     last = int(view.observed.status.get("rolledOutGeneration", 0))
-    return last if _is_rolling_out(view) else view.observed.generation
+    if _is_rolling_out(view) or not all(
+        _is_complete(view, role, last) for role in roles(view.service)
+    ):
+        return last
+    return view.observed.generation
+
+
+def _is_complete(view: View, role: Role, last: int) -> bool:
+    """True if all replicas that a role wants are new and available. Drafts that were so before an
+    edit that does not concern them may be gone: targets answer without them."""
+    live, status = view.observed.workload(role), view.observed.status
+    if live is None:
+        return False
+    if live.updated == live.replicas <= live.available:
+        return True
+    same = status.get(role.value, {}).get("revision") == live.revision
+    return role is Role.DRAFT and same and 0 < last == status.get("observedGeneration")
 
 
 def _is_rolling_out(view: View) -> bool:

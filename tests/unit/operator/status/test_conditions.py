@@ -15,6 +15,8 @@ from tests.unit.operator.one_service import SPEC, START, OneService
 Scene = Callable[[OneService], None]
 LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+GATED = {**UNSCHEDULED, "reason": "SchedulingGated"}
+UNBOUND = {**UNSCHEDULED, "message": "pod has unbound immediate PersistentVolumeClaims."}
 
 
 def rested(service: OneService) -> None:
@@ -58,13 +60,13 @@ def reported(kind: str, **report: Any) -> Scene:
     return scene
 
 
-def unscheduled(role: str) -> Scene:
+def unscheduled(role: str, condition: Object = UNSCHEDULED) -> Scene:
     def scene(service: OneService) -> None:
         service.controllers.ready = lambda of: of != role
         service.rest(3)
         for pod in service.cluster.of("Pod"):
             if role in pod["metadata"]["name"]:
-                service.cluster.put_status(pod, {"conditions": [UNSCHEDULED]})
+                service.cluster.put_status(pod, {"conditions": [condition]})
         service.pass_()
 
     return scene
@@ -233,10 +235,14 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.TARGET_AVAILABLE, "True", "Ready", rested),
     (ConditionType.TARGET_AVAILABLE, "False", "PodsNotReady", starting),
     (ConditionType.TARGET_AVAILABLE, "False", "InsufficientCapacity", unscheduled("target")),
+    (ConditionType.TARGET_AVAILABLE, "False", "Queued", unscheduled("target", GATED)),
+    (ConditionType.TARGET_AVAILABLE, "False", "ClaimNotBound", unscheduled("target", UNBOUND)),
     (ConditionType.TARGET_AVAILABLE, "False", "ScaledToZero", suspended),
     (ConditionType.DRAFT_AVAILABLE, "True", "Ready", rested),
     (ConditionType.DRAFT_AVAILABLE, "False", "PodsNotReady", drafts_starting),
     (ConditionType.DRAFT_AVAILABLE, "False", "InsufficientCapacity", unscheduled("draft")),
+    (ConditionType.DRAFT_AVAILABLE, "False", "Queued", unscheduled("draft", GATED)),
+    (ConditionType.DRAFT_AVAILABLE, "False", "ClaimNotBound", unscheduled("draft", UNBOUND)),
     (ConditionType.DRAFT_AVAILABLE, "False", "ScaledToZero", without_pods("draft")),
     (ConditionType.DRAFT_AVAILABLE, "True", "Colocated", described(draft=COLOCATED)),
     (ConditionType.DRAFT_AVAILABLE, "True", "Ready", same_pod(1.0)),
@@ -396,6 +402,66 @@ def test_a_generation_that_was_rolled_out_stays_ready_whatever_else_fails_to_rol
     failed_deployment(service)
     assert ready_and_generations(service) == ("True", 1, 1)
     assert service.condition("Stalled") == ("True", "RolloutFailed")
+
+
+@pytest.mark.parametrize("condition", [GATED, UNSCHEDULED, UNBOUND])
+def test_a_pod_that_no_node_has_taken_is_no_failing_pod(condition: Object) -> None:
+    service = OneService()
+    unscheduled("target", condition)(service)
+    assert service.condition("Degraded")[0] == "False"
+    assert service.raw["status"]["rolledOutGeneration"] == 0
+    assert not any("RolledOut" in event for event in service.cluster.events)
+
+
+@pytest.mark.parametrize(("scheduled", "stalled"), [(None, "False"), (60, "False"), (3600, "True")])
+def test_time_in_a_queue_is_no_lost_progress(scheduled: int | None, stalled: str) -> None:
+    """`scheduled`: seconds since a node took the pod; None: it waits in a queue."""
+    service = OneService()
+    service.controllers.ready = lambda role: role != "target"
+    service.rest(3)
+    at = moment(service.now - (scheduled or 0))
+    taken = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+    for pod in service.cluster.of("Pod"):
+        if "target" in pod["metadata"]["name"]:
+            service.cluster.put_status(pod, {"conditions": [taken if scheduled else GATED]})
+    live = service.cluster.stored["Deployment", "default", "chat-target"].body
+    service.cluster.put_status(live, {**live["status"], "conditions": [LATE]})
+    service.pass_()
+    assert service.condition("Stalled")[0] == stalled
+
+
+def test_a_claim_without_a_volume_is_named() -> None:
+    spec = yaml.safe_load(SPEC)
+    spec["target"]["cache"] = {"type": "PersistentVolumeClaim", "size": "1Gi"}
+    service = OneService(spec)
+    unscheduled("target", UNBOUND)(service)
+    words = next(c for c in service.raw["status"]["conditions"] if c["type"] == "TargetAvailable")
+    assert (
+        "claim chat-target-cache is not bound: storage class the cluster's default, "
+        in words["message"]
+    )
+
+
+def test_new_targets_that_are_not_available_are_not_rolled_out() -> None:
+    service = OneService()
+    service.rest(4)
+    service.edit(lambda spec: spec["target"].update(replicas=2))
+    service.controllers.ready = lambda role: role == "draft"
+    service.rest(3)
+    assert service.raw["status"]["rolledOutGeneration"] == 1
+    service.controllers.ready = lambda role: True
+    service.rest(3)
+    assert service.raw["status"]["rolledOutGeneration"] == 2
+
+
+def test_an_edit_is_rolled_out_though_drafts_are_gone_that_it_does_not_concern() -> None:
+    service = OneService()
+    service.rest(4)
+    service.controllers.ready = lambda role: role == "target"
+    service.rest(3)
+    service.edit(lambda spec: spec.update(speculation={"maxRows": 4}))
+    service.rest(3)
+    assert ready_and_generations(service) == ("True", 2, 2)
 
 
 def test_a_roll_out_has_an_event_at_its_begin_and_its_end_and_edits_without_one_have_none() -> None:
