@@ -183,12 +183,11 @@ class SmallCluster:
 
     def _finish(self, stored: Stored, spec_changed: bool, before: Object | None = None) -> None:
         body = completed(stored.body)
-        if body["kind"] in ("Deployment", "LeaderWorkerSet"):
-            owners = [m for m, owned in stored.owners.items() if ("spec", "replicas") in owned]
-            fields = {"f:spec": {"f:replicas": {}}}
-            body["metadata"]["managedFields"] = [
-                {"manager": manager, "fieldsV1": fields} for manager in sorted(owners)
-            ]
+        replicas = {"fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        body["metadata"]["managedFields"] = [
+            {"manager": manager, **(replicas if ("spec", "replicas") in owned else {})}
+            for manager, owned in sorted(stored.owners.items())
+        ]
         if spec_changed:
             body["metadata"]["generation"] += 1
         if body != before:

@@ -26,6 +26,7 @@ from outrider.operator.cluster.kinds import (
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
+from outrider.operator.observed.carriers import orphaned
 from outrider.operator.observed.pins import settings_of, template_of
 from outrider.operator.observed.service import Object, Observed, child_key
 
@@ -75,7 +76,7 @@ def changes(
         live = observed.children.get(child_key(one))
         if live is None:
             yield Apply(one)
-        elif not observed.owns(live):
+        elif not observed.owns(live) and not orphaned(live, observed.owner):
             yield Foreign(live)
         elif not applied.same(one, live):
             yield Apply(one)

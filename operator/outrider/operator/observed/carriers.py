@@ -13,7 +13,9 @@ from typing import Any
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ChildKey
 from outrider.operator.naming import (
+    FIELD_MANAGER,
     REPLICAS_ANNOTATION,
+    labels,
     member_names,
     role_name,
 )
@@ -162,3 +164,16 @@ def owned(live: Object, owner: Owner) -> bool:
     left one."""
     owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
     return any(one.get("uid") == owner.uid for one in owners)
+
+
+def orphaned(live: Object, owner: Owner) -> bool:
+    """True for an object that the operator made for a service of this name and that nobody owns:
+    the service was deleted with `--cascade=orphan`, or restored from a backup."""
+    meta = live["metadata"]
+    own = labels(owner.name)
+    managers = (one.get("manager") for one in meta.get("managedFields", ()))
+    return (
+        not meta.get("ownerReferences")
+        and own.items() <= meta.get("labels", {}).items()
+        and FIELD_MANAGER in managers
+    )
