@@ -173,7 +173,7 @@ class Reconciler:
         applier = Applier(self._writer, observed, state.applied, state.own_writes, tried, held)
         result = await applier.apply(view.wanted.objects, seeds(observed, view.service))
         result.refused |= unserved(view.service, self._platform)
-        failures.learn(result.failed, result.held, observed.generation, self._clock())
+        failures.learn(result.errors, result.held, observed.generation, self._clock())
         observed, now, failing = state.observe(observed.raw), self._clock(), failures.lasting
         return dataclasses.replace(view, observed=observed, now=now, result=result, failing=failing)
 

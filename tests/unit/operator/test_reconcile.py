@@ -40,6 +40,7 @@ def test_the_intent_is_stored_before_any_workload_and_any_push() -> None:
     service.pass_()
     assert service.workers.pushed == [], "the drafts are there, and it is not stored that they are"
     service.cluster.refuse = lambda verb, kind: None
+    service.now += 2
     service.pass_()
     assert len(service.workers.pushed) == 1
 

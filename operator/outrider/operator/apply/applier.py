@@ -124,6 +124,8 @@ class ApplyResult:
     """Objects that the API server does not take, and why."""
     failed: dict[ChildKey, ClusterError] = field(default_factory=dict)
     """Objects for which it had no answer; they are tried again."""
+    errors: dict[ChildKey, ClusterError] = field(default_factory=dict)
+    """Errors of all that were refused or failed."""
     held: frozenset[ChildKey] = frozenset()
     """Those of them that were not tried in this pass."""
     differed: bool = field(default=False, compare=False)
@@ -164,7 +166,7 @@ class Applier:
     """Roles whose pods a user has described in part: their workloads are tried before anything is
     written."""
     held: Mapping[ChildKey, ClusterError] = field(default_factory=dict)
-    """Objects that failed before and are not to be tried yet, and why."""
+    """Objects that failed or were refused before and are not to be tried yet, and why."""
 
     async def apply(
         self, wanted: Sequence[Object], seeds: Mapping[ChildKey, Object]
@@ -176,8 +178,9 @@ class Applier:
         every = list(changes(self.observed, wanted, self.applied))
         actions = [one for one in every if not self._is_held(one)]
         held = [child_key(_object(one)) for one in every if self._is_held(one)]
-        failed = {key: self.held[key] for key in held}
-        result = ApplyResult(failed=failed, held=frozenset(held), differed=bool(every))
+        result = ApplyResult(held=frozenset(held), differed=bool(every))
+        for key in held:
+            _note(result, key, self.held[key])
         await self._try(actions, result)
         for stage in stages(one for one in actions if result.is_applied(child_key(_object(one)))):
             if result.is_blocked and isinstance(stage[0], Delete):
@@ -283,14 +286,20 @@ def _ready(
 def _record(result: ApplyResult, action: Action, outcome: Object | BaseException | None) -> None:
     """Record the outcome of an action, None if it went well; raise what nobody expects."""
     key = child_key(_object(action))
-    if isinstance(outcome, ClusterError) and outcome.transient:
-        result.failed[key] = outcome
-    elif isinstance(outcome, ClusterError):
-        result.refused[key] = outcome.reason
+    if isinstance(outcome, ClusterError):
+        _note(result, key, outcome)
     elif isinstance(outcome, BaseException):
         raise outcome
     elif outcome is not None:
         result.foreign[key] = whose(outcome)
+
+
+def _note(result: ApplyResult, key: ChildKey, error: ClusterError) -> None:
+    result.errors[key] = error
+    if error.transient:
+        result.failed[key] = error
+    else:
+        result.refused[key] = error.reason
 
 
 def _role(one: Object) -> str:

@@ -1,4 +1,5 @@
-"""Objects of one service for which the API server has had no answer, and when each is tried again.
+"""Objects of one service that the API server refused or had no answer for, and when each is tried
+again.
 
 Kept between passes: whatever else a service needs goes on meanwhile. Leaves trying to `apply`.
 """
@@ -47,8 +48,9 @@ class ApplyFailures:
 
     @property
     def lasting(self) -> dict[ChildKey, str]:
-        """Objects that have failed at least twice in a row, and why."""
-        return {key: one.error.reason for key, one in self._known.items() if one.times > 1}
+        """Objects for which there was no answer at least twice in a row, and why."""
+        known = ((key, one.error) for key, one in self._known.items() if one.times > 1)
+        return {key: error.reason for key, error in known if error.transient}
 
     def held(self, generation: int, now: float) -> dict[ChildKey, ClusterError]:
         """Return the objects that are not to be tried yet, and why."""

@@ -20,7 +20,7 @@ UNBOUND = re.compile(r"unbound immediate PersistentVolumeClaims|persistentvolume
 
 def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
     """Yield every problem, worst first."""
-    for key, problem in view.result.refused.items():
+    for key, problem in sorted(view.result.refused.items()):
         yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
     for key, problem in view.failing.items():
         words = f"{' '.join(key)}: {problem}{_waiting(view, key)}"
