@@ -63,7 +63,7 @@ def test_pods_mount_the_image_where_the_server_knows_it(
     assert all(MOUNT in one["volumeMounts"] for one in containers(pod))
     gated_operator.wait_for_passes(3)
     assert space.condition("chat", "Degraded")["reason"] == "AsExpected"
-    assert_nobody_asks(space, gated_operator)
+    assert_nobody_asks(gated_operator)
 
 
 def test_a_server_without_the_gate_drops_volume_and_mounts_and_is_asked_once(
@@ -81,4 +81,4 @@ def test_a_server_without_the_gate_drops_volume_and_mounts_and_is_asked_once(
     assert "model" not in {one["name"] for one in every}
     operator.wait_for_passes(3)
     assert space.condition("chat", "Degraded")["reason"] == "AsExpected"
-    assert_nobody_asks(space, operator)
+    assert_nobody_asks(operator)

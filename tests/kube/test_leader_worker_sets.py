@@ -255,7 +255,7 @@ def test_its_webhooks_change_nothing_that_the_operator_sets_and_nobody_writes_it
         space.until(partial(passed, operator, wanted), "a pass that somebody has asked for")
     operator.restart()  # it has forgotten what the server made of its objects
     operator.wait_for_passes(3)
-    assert_nobody_asks(space, operator)
+    assert_nobody_asks(operator)
     assert whole(space)["metadata"]["resourceVersion"] == version
 
 
@@ -341,7 +341,8 @@ def test_the_example_of_a_pipeline_gets_ready_and_linked(space: Space, workers: 
     name = "smollm2-pipeline"
     probes = PodProbes(space, workers, Role.TARGET)
     probes.until(lambda: space.status(name).get("target", {}).get("ready") == "1/1", "it serves")
-    space.until_condition(name, "LinkEstablished", "True")
+    linked = lambda: space.condition(name, "LinkEstablished")["status"] == "True"  # noqa: E731
+    probes.until(linked, "it is linked; a stage may be unready once more before")
     told = {(r["kind"], r["name"]) for r in space.status(name)["resources"]}
     assert ("LeaderWorkerSet", f"{name}-target") in told
 
