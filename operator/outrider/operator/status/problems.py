@@ -20,8 +20,9 @@ UNBOUND = re.compile(r"unbound immediate PersistentVolumeClaims|persistentvolume
 
 def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
     """Yield every problem, worst first."""
-    for key, problem in sorted(view.result.refused.items()):
-        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
+    refused = view.result.refused
+    for key in sorted(refused, key=lambda one: (not _waiting(view, one), one)):
+        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {refused[key]}{_waiting(view, key)}"
     for key, problem in view.failing.items():
         words = f"{' '.join(key)}: {problem}{_waiting(view, key)}"
         yield DegradedReason.APPLY_FAILED, f"{words}; it is tried again"
