@@ -231,10 +231,6 @@ def test_of_two_services_that_want_one_name_the_second_says_whose_it_is(
 def test_at_rest_nobody_writes_and_nobody_asks(
     whole: str, space: Space, operator: OperatorProcess
 ) -> None:
-    def on() -> bool:
-        return bool(space.condition(whole, "SpeculationActive")["status"] == "True")
-
-    space.until(on, "drafting is on")
     wait_until_idle(space, operator, whole)
     before = versions(space, whole)
     assert_nobody_asks(operator)
@@ -253,10 +249,16 @@ def test_a_service_without_advice_is_at_rest_too(
 
 
 def wait_until_idle(space: Space, operator: OperatorProcess, name: str) -> None:
+    """Wait until drafting is on, without work, and nothing more is written of it."""
+
+    def on() -> bool:
+        return bool(space.condition(name, "SpeculationActive")["status"] == "True")
+
     def idle() -> bool:
         memory = space.there(CONFIG_MAP, f"{name}-intent")["data"]["memory.json"]
         return json.loads(memory)["idle_since"] is not None
 
+    space.until(on, "drafting is on")
     space.until(idle, "it is noted that there is no work")
     operator.wait_for_passes(3)
 
