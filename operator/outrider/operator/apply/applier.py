@@ -122,10 +122,8 @@ class ApplyResult:
     """Objects of wanted names that have another owner, and whose they are."""
     refused: dict[ChildKey, str] = field(default_factory=dict)
     """Objects that the API server does not take, and why."""
-    failed: dict[ChildKey, ClusterError] = field(default_factory=dict)
-    """Objects for which it had no answer; they are tried again."""
     errors: dict[ChildKey, ClusterError] = field(default_factory=dict)
-    """Errors of all that were refused or failed."""
+    """Why objects were refused or had no answer; they are tried again."""
     held: frozenset[ChildKey] = frozenset()
     """Those of them that were not tried in this pass."""
     differed: bool = field(default=False, compare=False)
@@ -137,6 +135,11 @@ class ApplyResult:
     def is_applied(self, key: ChildKey) -> bool:
         """True if an object is as it was wanted."""
         return key not in self.unapplied
+
+    @property
+    def failed(self) -> dict[ChildKey, ClusterError]:
+        """Objects for which it had no answer."""
+        return {key: error for key, error in self.errors.items() if error.transient}
 
     @property
     def is_blocked(self) -> bool:
@@ -296,9 +299,7 @@ def _record(result: ApplyResult, action: Action, outcome: Object | BaseException
 
 def _note(result: ApplyResult, key: ChildKey, error: ClusterError) -> None:
     result.errors[key] = error
-    if error.transient:
-        result.failed[key] = error
-    else:
+    if not error.transient:
         result.refused[key] = error.reason
 
 

@@ -69,12 +69,17 @@ def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
     return bool(newest) and any(pod.revision != newest for pod in leaders)
 
 
+def _new(raw: Object, leaders: Iterable[Pod]) -> list[Pod]:
+    """Return the pods of the newest template."""
+    newest = revision_of(template_of(raw))
+    return [pod for pod in leaders if pod.revision == newest]
+
+
 def _has_time(raw: Object, leaders: Iterable[Pod]) -> bool:
     """True if a new pod waits in a queue, or left it so short a time ago that it may still start;
     its Deployment counts from when it was made."""
     seconds = raw["spec"].get("progressDeadlineSeconds", 0)
-    newest = revision_of(template_of(raw))
-    fresh = [pod for pod in leaders if pod.revision == newest and not pod.ready]
+    fresh = (pod for pod in _new(raw, leaders) if not pod.ready)
     return any(pod.late < seconds and not pod.trouble.startswith(UNSCHEDULABLE) for pod in fresh)
 
 
@@ -95,8 +100,7 @@ def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
         return ""
     seconds = int(notes[PROGRESS_ANNOTATION])
-    newest = revision_of(template_of(raw))
-    fresh = [pod for pod in leaders if pod.revision == newest]
+    fresh = _new(raw, leaders)
     if late := [pod.name for pod in fresh if pod.late > seconds]:
         return f"{late[0]} was not ready within {seconds} s"
     serving = [pod.ready_for for pod in fresh if pod.ready]

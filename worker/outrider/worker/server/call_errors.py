@@ -45,11 +45,8 @@ def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
     def read_or_error(payload: bytes) -> Any:
         if not has_few_fields(payload, kind):
-            given, limit = (
-                f"{len(payload)} bytes",
-                f"it must be a message of at most {MAX_FIELDS} fields",
-            )
-            return InvalidField("request", given, limit)
+            limit = f"it must be a message of at most {MAX_FIELDS} fields"
+            return InvalidField("request", f"{len(payload)} bytes", limit)
         try:
             return read(payload)
         except DecodeError as error:

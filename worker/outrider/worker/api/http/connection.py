@@ -169,8 +169,6 @@ class LimitedConnection(H11Protocol):
         if self.transport.is_closing():
             return
         super().data_received(data)
-        if self.conn.their_state not in INCOMPLETE:
-            self._limits.request(self)
         if self._chunk_bytes > MAX_BODY_BYTES:
             limit = f"at most {MAX_BODY_BYTES} bytes of a body are read"
             self._refuse(413, f"a chunk of {self._chunk_bytes} bytes is not allowed; {limit}")
@@ -178,14 +176,17 @@ class LimitedConnection(H11Protocol):
             self._expire_in(self.body_seconds)
         elif self.conn.their_state not in INCOMPLETE:
             self._expire_in(None)
+            self._limits.request(self)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self.transport.close()
-        self._expire_in(self.head_seconds if self.conn.their_state in INCOMPLETE else None)
         if self.conn.their_state in INCOMPLETE:
+            self._expire_in(self.head_seconds)
             self._limits.wait(self)
+        else:
+            self._expire_in(None)
 
     def send_away(self) -> None:
         """Close after the answer that is on its way, or now if no request has begun to come."""
