@@ -118,10 +118,13 @@ CASES = (
     f"target: {{{LARGE}, {GPUS % 1}}}",
     f"target: {{{LARGE}, {CALM}, parallelism: {{tensor: 2}}}},"
     f" draft: {{{SMALL}, {CALM}, parallelism: {{tensor: 4, nodes: 2}}}}",
-    f"target: {{{LARGE}, {CALM}, {ONCE}}},"
-    f" draft: {{{SMALL}, {CALM}, {ONCE}, scaling: {{mode: Static}}}}",
-    f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}},"
-    f" draft: {{{SMALL}, {CALM}, {ONCE}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
+    f"target: {{{LARGE}, {CALM}, {ONCE}}}, draft: {{{SMALL}, {CALM}, {ONCE},"
+    " scaling: {mode: Static}, update: {maxSurge: 1}}",
+    f"target: {{{LARGE}, {CALM}, {ONCE}, replicas: 2}}, draft: {{{SMALL}, {CALM}, {ONCE}}}",
+    f"target: {{{LARGE}, resources: {{limits: {{memory: 1Gi, amd.com/gpu: 1}}}}}},"
+    f" draft: {{{SMALL}, resources: {{limits: {{memory: 1Gi, google.com/tpu: 4}}}}}}",
+    f"target: {{{LARGE}, {GPUS % 1}, update: {{maxSurge: 0, maxUnavailable: 1}}}}",
+    f"target: {{{LARGE}, {CALM}, engine: {{device: GPU}}}}",
     f"target: {{{LARGE}, {CALM}, pipeline: {{dtype: fp16}}}}",
     f"target: {{{LARGE}, {CALM}}}, draft: {{{SMALL}, {CALM}, placement: SamePod,"
     " scaling: {maxReplicas: 2}}, speculation: {sources: [Draft, Answers], nodesAhead: 4}",

@@ -122,6 +122,7 @@ def test_a_roll_out_that_fails_stops_says_why_and_the_old_target_serves_on(pair:
     message = pair.condition("Degraded")["message"]
     assert message.startswith("target: ")
     assert "Insufficient cpu" in message, "the scheduler is quoted"
+    assert "spec.target.update.maxSurge: 0" in message, "there is a way without spare room"
     assert "what ran before keeps running" in message
     assert pair.fails("Ready", "RolloutFailed"), "the newest generation is not what serves"
     assert pair.holds("TargetAvailable", "Ready")

@@ -16,6 +16,7 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
+from outrider.contract.addresses import host_of, is_address
 from outrider.operator.app import OperatorOptions, run
 from outrider.operator.certificates.issuer import Issuer
 from outrider.operator.cluster.access import Forbidden
@@ -63,7 +64,8 @@ def flags() -> argparse.ArgumentParser:
     add("--worker-template", default="{}", metavar="JSON", help=below)
     user = "user of workers. fixed: 65532, as their image has it; assigned: the platform's (fixed)"
     add("--worker-user", choices=("fixed", "assigned"), default="fixed", help=user)
-    add("--listen", default="0.0.0.0:8080", help="host:port of /healthz, /readyz and /metrics")
+    where = "host:port of /healthz, /readyz and /metrics; 0.0.0.0 is every address, IPv6 too"
+    add("--listen", default="0.0.0.0:8080", help=where)
     add(
         "--lease-namespace",
         help="where the leader's Lease is: the first that is watched, or the pod's",
@@ -126,11 +128,11 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
 
 
 def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str, int]:
-    """Split host:port; end with an error if there is no port."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal():
-        parser.error(f"{flag}: {text!r} is not allowed; allowed: host:port")
-    return host, int(port)
+    """Split host:port; end with an error for anything else."""
+    if not is_address(text):
+        allowed = "host:port, such as 0.0.0.0:8080 or [::1]:8080"
+        parser.error(f"{flag}: {text!r} is not allowed; allowed: {allowed}")
+    return host_of(text), int(text.rpartition(":")[2])
 
 
 def pod_template(parser: argparse.ArgumentParser, text: str) -> dict[str, Any]:

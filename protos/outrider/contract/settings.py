@@ -319,7 +319,7 @@ class WorkerSettings:
     http_listen: str = ""
     """Address (host:port) of the HTTP server: `/healthz`, `/readyz`, `/metrics` and, for targets,
     the OpenAI-compatible API; empty: none."""
-    request_seconds: int = 600
+    request_seconds: int = 570
     """Longest time for a request that names no deadline of its own; 1 to 86400."""
     guarded: bool = False
     """Whether who runs the worker answers for who reaches its ports, as the operator does in a

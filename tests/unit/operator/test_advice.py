@@ -9,6 +9,7 @@ from outrider.operator.spec import load
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: chat}\n"
 CALM = "resources: {requests: {memory: 1Gi}}"
+ONE_BY_ONE = "update: {maxUnavailable: 1, maxSurge: 0}"
 ONCE = "cache: {type: PersistentVolumeClaim, size: 1Gi, accessMode: ReadWriteOnce}"
 
 
@@ -60,15 +61,31 @@ def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: li
             ["spec.target.pipeline: does nothing where parallelism.pipeline is 1"],
         ),
         (
-            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 4}},"
+            f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/gpu: 4}}}},"
             " parallelism: {tensor: 4, nodes: 2}",
             ["resources.limits: another number of nvidia.com/gpu than ranks a pod"],
         ),
         (
-            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 2}}",
+            f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/gpu: 2}}}}",
             ["resources.limits: another number of nvidia.com/gpu than ranks a pod"],
         ),
-        (f"{CALM}, engine: {{device: GPU}}", []),
+        (f"{CALM}, {ONE_BY_ONE}, engine: {{device: GPU}}", []),
+        (f"{CALM}, update: {{strategy: Recreate}}, engine: {{device: GPU}}", []),
+        (
+            f"{CALM}, engine: {{device: GPU}}",
+            ["update.maxSurge: each rollout needs the GPUs of more replicas"],
+        ),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}",
+            ["update.maxSurge: each rollout needs the GPUs of more replicas"],
+        ),
+        *(
+            (
+                f"resources: {{limits: {{memory: 1Gi, {device}: 1}}}}",
+                ["resources.limits: workers compute on processors and on nvidia.com/gpu"],
+            )
+            for device in ("amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
+        ),
         (
             f"{CALM}, parallelism: {{tensor: 4, nodes: 2}}",
             ["engine.device: Auto, and resources.limits asks for no nvidia.com/gpu: several"],
@@ -76,25 +93,28 @@ def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: li
         (f"{CALM}, parallelism: {{tensor: 2}}, engine: {{device: CPU}}", []),
         (f"{CALM}, parallelism: {{tensor: 2, pipeline: 2}}", []),
         (
-            f"{CALM}, parallelism: {{tensor: 2}}, podTemplate: {{spec: {{containers:"
+            f"{CALM}, {ONE_BY_ONE}, parallelism: {{tensor: 2}}, podTemplate: {{spec: {{containers:"
             " [{name: main, resources: {claims: [{name: two-gpus}]}}]}}",
             ["podTemplate: resources of the container main replaces"],
         ),
         (
-            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, parallelism: {pipeline: 2}",
+            f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/gpu: 1}}}}"
+            ", parallelism: {pipeline: 2}",
             ["resources.limits: asks for GPUs, though stages compute on processors"],
         ),
         (
-            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, engine: {device: CPU}",
+            f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/gpu: 1}}}}"
+            ", engine: {device: CPU}",
             ["engine.device: CPU, though resources.limits asks for GPUs"],
         ),
         (
-            "resources: {limits: {memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}, engine: {device: GPU}",
+            f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}}}"
+            ", engine: {device: GPU}",
             [],
         ),
-        ("resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}", []),
+        (f"{ONE_BY_ONE}, resources: {{limits: {{memory: 1Gi, nvidia.com/gpu: 1}}}}", []),
         (f"{CALM}, {ONCE}, update: {{strategy: Recreate}}", []),
-        (f"{CALM}, {ONCE}, update: {{maxUnavailable: 1, maxSurge: 0}}", []),
+        (f"{CALM}, {ONCE}, {ONE_BY_ONE}", []),
         (
             f"{CALM}, {ONCE}",
             ["cache.accessMode: not ReadWriteMany: new pods may wait"],
@@ -163,7 +183,7 @@ def drafting(speculation: str, placement: str = "Separate", gpus: tuple[int, int
 
     own = "" if placement == "Colocated" else role(gpus[0])
     small = f"{{model: {{uri: 'hf://o/small'}}, placement: {placement}{own}}}"
-    large = f"{{model: {{uri: 'hf://o/large'}}{role(gpus[1])}}}"
+    large = f"{{model: {{uri: 'hf://o/large'}}, {ONE_BY_ONE}{role(gpus[1])}}}"
     roles = f"target: {large}, draft: {small}"
     return list(advice.on(load(f"{HEAD}spec: {{{roles}, speculation: {{{speculation}}}}}")))
 

@@ -45,6 +45,21 @@ def test_what_is_no_template_is_refused_by_name(
     assert f"--worker-template: {text!r} is not allowed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "host"), [("0.0.0.0:8080", "0.0.0.0"), ("[::]:8080", "::"), ("[::1]:8080", "::1")]
+)
+def test_the_operator_listens_at_addresses_of_both_families(text: str, host: str) -> None:
+    options = parse([IMAGE, f"--listen={text}"])
+    assert (options.host, options.port) == (host, 8080)
+
+
+@pytest.mark.parametrize("text", ["8080", ":::8080", "[::]", "0.0.0.0:70000", "0.0.0.0:0"])
+def test_what_is_no_address_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, f"--listen={text}"])
+    assert f"--listen: {text!r} is not allowed" in capsys.readouterr().err
+
+
 def test_the_user_of_workers_is_fixed_unless_the_platform_gives_one() -> None:
     assert parse([IMAGE]).pods.fixed_user
     assert not parse([IMAGE, "--worker-user=assigned"]).pods.fixed_user

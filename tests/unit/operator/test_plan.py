@@ -78,7 +78,7 @@ def test_limits_of_requests_are_the_targets_only() -> None:
     for worker in made.workers:
         told = worker.settings
         found = (told.request_seconds, told.queue_seconds, told.max_waiting)
-        assert found == ((90, 5, 0) if worker.role is Role.TARGET else (600, 60, 64))
+        assert found == ((90, 5, 0) if worker.role is Role.TARGET else (570, 60, 64))
 
 
 def test_limits_of_requests_that_are_left_out_are_the_contract_s() -> None:

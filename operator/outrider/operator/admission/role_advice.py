@@ -23,9 +23,9 @@ from outrider.operator.naming import (
     labels,
 )
 from outrider.operator.spec import accelerators
-from outrider.operator.spec.accelerators import DEVICES, GPU
+from outrider.operator.spec.accelerators import DEVICES, GPU, OTHER_DEVICES
 from outrider.operator.spec.engine import DeviceKind
-from outrider.operator.spec.pods import AccessMode, Strategy
+from outrider.operator.spec.pods import AccessMode
 from outrider.operator.spec.roles import Draft, RoleSpec, ScalingMode, Target
 
 Check = Callable[[Any], bool]
@@ -45,6 +45,7 @@ _REQUESTS = "self.?resources.?requests.orValue({})"
 _RANKS = "self.parallelism.tensor / self.parallelism.nodes"
 _IS_DEVICE = "(" + " || ".join(f"k.startsWith('{device}')" for device in DEVICES) + ")"
 _ASKS = f"{_LIMITS}.exists(k, {_IS_DEVICE} && string({_LIMITS}[k]) != '0')"
+_NO_SURGE = "(self.update.strategy == 'Recreate' || string(self.update.maxSurge) in ['0', '0%'])"
 _BRINGS = (
     f"{CONTAINERS}.exists(c, c.?name.orValue('') == '{CONTAINER}' &&"
     " (size(c.?resources.?claims.orValue([])) > 0 ||"
@@ -59,8 +60,8 @@ def role_advice(role: Role) -> tuple[AdviceRule, ...]:
 
 def _worker_advice(role: Role) -> Iterator[AdviceRule]:
     """Yield the advice on containers of workers, in pods of their own or not."""
-    rules = (_memory, _cpu_with_gpus, _no_gpus, _other_gpus, _claim, _surge)
-    for rule in (*rules, _stages_with_gpus) if role is Role.TARGET else rules:
+    rules = (_memory, _cpu_with_gpus, _no_gpus, _other_gpus, _other_devices, _claim, _surge)
+    for rule in (*rules, _spare_gpus, _stages_with_gpus) if role is Role.TARGET else rules:
         cel, message, field, holds = rule(role)
         if role is Role.DRAFT:
             cel, holds = f"self.placement == 'Colocated' || {cel}", _if_worker(holds)
@@ -123,6 +124,34 @@ def _other_gpus(_: Role) -> Advice:
     )
 
 
+def _other_devices(_: Role) -> Advice:
+    def holds(spec: RoleSpec) -> bool:
+        return not any(key.startswith(OTHER_DEVICES) for key in _limits(spec))
+
+    others = " || ".join(f"k.startsWith('{device}')" for device in OTHER_DEVICES)
+    return (
+        f"!{_LIMITS}.exists(k, {others})",
+        f"workers compute on processors and on {GPU}: other accelerators stay idle",
+        ".resources.limits",
+        holds,
+    )
+
+
+def _spare_gpus(_: Role) -> Advice:
+    def holds(spec: RoleSpec) -> bool:
+        wants = spec.engine.device is DeviceKind.GPU
+        has = accelerators.asks_for_gpus(spec) or accelerators.in_template(spec)
+        return not ((wants or has) and spec.update.surges)
+
+    return (
+        f"(!(self.engine.device == 'GPU' || {_ASKS} || {_BRINGS}) || {_NO_SURGE})",
+        "each rollout needs the GPUs of more replicas than there are; without spare ones, maxSurge"
+        " 0 and maxUnavailable 1 replace pods one by one",
+        ".update.maxSurge",
+        holds,
+    )
+
+
 def _stages_with_gpus(_: Role) -> Advice:
     return (
         f"(self.parallelism.pipeline == 1 || !{_ASKS})",
@@ -142,16 +171,11 @@ def _claim(role: Role) -> Advice:
 
 
 def _surge(role: Role) -> Advice:
-    def holds(spec: RoleSpec) -> bool:
-        surges = spec.update.strategy is Strategy.ROLLING_UPDATE
-        return not (surges and spec.update.max_surge not in (0, "0%"))
-
     return (
-        f"(self.cache.accessMode == 'ReadWriteMany' || {_most_pods(role)} > 1 ||"
-        " self.update.strategy == 'Recreate' || string(self.update.maxSurge) in ['0', '0%'])",
+        f"(self.cache.accessMode == 'ReadWriteMany' || {_most_pods(role)} > 1 || {_NO_SURGE})",
         "not ReadWriteMany: new pods may wait for old ones; see update.maxSurge",
         ".cache.accessMode",
-        lambda r: _is_shared(r) or _pods(r) > 1 or holds(r),
+        lambda r: _is_shared(r) or _pods(r) > 1 or not r.update.surges,
     )
 
 

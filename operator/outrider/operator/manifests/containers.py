@@ -38,7 +38,7 @@ TOKEN = "HF_TOKEN"
 OFFLINE: Object = {"name": "HF_HUB_OFFLINE", "value": "1"}
 """Variable by which a worker loads the fetched weights and never asks the hub."""
 LOADING_SECONDS, PERIOD = 1800, 5
-"""Longest seconds for a worker to load its weights, and seconds between two probes."""
+"""Seconds that every worker has to load its weights, and seconds between two probes."""
 ANSWER_SECONDS = 5
 """Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
 ALIVE_FAILURES, ALIVE_PERIOD = 6, 10
@@ -92,10 +92,11 @@ def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> 
     meeting = [] if discovery is None else [container_port(discovery)]
     variables = [] if discovery is None else environment(discovery)
     mounts = _serving_mounts(worker, linked)
+    loading = max(LOADING_SECONDS, worker.spec.update.progress_seconds)
     return {
         **_container(worker, CONTAINER, _arguments("serve"), [OFFLINE, *variables], mounts),
         "ports": [*itertools.starmap(_port, PORTS), *meeting],
-        "startupProbe": _probe(worker, "/healthz", LOADING_SECONDS // PERIOD, PERIOD),
+        "startupProbe": _probe(worker, "/healthz", loading // PERIOD, PERIOD),
         "readinessProbe": _probe(worker, "/readyz", 2, 2),
         "livenessProbe": {
             **_probe(worker, "/healthz", ALIVE_FAILURES, ALIVE_PERIOD),

@@ -46,7 +46,8 @@ def _service(
     owner: Owner, name: str, role: Role, leader_labels: Mapping[str, str], **spec: Any
 ) -> Object:
     picked = {**selector(owner.name, role), **leader_labels}
-    spec = {"type": "ClusterIP", "selector": picked, **spec}
+    families = {"ipFamilyPolicy": "PreferDualStack"}  # one family where the cluster has one
+    spec = {"type": "ClusterIP", **families, "selector": picked, **spec}
     return child(NETWORK_SERVICE, owner, name, role, spec=spec)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from outrider.contract.listening import listen
 from outrider.operator.server.metrics import OperatorMetrics
 
 WATCHING = "watcher for "
@@ -54,7 +55,7 @@ class HealthServer:
 
 
 async def serve(health: HealthServer, host: str, port: int) -> web.AppRunner:
-    """Serve probes and Prometheus until the runner is cleaned up."""
+    """Serve probes and Prometheus until the runner is cleaned up; raises `OSError`."""
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health.problem()
@@ -76,7 +77,7 @@ async def serve(health: HealthServer, host: str, port: int) -> web.AppRunner:
     )
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    await web.SockSite(runner, listen(host, port)).start()
     return runner
 
 

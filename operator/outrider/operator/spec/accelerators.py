@@ -14,6 +14,14 @@ GPU = "nvidia.com/gpu"
 """Resource of whole GPUs."""
 DEVICES = (GPU, "nvidia.com/mig-")
 """Beginnings of the resources that bring a GPU, or a part of one."""
+OTHER_DEVICES = (
+    "amd.com/",
+    "aws.amazon.com/neuron",
+    "google.com/tpu",
+    "gpu.intel.com/",
+    "habana.ai/",
+)
+"""Beginnings of the resources of accelerators for which there are no kernels."""
 
 
 def limits(

@@ -21,8 +21,8 @@ DRAFT = (
     Rule(
         f"{_IS_APART} || (!has(self.podTemplate) &&"
         " self.cache.type == 'EmptyDir' && !has(self.cache.size) &&"
-        " self.update.strategy == 'RollingUpdate' && self.update.maxUnavailable == 0 &&"
-        " self.update.maxSurge == 1 && self.update.progressSeconds == 1800)",
+        " self.update.strategy == 'RollingUpdate' && self.update.maxUnavailable in [0, 1] &&"
+        " self.update.maxSurge in [0, 1] && self.update.progressSeconds == 1800)",
         "cache, podTemplate and update are the target's alone where placement is Colocated or"
         " SamePod; leave them out",
     ),

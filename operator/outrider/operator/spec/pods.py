@@ -158,5 +158,20 @@ class Update(SpecPart):
     max_surge: CountOrPercent = 1
     """RollingUpdate: most replicas above the wanted number."""
     progress_seconds: Count = Field(default=1800, ge=1, le=86_400)
-    """A rollout that brings no new pod to readiness for so long has failed, and stops. Loading
-    weights takes time."""
+    """A rollout that brings no new pod to readiness for so long has failed, and stops. A worker has
+    as long to load its weights, and at least half an hour."""
+
+    @property
+    def surges(self) -> bool:
+        """True if new pods start before old ones end, on hardware of their own."""
+        return self.strategy is Strategy.ROLLING_UPDATE and self.max_surge not in (0, "0%")
+
+
+class DraftUpdate(Update):
+    """Replacement of pods when the role changes."""
+
+    max_unavailable: CountOrPercent = 1
+    """RollingUpdate: most replicas that may be missing, as a number or a percentage. Targets decode
+    plainly meanwhile."""
+    max_surge: CountOrPercent = 0
+    """RollingUpdate: most replicas above the wanted number."""

@@ -20,7 +20,7 @@ from outrider.operator.spec.engine import (
 )
 from outrider.operator.spec.model import DraftModel, ModelSource, TargetModel
 from outrider.operator.spec.part import Count, Rule, SpecPart
-from outrider.operator.spec.pods import Cache, Image, PodTemplate, Resources, Update
+from outrider.operator.spec.pods import Cache, DraftUpdate, Image, PodTemplate, Resources, Update
 
 MAX_REPLICAS = 1024
 
@@ -91,9 +91,9 @@ class DraftScaling(Scaling):
 class Requests(SpecPart):
     """Limits of requests; each target keeps them for itself."""
 
-    max_seconds: Count = Field(default=600, ge=1, le=MAX_REQUEST_SECONDS)
+    max_seconds: Count = Field(default=570, ge=1, le=MAX_REQUEST_SECONDS)
     """Longest time for a request that names no deadline of its own. In a cluster a pod that ends
-    has so long, and 30 s more, to finish what runs."""
+    has so long, and 30 s more, to finish what runs: 600 s, as cluster-autoscaler allows."""
     max_queue_seconds: Count = Field(default=60, ge=1, le=MAX_QUEUE_SECONDS)
     """Longest time that a request waits for its first step; then it ends without running."""
     max_waiting: Count = Field(default=64, ge=0, le=MAX_WAITING)
@@ -204,6 +204,8 @@ class Draft(RoleSpec):
     """Owner of the number of replicas, and its bounds."""
     engine: DraftEngine = DraftEngine()
     """Engine settings. A colocated draft uses the target's threads, at most 4, and its context."""
+    update: DraftUpdate = DraftUpdate()
+    """Replacement of pods when the role changes."""
     placement: Placement = Placement.AUTO
     """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
     own in each target's pod, which share memory. Colocated: inside the target, serially with it.

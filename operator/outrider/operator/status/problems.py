@@ -14,6 +14,7 @@ from outrider.operator.status.view import View
 
 LOST_SECONDS = 300.0
 """Time for which wanted drafts may be gone before Degraded reports it; most come back."""
+_IN_PLACE = "; without room to spare, set spec.{0}.update.maxSurge: 0 and maxUnavailable: 1"
 UNBOUND = re.compile(r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim .* not found")
 """The scheduler's words for a pod whose claim keeps it waiting."""
 
@@ -85,8 +86,12 @@ def lacks(view: View, role: Role) -> str:
         return f"; {found}"
     pods = view.observed.members_of(role)
     found = next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")
-    unbound = waits_for(pods) is TargetReason.CLAIM_NOT_BOUND
-    return found + "".join(_claims(view)) if unbound else found
+    waits = waits_for(pods)
+    if waits is TargetReason.CLAIM_NOT_BOUND:
+        return found + "".join(_claims(view))
+    live = view.observed.workload(role)
+    surges = live is not None and live.replacing and role_spec(view.service, role).update.surges
+    return found + _IN_PLACE.format(role) * (surges and waits is TargetReason.INSUFFICIENT_CAPACITY)
 
 
 def _claims(view: View) -> Iterator[str]:

@@ -481,6 +481,26 @@ def test_a_roll_out_has_an_event_at_its_begin_and_its_end_and_edits_without_one_
     assert ended == ("RolledOut", "generation 3 is rolled out")
 
 
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [({}, True), ({"maxSurge": 0, "maxUnavailable": 1}, False), ({"strategy": "Recreate"}, False)],
+)
+def test_new_pods_without_room_beside_old_ones_are_told_how_to_replace_them(
+    update: Object, said: bool
+) -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["target"].update(update=update))
+    service.rest(4)
+    live = service.cluster.stored["Deployment", "default", "chat-target"].body
+    service.cluster.put_status(live, {**live["status"], "replicas": 2})  # an old one serves on
+    (pod,) = (one for one in service.cluster.of("Pod") if "target" in one["metadata"]["name"])
+    service.cluster.put_status(pod, {"conditions": [UNSCHEDULED]})
+    service.pass_()
+    every = service.raw["status"]["conditions"]
+    message = next(one["message"] for one in every if one["type"] == "Progressing")
+    assert ("spec.target.update.maxSurge: 0" in message) is said
+
+
 def test_a_problem_that_gives_way_to_another_is_an_event() -> None:
     service = OneService()
     reported("Pod", containerStatuses=[WAITING])(service)

@@ -3,11 +3,12 @@
 Loads torch. Leaves what they exchange to `parallel` and `link`.
 """
 
-import socket
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+
+from outrider.contract.listening import listen
 
 tcp_store: Any = getattr(dist, "TCPStore", None)
 prefix_store: Any = getattr(dist, "PrefixStore", None)
@@ -27,9 +28,7 @@ def open_store(host: str, port: int, size: int, seconds: float) -> tuple[Any, in
     `port` 0: a free one. An empty host is any address of this machine. `seconds`: the longest wait
     for what another process has to say there.
     """
-    both = not host and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
+    listener = listen(host, port)
     port = listener.getsockname()[1]
     wait = timedelta(seconds=seconds)
     fd = listener.detach()  # the store's from now on

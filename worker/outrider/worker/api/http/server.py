@@ -13,6 +13,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from outrider.contract import listening
+from outrider.contract.addresses import host_of
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.api.http.connection import LimitedConnection, OpenConnections
 from outrider.worker.api.server_certificate import ServerCertificate
@@ -117,13 +119,8 @@ def listen(address: str) -> CountedListener:
     A client that connects before the server has started waits: only a listening socket keeps the
     port from other processes.
     """
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
+    _, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 2**16):
         raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
-    both = ":" in host
-    family = socket.AF_INET6 if both else socket.AF_INET
-    listener = socket.create_server(
-        (host, int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both
-    )
+    listener = listening.listen(host_of(address), int(port), BACKLOG)
     return CountedListener(listener, OpenConnections(min(MAX_CONNECTIONS, most_descriptors() // 2)))
