@@ -13,7 +13,7 @@ from outrider.contract.settings import Role
 from outrider.operator.cluster.access import Need, needs
 from outrider.operator.cluster.kinds import GUARDED
 from outrider.operator.cluster.leadership import Term
-from tests.kube.api_proxy import ApiProxy
+from tests.kube.api_proxy import ApiProxy, Asked, Killed, nobody, nothing
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import LEASE, NO_ANSWER, OperatorProcess, Operators
 from tests.kube.paired import GOOD, Paired
@@ -132,6 +132,37 @@ def test_permissions_in_one_namespace_are_enough_for_it(pair: Paired, operators:
     pair.until(lambda: pair.holds("SpeculationActive", "Active"), "it drafts")
     assert healthz(operator) == "ok"
     assert "forbidden" not in operator.said.lower()
+
+
+def dropped(asked: Asked) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("away", [{"before": dropped}, {"busy": lambda asked: True}])
+def test_an_api_server_that_is_away_is_waited_for(
+    operators: Operators, proxy: ApiProxy, away: dict[str, Any]
+) -> None:
+    for key, what in away.items():
+        setattr(proxy, key, what)
+    operator = operators.start(kubeconfig=proxy.kubeconfig)
+    operators.control_plane.wait_until(
+        lambda: "the API server is away, and asked again soon" in operator.said, "it says so"
+    )
+    assert healthz(operator) == "ok", "a restart would not bring the server back"
+    proxy.before, proxy.busy = nothing, nobody
+    operator.wait_until_leading()
+    assert operator.lives == 1
+
+
+def test_an_operator_that_waits_for_an_api_server_can_be_stopped(
+    operators: Operators, proxy: ApiProxy
+) -> None:
+    proxy.before = dropped
+    operator = operators.start(kubeconfig=proxy.kubeconfig)
+    operators.control_plane.wait_until(
+        lambda: "the API server is away" in operator.said, "it says so"
+    )
+    assert operator.stop() == 0
 
 
 def test_a_permission_that_is_missing_is_named_and_ends_the_operator(

@@ -45,6 +45,8 @@ from outrider.operator.workers.client import WorkerClients
 log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that lost its lease: its pod restarts as a follower."""
+AGAIN_SECONDS = 3.0
+"""Between two attempts to begin while the API server is away."""
 LOOK_SECONDS = 20.0
 """Between two looks whether the cluster has come to serve LeaderWorkerSets."""
 BEGINNING_SECONDS = 25.0
@@ -110,10 +112,13 @@ async def run(options: OperatorOptions) -> int:
     runner = await serving.serve(health, options.host, options.port)
     try:
         async with await Cluster.connect(metrics.requests) as cluster:
-            served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
-            kinds = frozenset([*served, *await _certified_by(cluster, options)])
-            needed = access.needs(options.scope, options.term, kinds)
-            await access.check(cluster, needed)
+            beginning = asyncio.ensure_future(_begin(cluster, options))
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({beginning, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not beginning.done():
+                beginning.cancel()
+                return 0
+            kinds = beginning.result()
             platform = Platform(
                 image=options.worker_image,
                 pods=options.pods,
@@ -124,7 +129,6 @@ async def run(options: OperatorOptions) -> int:
             )
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
-            stopping = asyncio.ensure_future(stop.wait())
             looking = asyncio.ensure_future(_look_for_sets(cluster, kinds, stop))
             await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not operator.began:
@@ -135,6 +139,26 @@ async def run(options: OperatorOptions) -> int:
             return 0 if leading.cancelled() or leading.result() else LOST
     finally:
         await runner.cleanup()
+
+
+async def _begin(cluster: Cluster, options: OperatorOptions) -> frozenset[ObjectKind]:
+    """Return the optional kinds that the cluster serves, once its API server answers; raise
+    `ClusterError` and `Forbidden` for what no waiting mends.
+
+    A process that ended because the server is away would be started again after longer and longer
+    times, up to five minutes after the server is back.
+    """
+    while True:
+        try:
+            served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
+            kinds = frozenset([*served, *await _certified_by(cluster, options)])
+            await access.check(cluster, access.needs(options.scope, options.term, kinds))
+            return kinds
+        except ClusterError as error:
+            if not error.transient:
+                raise
+            log.warning("the API server is away, and asked again soon: %s", error)
+            await asyncio.sleep(max(AGAIN_SECONDS, error.retry_after))
 
 
 async def _look_for_sets(
