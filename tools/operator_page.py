@@ -89,6 +89,7 @@ REMEDIES = MappingProxyType(
             ),
         },
         ConditionType.SPECULATION_ACTIVE: {
+            LoopReason.NO_DRAFT: "",
             LoopReason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
             LoopReason.LOW_GAIN: (
                 "It is tried again by itself, and at once where a model, an image or a limit"

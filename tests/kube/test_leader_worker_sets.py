@@ -511,6 +511,30 @@ def test_a_group_that_loses_a_pod_is_made_anew_whole(lost: str, space: Space) ->
     }, "the other group stays"
 
 
+@pytest.mark.parametrize("how", ["leaders", "members", "annotation"])
+def test_a_restart_replaces_all_pods_of_the_groups_that_it_names(how: str, space: Space) -> None:
+    described(space, replicas=2)
+    before = uids(space)
+    restarted = {**before}
+    if how == "leaders":
+        space.kubectl("rollout", "restart", "statefulset/chat-target")
+    elif how == "members":
+        space.kubectl("rollout", "restart", "statefulset/chat-target-0")
+        restarted = {name: uid for name, uid in before.items() if "chat-target-0" in name}
+    else:
+        space.kubectl("annotate", "specsvc", "chat", "outrider.dev/restarted-at=now")
+
+    def new() -> bool:
+        now = uids(space)
+        return now.keys() == before.keys() and not {*now.values()} & {*restarted.values()}
+
+    space.until(new, "all of its pods are new")
+    complete(space, 2)
+    after = uids(space)
+    others = before.keys() - restarted.keys()
+    assert {name: after[name] for name in others} == {name: before[name] for name in others}
+
+
 def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
     described(space, parallelism={"nodes": 1})
     assert space.get(LEADER_WORKER_SET, "chat-target") is None

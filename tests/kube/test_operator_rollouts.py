@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
+from outrider.operator.naming import role_name
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.paired import GOOD, POOR, Paired, spec
@@ -132,6 +133,26 @@ def test_a_roll_out_that_fails_stops_says_why_and_the_old_target_serves_on(pair:
     pair.apply(changed(Role.TARGET))
     pair.until(lambda: pair.fails("Degraded", "AsExpected"), "undone, all is well")
     assert old == names(pair, Role.TARGET)
+
+
+@pytest.mark.parametrize("how", ["kubectl", "annotation"])
+def test_a_restart_replaces_the_pods_of_a_deployment_and_is_kept(pair: Paired, how: str) -> None:
+    old, drafts = names(pair, Role.TARGET), names(pair, Role.DRAFT)
+    if how == "kubectl":
+        restarted = f"deployment/{role_name(pair.name, Role.TARGET)}"
+        pair.control_plane.kubectl("-n", pair.namespace, "rollout", "restart", restarted)
+    else:
+        where = ("-n", pair.namespace, "annotate", "specsvc", pair.name)
+        pair.control_plane.kubectl(*where, "outrider.dev/restarted-at=now")
+    pair.until(lambda: not names(pair, Role.TARGET) & old, "its pods are new")
+    pair.until(lambda: pair.fails("Progressing", "Complete"), "it is complete")
+    assert pair.holds("Ready", "Serving")
+    restarts_drafts = how == "annotation"
+    pair.until(lambda: bool(names(pair, Role.DRAFT) & drafts) is not restarts_drafts, "so many")
+    new = names(pair, Role.TARGET)
+    pair.apply(changed(Role.DRAFT, image="worker:2"))
+    pair.until(lambda: pair.fails("Progressing", "Complete"), "an edit of the draft is complete")
+    assert names(pair, Role.TARGET) == new, "nobody takes the restart back"
 
 
 def test_replicas_of_drafts_stay_as_they_are_during_a_roll_out(

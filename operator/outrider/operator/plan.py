@@ -146,7 +146,7 @@ def control(service: SpeculativeService, targets: int | None = None) -> ControlS
     because = "the service has no draft"
     if lender is not None:
         because = f"its drafts are those of the service {lender}, in a cluster"
-    return replace(decided, mode=SpeculationMode.DISABLED, disabled_because=because)
+    return replace(decided, mode=SpeculationMode.DISABLED, draftless=because)
 
 
 def sessions(service: SpeculativeService, draft: Draft) -> int:

@@ -157,7 +157,7 @@ def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[i
 @pytest.mark.parametrize(
     ("service", "because"),
     [
-        (TEXT % ("", ", mode: Disabled"), "speculation.mode is Disabled"),
+        (TEXT % ("", ", mode: Disabled"), ""),
         (TEXT[: TEXT.index("  draft:")], "the service has no draft"),
         (
             TEXT[: TEXT.index("  draft:")] + "  draftsOf: pool\n",
@@ -167,7 +167,7 @@ def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[i
 )
 def test_why_drafting_is_off_is_said_by_what_the_service_has(service: str, because: str) -> None:
     control = plan(load(service), PlanOptions()).control
-    assert (control.mode, control.disabled_because) == (SpeculationMode.DISABLED, because)
+    assert (control.mode, control.draftless) == (SpeculationMode.DISABLED, because)
 
 
 def test_the_loop_knows_the_gpus_of_both_roles() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from outrider.operator.control.inputs import Transition
 from outrider.operator.control.memory import LoopMemory, Phase
-from outrider.operator.control.phases import PassState
+from outrider.operator.control.phases import WITHOUT_WISH, PassState
 from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.scaling import ScalingResult, replicas
 from outrider.operator.control.settings import WINDOWS, SpeculationMode
@@ -21,6 +21,8 @@ def describe(state: PassState, reason: LoopReason, result: ScalingResult) -> str
     """Return the pass in one sentence."""
     if reason is LoopReason.NO_TARGETS:
         return "no target is asked for"
+    if reason is LoopReason.NO_DRAFT:
+        return state.settings.draftless
     clauses = [_state(state, reason)]
     if result.hold is not None:
         clauses.append(HOLDS[result.hold])
@@ -83,7 +85,7 @@ def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
 def _why_woken(before: LoopMemory, state: PassState) -> str:
     if state.memory.for_probe:
         return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
-    if before.cause is LoopReason.DISABLED_BY_USER:
+    if before.cause in WITHOUT_WISH:
         return "the service asks for it"
     if not state.returns:
         return "being off gives nothing back"

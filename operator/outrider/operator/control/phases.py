@@ -153,15 +153,27 @@ class PassState:
         return dataclasses.replace(self.memory, **start | changes)
 
 
+WITHOUT_WISH = (LoopReason.NO_DRAFT, LoopReason.DISABLED_BY_USER)
+"""Causes for which drafting is off whatever is measured."""
+
+
+def unwanted(settings: ControlSettings) -> LoopReason | None:
+    """Return why the service wants no drafting; None: it wants it where it pays."""
+    if settings.draftless:
+        return LoopReason.NO_DRAFT
+    disabled = settings.mode is SpeculationMode.DISABLED
+    return LoopReason.DISABLED_BY_USER if disabled else None
+
+
 def follow_mode(state: PassState) -> LoopMemory:
     """Return the memory with the phase that the mode asks for, whatever is measured."""
     memory, mode = state.memory, state.settings.mode
-    disabled = memory.phase is Phase.OFF and memory.cause is LoopReason.DISABLED_BY_USER
-    if mode is SpeculationMode.DISABLED:
-        because = state.settings.disabled_because
+    disabled = memory.phase is Phase.OFF and memory.cause in WITHOUT_WISH
+    if (cause := unwanted(state.settings)) is not None:
+        because = state.settings.draftless or "speculation.mode is Disabled"
         if disabled:
-            return dataclasses.replace(memory, because=because)
-        return _off(state, LoopReason.DISABLED_BY_USER, because)
+            return dataclasses.replace(memory, cause=cause, because=because)
+        return _off(state, cause, because)
     whole = memory.phase is Phase.ON and memory.lowered_at is None
     if mode is SpeculationMode.STATIC and not whole:
         return state.enter(Phase.ON, failed=0, least_load=None)

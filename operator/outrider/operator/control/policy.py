@@ -99,8 +99,8 @@ def _push(state: PassState) -> LoopMemory:
 
 def _reason(state: PassState) -> LoopReason:
     memory, settings = state.memory, state.settings
-    if settings.mode is SpeculationMode.DISABLED:
-        return LoopReason.DISABLED_BY_USER
+    if (cause := phases.unwanted(settings)) is not None:
+        return cause
     if not state.inputs.targets:
         return LoopReason.NO_TARGETS
     if settings.mode is SpeculationMode.ADAPTIVE and state.blind and not state.inputs.starting:

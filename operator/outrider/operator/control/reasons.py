@@ -11,6 +11,8 @@ class LoopReason(enum.StrEnum):
 
     ACTIVE = "Active"
     """Drafting is on, and a draft is linked."""
+    NO_DRAFT = "NoDraft"
+    """The service has no draft."""
     DISABLED_BY_USER = "DisabledByUser"
     """The mode is Disabled."""
     LOW_GAIN = "LowGain"

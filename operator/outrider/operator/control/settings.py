@@ -80,8 +80,8 @@ class ControlSettings:
 
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
     """Owner of the decision to speculate."""
-    disabled_because: str = "speculation.mode is Disabled"
-    """Why the mode is `DISABLED`, where it is, in words for the log."""
+    draftless: str = ""
+    """Why there are no drafts to decide about; empty: the service has some."""
     max_rows: int = 16
     """Ceiling of node rows of one sequence in one pass."""
     gain_below_percent: int | None = None

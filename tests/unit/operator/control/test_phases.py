@@ -309,14 +309,19 @@ def test_disabled_turns_drafting_off_at_once_and_adaptive_brings_it_back() -> No
 
 
 def test_drafting_that_is_disabled_is_off_for_the_reason_of_the_settings() -> None:
-    settled = dataclasses.replace(DISABLED, disabled_because="the service has no draft")
+    settled = dataclasses.replace(DISABLED, draftless="the service has no draft")
     service = Service(memory(), settled)
     assert [t.sentence for t in service.passes().transitions] == [
         "drafting off: the service has no draft"
     ]
+    decision = service.passes()
+    assert (decision.reason, decision.sentence) == (
+        LoopReason.NO_DRAFT,
+        "the service has no draft",
+    )
     service.settings = DISABLED
     decision = service.passes()
-    assert decision.transitions == ()
+    assert (decision.transitions, decision.reason) == ((), LoopReason.DISABLED_BY_USER)
     assert "speculation.mode is Disabled" in decision.sentence
 
 
