@@ -35,6 +35,8 @@ GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 STRANGER = "stranger"
 """May edit what is in the namespace `default`, but no owner's finalizers."""
 SYSTEM = "outrider-system"
+RELEASE_NAME = r"{.metadata.annotations.meta\.helm\.sh/release-name}"
+"""What says which release an object belongs to."""
 CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets"
 SETS = (LEADER_WORKER_SET.group, LEADER_WORKER_SET.plural)
 UNSEEN: dict[Permission, str] = {
@@ -249,6 +251,21 @@ def an_uninstallation_keeps_definitions_and_services(release: Release, models: s
     assert "smollm2" in cluster.kubectl("get", "specsvc", "-n", models, "-o", "name")
     found = cluster.kubectl("get", "deployments", "-n", release.namespace, "-o", "name")
     assert found == ""
+    another_name_takes_the_definitions_over(cluster, models)
+
+
+def another_name_takes_the_definitions_over(cluster: ControlPlane, models: str) -> None:
+    release = Release(cluster, "another", SYSTEM)
+    with pytest.raises(KubectlError, match="invalid ownership metadata"):
+        release.helm("install")
+    release.helm("install", "--take-ownership", "--wait", "--timeout=100s")
+    (owner,) = {
+        cluster.kubectl("get", "crd", f"{plural}.outrider.dev", "-o", f"jsonpath={RELEASE_NAME}")
+        for plural in ("speculativeservices", "speculativerolescalers")
+    }
+    assert owner == "another"
+    assert "smollm2" in cluster.kubectl("get", "specsvc", "-n", models, "-o", "name")
+    cluster.helm("uninstall", release.name, "-n", release.namespace, "--wait")
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ class Reconciler:
             if not (await self._gate.claim(key)).is_ours:
                 return
             state = self._state(key)
-            await state.read_controllers(raw)
+            await state.read_unwatched(raw)
             observed = state.observe(raw)
             service = state.reader.read(observed.raw)
         except (Retry, SpecError):  # the pass says it
@@ -112,7 +112,7 @@ class Reconciler:
             await self._gate.refuse(key, raw, claim.holder)
             return LOOK_SECONDS
         state = self._state(key)
-        await state.read_controllers(raw)
+        await state.read_unwatched(raw)
         observed = state.observe(raw)
         try:
             service = state.reader.read(observed.raw)
@@ -193,7 +193,8 @@ class Reconciler:
         return None if raw is None or "deletionTimestamp" in raw["metadata"] else raw
 
     def _state(self, key: ServiceKey) -> ServiceState:
-        around = self._writer, self._reader, self._metrics, self._clock
+        signs = self._platform.authorities is not None
+        around = self._writer, self._reader, self._metrics, self._clock, signs
         return self._states.get(key) or self._states.setdefault(key, ServiceState(key, *around))
 
     async def _forget(self, key: ServiceKey) -> None:

@@ -10,10 +10,15 @@ from outrider.contract.settings import Role
 from outrider.operator.apply.applier import Applier
 from outrider.operator.apply.failures import ApplyFailures
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.cluster.certificate_secrets import (
+    AGAIN_SECONDS,
+    WAITING_SECONDS,
+    CertificateSecrets,
+)
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.interfaces import ClusterReader, ClusterWriter
-from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.cluster.kinds import SECRET, ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.cluster.pod_controllers import PodControllers
 from outrider.operator.cluster.watch_handlers import drafts_of
@@ -21,7 +26,7 @@ from outrider.operator.manifests.certificates import certificate_secrets, secret
 from outrider.operator.manifests.replicas import ReplicaOwnerships
 from outrider.operator.observed.carriers import workload_uids
 from outrider.operator.observed.owner import Owner
-from outrider.operator.observed.pods import has_ended
+from outrider.operator.observed.pods import has_ended, is_ready
 from outrider.operator.observed.service import (
     Object,
     Observed,
@@ -74,13 +79,15 @@ class ServiceState:
         reader: ClusterReader,
         metrics: OperatorMetrics,
         clock: Callable[[], float],
+        signs: bool,
     ) -> None:
-        """`clock` gives seconds since the epoch."""
+        """`clock` gives seconds since the epoch; `signs`: the operator signs certificates."""
         self._key, self._writer, self._cluster, self._clock = key, writer, reader, clock
         self._observer = Observer()
         self._controllers = PodControllers(writer, key[0], clock)
         self._lender_controllers = PodControllers(writer, key[0], clock)
         """Controllers of the pods of the service whose drafts the targets link to."""
+        self._secrets = CertificateSecrets(writer, key, clock) if signs else None
         self._broken = 0
         """Passes in a row that ended with an error that nobody expected."""
         self.poll = WorkerPoll()
@@ -94,9 +101,13 @@ class ServiceState:
         self.rest: Rest | None = None
         """None: the last pass had something to do."""
 
-    async def read_controllers(self, raw: Object) -> None:
-        """Find out whose the pods with the service's labels are, and those with its lender's, where
-        nobody knows. Raises `Retry`."""
+    async def read_unwatched(self, raw: Object) -> None:
+        """Read what no watch shows, where it is due: the Secrets with certificates, and whose the
+        pods with the service's labels are, and those with its lender's. Raises `Retry`."""
+        try:
+            await self._read_secrets()
+        except ClusterError as error:
+            raise Retry(f"certificates cannot be read: {error}", error.retry_after) from None
         service, children = self._newest(raw)
         try:
             await _read(self._controllers, service, children, self._pods(self._key))
@@ -105,6 +116,13 @@ class ServiceState:
                 await _read(self._lender_controllers, lender, children, self._pods(key))
         except ClusterError as error:
             raise Retry(f"nobody knows whose the pods are: {error}", error.retry_after) from None
+
+    async def _read_secrets(self) -> None:
+        """Read them; a service that has nothing has none."""
+        if self._secrets is None or not any(self._cluster.children(self._key)):
+            return
+        seconds = AGAIN_SECONDS if all(map(is_ready, self._pods(self._key))) else WAITING_SECONDS
+        await self._secrets.read(0.0 if self.own_writes.holds(SECRET.name) else seconds)
 
     def observe(self, raw: Object) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet; of pods,
@@ -120,7 +138,9 @@ class ServiceState:
 
     def _newest(self, raw: Object) -> tuple[Object, Iterable[Object]]:
         """Return the service and its children."""
-        cached = {child_key(one): one for one in (raw, *self._cluster.children(self._key))}
+        secrets = () if self._secrets is None else self._secrets.lives
+        known = (raw, *self._cluster.children(self._key), *secrets)
+        cached = {child_key(one): one for one in known}
         newest = self.own_writes.overlay(cached)
         return newest.pop(child_key(raw)), newest.values()
 

@@ -103,7 +103,7 @@ class SmallCluster:
         return self._told.get(("SpeculativeService", *key))
 
     def children(self, key: ServiceKey) -> list[Object]:
-        return [one for one in self._labelled(key) if one["kind"] != "Pod"]
+        return [one for one in self._labelled(key) if one["kind"] not in ("Pod", "Secret")]
 
     def pods(self, key: ServiceKey) -> list[Object]:
         return [one for one in self._labelled(key) if one["kind"] == "Pod"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.operator.certificates.authority import Authorities
+from outrider.operator.cluster.certificate_secrets import AGAIN_SECONDS, WAITING_SECONDS
 from outrider.operator.naming import PROBE_ANNOTATION, certificate_name
 from tests.unit.operator.one_service import KEY, START, OneService
 
@@ -111,11 +112,21 @@ def later(seconds: float) -> Change:
     return wait
 
 
+def without_certificate(seconds: float) -> Change:
+    """Its target's, so many seconds ago: Secrets are not watched."""
+
+    def change(service: OneService) -> None:
+        removed("Secret", SECRET.split()[-1])(service)
+        service.now += seconds
+
+    return change
+
+
 SECRET = f"apply Secret {certificate_name(KEY[1], 'target')}"
 CHANGES: dict[str, tuple[Change, Met]] = {
     "edited": (edited, wrote("apply Deployment chat-target")),
     "a child deleted": (removed("Service", "chat"), wrote("apply Service chat")),
-    "its certificate deleted": (removed("Secret", SECRET.split()[-1]), wrote(SECRET)),
+    "its certificate deleted": (without_certificate(AGAIN_SECONDS), wrote(SECRET)),
     "scaled by another": (scaled_by_another, wrote("apply Deployment chat-draft")),
     "pods not ready": (unready, is_("Ready", "False")),
     "links lost": (linkless, is_("LinkEstablished", "False")),
@@ -134,6 +145,25 @@ def test_a_change_is_met_by_the_next_pass(name: str) -> None:
     change(service)
     service.pass_()
     assert is_met(service)
+
+
+@pytest.mark.parametrize(("pods", "seconds"), [("wait", WAITING_SECONDS), ("serve", AGAIN_SECONDS)])
+def test_a_certificate_that_is_deleted_comes_back_sooner_where_a_pod_may_wait_for_it(
+    pods: str, seconds: float
+) -> None:
+    service = at_rest()
+    if pods == "wait":
+        unready(service)
+        service.rest(2)
+    service.now += AGAIN_SECONDS
+    service.pass_()
+    service.cluster.writes.clear()
+    without_certificate(seconds - 1)(service)
+    service.pass_()
+    assert SECRET not in service.cluster.writes
+    service.now += 1
+    service.pass_()
+    assert SECRET in service.cluster.writes
 
 
 @pytest.mark.parametrize("change", [later(2400), asked_to_probe], ids=["due", "asked for"])

@@ -52,11 +52,11 @@
   verbs: [get, list, watch, create, patch, delete]
 {{- end }}
 {{- if $signs }}
-# Certificates of services' pods, and the authorities beside the Lease; a name cannot be asked of what
-# is not there yet.
+# Certificates of services' pods, and the authorities beside the Lease, by their names: nobody lists
+# Secrets. They go with their services.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, create, patch]
 {{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]

@@ -41,7 +41,7 @@ class LocalService:
         planned = processors.share(plan(arranged, options), processors.usable())
         if self.plain_because is None:
             return planned
-        control = dataclasses.replace(planned.control, disabled_because=self.plain_because)
+        control = dataclasses.replace(planned.control, draftless=self.plain_because)
         return dataclasses.replace(planned, control=control)
 
     def workers(self, ports: WantedPorts = NO_HTTP) -> LocalWorkers:

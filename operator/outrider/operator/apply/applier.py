@@ -16,6 +16,7 @@ from outrider.operator.cluster.kinds import (
     CLAIM,
     CONFIG_MAP,
     DEPLOYMENT,
+    KEPT,
     LEADER_WORKER_SET,
     NETWORK_POLICY,
     NETWORK_SERVICE,
@@ -43,6 +44,7 @@ NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET, CLAIM))
 TRUSTED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET))
 """Kinds of which somebody else's is none: pods would act as an account, or be given a Secret, that
 whoever writes the service may have no right to."""
+UNDELETED = frozenset(kind.name for kind in KEPT)
 WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, LEADER_WORKER_SET))
 
 
@@ -85,6 +87,7 @@ def changes(
     for key, live in observed.children.items():
         if (
             key not in names
+            and live["kind"] not in UNDELETED
             and observed.owns(live)
             and not _leaving(live)
             and not _in_use(live, observed, named)

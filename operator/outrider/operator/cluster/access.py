@@ -13,13 +13,14 @@ from outrider.operator.cluster.client import Cluster
 from outrider.operator.cluster.kinds import (
     CHILDREN,
     EVENT,
+    GUARDED,
+    KEPT,
     LEADER_WORKER_SET,
     LEASE,
     POD,
     REPLICA_SET,
     ROLE_SCALER,
     SERVICE,
-    SERVICE_ACCOUNT,
     STATEFUL_SET,
     ObjectKind,
 )
@@ -29,8 +30,6 @@ from outrider.operator.naming import CLAIM_NAME
 READ = ("list", "watch")
 MADE = ("get", "create", "patch")
 """Verbs that make a child: one that is in no watch may have another owner, and is read first."""
-WRITTEN = {SERVICE_ACCOUNT: MADE}
-"""Kinds that are not deleted by the operator but with their service."""
 MAX_AT_ONCE = 16
 MAX_NAMED = 12
 """Missing permissions that one message names."""
@@ -82,14 +81,15 @@ def needs(
         yield Need(verb, LEASE, term.namespace, name=term.name)
     for namespace in namespaces:
         for kind in (SERVICE, POD, *CHILDREN, *optional):
-            yield from (Need(verb, kind, namespace) for verb in READ)
+            if kind not in GUARDED:
+                yield from (Need(verb, kind, namespace) for verb in READ)
         yield Need("patch", POD, namespace)
         yield Need("get", REPLICA_SET, namespace)
         if LEADER_WORKER_SET in optional:
             yield Need("get", STATEFUL_SET, namespace)
         for kind in (*CHILDREN, *optional):
-            written = WRITTEN.get(kind, (*MADE, "delete"))
-            yield from (Need(verb, kind, namespace) for verb in written)
+            deleted = () if kind in KEPT else ("delete",)
+            yield from (Need(verb, kind, namespace) for verb in (*MADE, *deleted))
         yield from (Need(verb, LEASE, namespace, name=term.name) for verb in READ)
         yield Need("create", LEASE, namespace)
         yield from (Need(verb, LEASE, namespace, name=CLAIM_NAME) for verb in ("get", "update"))

@@ -47,7 +47,7 @@ class ClusterReader(Protocol):
         """Return a service, or None if it is not known."""
 
     def children(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
-        """Yield what carries a service's label, of all kinds that a service can own."""
+        """Yield what carries a service's label, of all kinds that are watched."""
 
     def pods(self, key: ServiceKey) -> Iterable[Mapping[str, Any]]:
         """Yield a service's pods of either role."""

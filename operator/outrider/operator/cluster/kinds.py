@@ -88,7 +88,9 @@ CHILDREN = (
 OPTIONAL = (POD_MONITOR, LEADER_WORKER_SET, INFERENCE_POOL)
 """Children of a service where the cluster serves their kind."""
 GUARDED = (SECRET,)
-"""Children of a service where the operator signs the certificates of workers."""
+"""Children of a service where the operator signs the certificates of workers; read by name."""
+KEPT = (SERVICE_ACCOUNT, SECRET)
+"""Children that go with their service, never before: the operator may not delete them."""
 ISSUED = (CERTIFICATE,)
 """Children of a service where cert-manager signs them."""
 KINDS = (*CHILDREN, *OPTIONAL, *GUARDED, *ISSUED, POD, SERVICE, LEASE)

@@ -40,6 +40,10 @@ class OwnWrites:
         older = known.older if known is not None else frozenset[str]()
         self._writes[key] = _Write(older | {_version(before)}, after, self._clock())
 
+    def holds(self, kind: str) -> bool:
+        """True if a write to an object of a kind may not be shown yet."""
+        return any(key[0] == kind for key in self._writes)
+
     def overlay(self, cached: Mapping[ChildKey, Object]) -> dict[ChildKey, Object]:
         """Return the cached objects with the writes that they do not show yet."""
         newest = dict(cached)

@@ -44,9 +44,10 @@ class Watches:
     def __init__(
         self, enqueue: Callable[[ServiceKey], None], optional: Iterable[ObjectKind] = ()
     ) -> None:
-        """`optional` are the kinds that not every cluster serves and this one does."""
+        """`optional` are the kinds that not every cluster serves and this one does; those that are
+        read by name are left out."""
         self._enqueue = enqueue
-        self._optional = tuple(optional)
+        self._optional = tuple(kind for kind in optional if kind not in GUARDED)
         self._indices: Mapping[str, Any] = {}
         self.last_event = time.monotonic()
         """Time of the last event of any watch."""
@@ -77,7 +78,7 @@ class Watches:
         return next(iter(self._of(SERVICE, key)), None)
 
     def children(self, key: ServiceKey) -> list[Object]:
-        """Return what carries a service's label, of all kinds that a service can own."""
+        """Return what carries a service's label, of all kinds that are watched."""
         return [child for kind in (*CHILDREN, *self._optional) for child in self._of(kind, key)]
 
     def pods(self, key: ServiceKey) -> list[Object]:
@@ -202,7 +203,7 @@ def settings(lease: str) -> kopf.OperatorSettings:
     kopf_settings.scanning.disabled = True
     kopf_settings.peering.standalone = True
     kopf_settings.process.ultimate_exiting_timeout = 30
-    for kind in (*CHILDREN, *OPTIONAL, *GUARDED, *ISSUED, POD):
+    for kind in (*CHILDREN, *OPTIONAL, *ISSUED, POD):
         kopf_settings.watching.label_selectors[kind.plural] = SELECTOR
     kopf_settings.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
     return kopf_settings

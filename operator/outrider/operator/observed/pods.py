@@ -92,6 +92,12 @@ def age(live: Object, now: float) -> float:
     return 0.0 if created is None else seconds_since(created, now)
 
 
+def is_ready(raw: Mapping[str, Any]) -> bool:
+    """True if a pod's kubelet says that it is ready."""
+    conditions = raw.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
 def has_ended(raw: Object) -> bool:
     """True for a pod that was evicted, preempted or shut down with its node: Kubernetes keeps it,
     and its controller has made another."""
@@ -108,7 +114,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         role=Role(meta["labels"][ROLE_LABEL]),
         revision=meta["labels"].get(REVISION_LABEL, ""),
         address=status.get("podIP", ""),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=is_ready(raw),
         leaving="deletionTimestamp" in meta,
         settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
         trouble=_trouble(status, conditions, at),

@@ -8,6 +8,7 @@ from cryptography import x509
 
 from outrider.contract.settings import AUTHORITIES, CERTIFICATE, Role, WorkerSettings
 from outrider.operator.certificates.authority import LIFE, Authorities
+from outrider.operator.cluster.certificate_secrets import AGAIN_SECONDS
 from outrider.operator.cluster.kinds import SECRET
 from outrider.operator.naming import IDENTITY_ANNOTATION
 from tests.unit.operator.one_service import SPEC, START, OneService
@@ -100,6 +101,7 @@ def test_what_somebody_else_put_there_is_replaced() -> None:
         live["data"][CERTIFICATE] = "bm8="
 
     made.cluster.edit(("Secret", "default", TARGET), spoil)
+    made.now += AGAIN_SECONDS
     made.rest(4)
     assert held(made, TARGET)[CERTIFICATE].startswith(b"-----BEGIN CERTIFICATE")
 
