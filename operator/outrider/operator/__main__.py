@@ -78,6 +78,9 @@ def flags() -> argparse.ArgumentParser:
     add("--silence-seconds", type=seconds, default=SILENCE_SECONDS, help=silence)
     picks = "label of services' PodMonitors by which a Prometheus picks them; may be repeated"
     add("--pod-monitor-label", action="append", default=[], metavar="KEY=VALUE", help=picks)
+    price = "price of a GPU for an hour, by its resource, or by its model as nodeSelector's"
+    price += " nvidia.com/gpu.product names it; may be repeated"
+    add("--gpu-price", action="append", default=[], metavar="NAME=PRICE", help=price)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
     add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
     signs = "of cert-manager's, which signs those certificates in the operator's place"
@@ -117,6 +120,7 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         host=host,
         port=port,
         silence_seconds=found.silence_seconds,
+        gpu_prices=prices(parser, "--gpu-price", found.gpu_price),
         monitor_labels=labels(parser, "--pod-monitor-label", found.pod_monitor_label),
         term=Term(
             lease_namespace,
@@ -153,6 +157,18 @@ def labels(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> 
             parser.error(f"{flag}: {text!r} is not allowed; allowed: key=value, each key once")
         found[key] = value
     return found
+
+
+def prices(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> dict[str, float]:
+    """Split each name=price; end with an error if one is none, or is there twice."""
+    found = labels(parser, flag, texts)
+    try:
+        read = {name: float(text) for name, text in found.items()}
+    except ValueError:
+        read = {"": 0.0}
+    if not all(0 < price < math.inf for price in read.values()):
+        parser.error(f"{flag}: {', '.join(texts)} is not allowed; allowed: prices above 0")
+    return read
 
 
 def issuer(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Issuer | None:

@@ -37,6 +37,7 @@ from outrider.operator.reconcile import Reconciler
 from outrider.operator.server import health as serving
 from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
+from outrider.operator.spec.accelerators import Prices
 from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.caller import Caller, MountedCaller, OwnCaller
@@ -77,6 +78,8 @@ class OperatorOptions:
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the PodMonitors of services."""
+    gpu_prices: Prices = field(default_factory=dict)
+    """Prices of GPUs for an hour; empty: all count alike."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
@@ -124,6 +127,7 @@ async def run(options: OperatorOptions) -> int:
                 pods=options.pods,
                 kinds=kinds,
                 monitor_labels=options.monitor_labels,
+                gpu_prices=options.gpu_prices,
                 namespace=options.own_namespace,
                 issuer=options.issuer,
             )

@@ -4,7 +4,6 @@ The caller (`outrider run`, or the operator) gives each worker an address, links
 drafts and pushes later changes of the policy; nothing here knows of processes or Kubernetes.
 """
 
-import re
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
@@ -29,15 +28,10 @@ from outrider.operator.control.settings import (
 )
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import accelerators
-from outrider.operator.spec.roles import Draft, Offload, RoleSpec, ScalingMode
+from outrider.operator.spec.accelerators import NO_PRICES, Prices
+from outrider.operator.spec.roles import Draft, Offload, ScalingMode
 from outrider.operator.spec.service import SpeculativeService, Suspend
 from outrider.operator.spec.speculation import Speculation
-
-MIG_SLICES = 7
-"""Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU)."""
-MIG_QUARTERS = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "4g.96gb"})
-"""Profiles of GPUs with 4 slices (A30, RTX PRO 6000) that no other GPU has. 1g.24gb and 2g.48gb are
-of several, with other shares, and count in sevenths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +118,12 @@ def role_settings(service: SpeculativeService, role: Role, options: PlanOptions)
     return _draft_settings(service, draft, options, _max_targets(service))
 
 
-def control(service: SpeculativeService, targets: int | None = None) -> ControlSettings:
+def control(
+    service: SpeculativeService, targets: int | None = None, prices: Prices = NO_PRICES
+) -> ControlSettings:
     """Return the settings of the control loop; drafts hold the sessions of so many `targets`, None:
-    as `role_settings` has them, in a cluster, where another service's drafts may be."""
+    as `role_settings` has them, in a cluster, where another service's drafts may be; `prices` are
+    those of GPUs."""
     draft, in_cluster = service.spec.draft, targets is None
     targets = _max_targets(service) if targets is None else targets
     sessions_per_draft = 1 if draft is None else _sessions(service, draft, targets)
@@ -138,7 +135,7 @@ def control(service: SpeculativeService, targets: int | None = None) -> ControlS
         gain_above_percent=speculation.enable.gain_above_percent,
         interval_seconds=speculation.control.interval_seconds,
         probe_interval_seconds=speculation.control.probe_interval_seconds,
-        draft=_scaling(service, sessions_per_draft),
+        draft=_scaling(service, sessions_per_draft, prices),
     )
     lender = service.spec.drafts_of
     if draft is not None or (lender is not None and in_cluster):
@@ -299,7 +296,7 @@ def _switch_percents(speculation: Speculation) -> tuple[int, int]:
     return off, off + band if on is None else on
 
 
-def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
+def _scaling(service: SpeculativeService, sessions: int, prices: Prices) -> ScalingRule:
     draft = service.spec.draft
     if draft is None or not draft.has_pods:
         return ScalingRule(managed=False, colocated=draft is not None and not draft.is_worker)
@@ -312,21 +309,8 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
         after_seconds=service.spec.speculation.draft_shrink.after_seconds,
         idle_seconds=service.spec.speculation.draft_shrink.idle_seconds,
         sessions_per_replica=sessions,
-        draft_gpus=_gpus(draft),
-        target_gpus=_gpus(service.spec.target),
+        draft_gpus=accelerators.number(draft),
+        target_gpus=accelerators.number(service.spec.target),
+        draft_price=accelerators.price(draft, prices),
+        target_price=accelerators.price(service.spec.target, prices),
     )
-
-
-def _gpus(role: RoleSpec) -> float:
-    """Return the GPUs of one replica of a role, of whatever kind; 0: none, or not said."""
-    limits = accelerators.limits(role)
-    each = sum(int(n) * _share_of_gpu(name) for name, n in limits.items() if str(n).isdigit())
-    return each * role.parallelism.pods
-
-
-def _share_of_gpu(resource: str) -> float:
-    """Return the GPUs of one unit of a resource; `nvidia.com/mig-2g.20gb` is two sevenths of one,
-    by its compute slices."""
-    if found := re.match(r"nvidia\.com/mig-((\d+)g\.\d+gb)", resource):
-        return int(found[2]) / (4 if found[1] in MIG_QUARTERS else MIG_SLICES)
-    return 1.0 if resource.endswith("/gpu") else 0.0

@@ -140,7 +140,8 @@ class Reconciler:
     def _decide(
         self, observed: Observed, service: SpeculativeService, state: ServiceState, rival: str
     ) -> View:
-        now, settings = self._clock(), control(service)
+        now, prices = self._clock(), self._platform.gpu_prices
+        settings = control(service, prices=prices)
         owners = foreign_owners(observed, service, state.ownership, now)
         in_force = policy_in_force(observed, state.poll)
         memory, problem = policy.recall(observed.memory, settings, now, in_force)

@@ -21,6 +21,18 @@ def test_labels_of_pod_monitors_are_collected() -> None:
     assert parse([IMAGE, *flags]).monitor_labels == {"release": "kube", "team": ""}
 
 
+def test_prices_of_gpus_are_collected() -> None:
+    flags = ("--gpu-price=nvidia.com/gpu=3.2", "--gpu-price=NVIDIA-L4=1")
+    assert parse([IMAGE, *flags]).gpu_prices == {"nvidia.com/gpu": 3.2, "NVIDIA-L4": 1.0}
+
+
+@pytest.mark.parametrize("word", ["a", "a=", "a=free", "a=0", "a=-1", "a=nan", "a=inf"])
+def test_what_is_no_price_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([IMAGE, f"--gpu-price={word}"])
+    assert "--gpu-price: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["release"], ["=kube"], ["a=1", "a=2"]])
 def test_what_is_no_label_is_refused_by_name(
     words: list[str], capsys: pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.operator.control.settings import SpeculationMode
-from outrider.operator.plan import Plan, PlanOptions, plan
+from outrider.operator.plan import Plan, PlanOptions, control, plan
 from outrider.operator.spec import load
 
 TARGET = ModelSettings(uri="package://p/target.gguf")
@@ -209,6 +209,31 @@ def test_a_part_of_a_gpu_counts_by_its_share(limits: str, gpus: float) -> None:
     draft = f", resources: {{limits: {{{limits}}}}}"
     control = plan(load(TEXT % (draft, "")), PlanOptions()).control
     assert control.draft.draft_gpus == pytest.approx(gpus)
+
+
+MODEL = "podTemplate: {spec: {nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}}}"
+
+
+@pytest.mark.parametrize(
+    ("draft", "prices", "price"),
+    [
+        ("nvidia.com/gpu: 2", {"nvidia.com/gpu": 3.0}, 6.0),
+        ("nvidia.com/gpu: 2", {}, 0.0),
+        ("nvidia.com/gpu: 2", {"nvidia.com/gpu": 3.0, "NVIDIA-L4": 1.0}, 2.0),
+        ("nvidia.com/mig-2g.20gb: 1", {"nvidia.com/gpu": 7.0}, 2.0),
+        ("nvidia.com/mig-2g.20gb: 1", {"nvidia.com/gpu": 7.0, "nvidia.com/mig-2g.20gb": 2.5}, 2.5),
+        ("nvidia.com/mig-2g.20gb: 1", {"NVIDIA-H100": 7.0}, 0.0),
+        ("example.com/nic: 2", {"nvidia.com/gpu": 3.0}, 0.0),
+    ],
+)
+def test_a_gpu_has_the_price_of_its_model_or_of_its_resource(
+    draft: str, prices: dict[str, float], price: float
+) -> None:
+    model = f", {MODEL}" if "NVIDIA-L4" in prices else ""
+    text = TEXT % (f", resources: {{limits: {{{draft}}}}}{model}", "")
+    found = control(load(text), prices=prices).draft
+    assert found.draft_price == pytest.approx(price)
+    assert found.target_price == 0, "no GPUs"
 
 
 def test_a_revision_goes_with_the_uri_and_to_who_borrows_from_it() -> None:

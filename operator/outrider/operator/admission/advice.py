@@ -18,6 +18,7 @@ from outrider.operator.naming import restart_command
 from outrider.operator.observed.carriers import RoleCarriers
 from outrider.operator.observed.owner import Owner
 from outrider.operator.plan import control, sessions
+from outrider.operator.spec.accelerators import NO_PRICES, Prices
 from outrider.operator.spec.roles import Draft
 from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.spec.surroundings import Automatic
@@ -70,8 +71,8 @@ def on_former_secrets(
             yield f"{words}: have them replaced before it expires: {command}"
 
 
-def on(service: SpeculativeService) -> Iterator[str]:
-    """Yield one sentence for each thing that is probably not meant."""
+def on(service: SpeculativeService, prices: Prices = NO_PRICES) -> Iterator[str]:
+    """Yield one sentence for each thing that is probably not meant; `prices` are those of GPUs."""
     yield from broken(service, ADVICE)
     for role in roles(service):
         size = len(json.dumps(role_spec(service, role).pod_template or {}))
@@ -80,7 +81,7 @@ def on(service: SpeculativeService) -> Iterator[str]:
             yield f"spec.{role}.podTemplate: {words}"
     if service.spec.draft is not None:
         yield from _sessions(service, service.spec.draft)
-        yield from _gain(service, service.spec.draft)
+        yield from _gain(service, service.spec.draft, prices)
 
 
 def _sessions(service: SpeculativeService, draft: Draft) -> Iterator[str]:
@@ -91,12 +92,13 @@ def _sessions(service: SpeculativeService, draft: Draft) -> Iterator[str]:
             yield f"spec.draft.engine.maxRunning: {words}"
 
 
-def _gain(service: SpeculativeService, draft: Draft) -> Iterator[str]:
+def _gain(service: SpeculativeService, draft: Draft, prices: Prices) -> Iterator[str]:
     speculation = service.spec.speculation
     adaptive = speculation.mode is SpeculationMode.ADAPTIVE
     if not adaptive or speculation.disable.gain_below_percent is not None:
         return
-    pays = break_even(control(service), draft.first_replicas, service.spec.target.first_replicas)
+    settings, targets = control(service, prices=prices), service.spec.target.first_replicas
+    pays = break_even(settings, draft.first_replicas, targets)
     if pays.off_below >= HIGH_BREAK_EVEN:
         words = f"left out, drafting goes off under {pays.off_below}, which pays for its GPUs"
         keeps = f"{LEAST_PERCENT} keeps it for any gain"

@@ -2,7 +2,7 @@
 
 Drafts that hold 2 GPUs beside a target's 6 make a service a third dearer, so that gain has to be
 133 %. Only GPUs that are given back while drafting is off count: others cost the same either way.
-All count as if they were of one kind, for the cluster says of none what it costs.
+All count as if they were of one kind, unless prices of both are known.
 Leaves judging to `evidence`.
 """
 
@@ -41,4 +41,21 @@ def _share(settings: ControlSettings, drafts: int, targets: int) -> float:
     draft = settings.draft
     if not draft.returns(drafts) or not draft.target_gpus or not targets:
         return 0.0
-    return (drafts - draft.min_replicas) * draft.draft_gpus / (targets * draft.target_gpus)
+    ratio = draft.draft_gpus / draft.target_gpus
+    if draft.draft_price and draft.target_price:
+        ratio = draft.draft_price / draft.target_price
+    return (drafts - draft.min_replicas) * ratio / targets
+
+
+def a_day(
+    settings: ControlSettings, drafts: int, targets: int, gain: float
+) -> tuple[float, float] | None:
+    """Return what drafts that would be given back cost a day, and what a gain brings: the price of
+    the targets that would do as much without drafts, beside `targets`. None: prices are not
+    known."""
+    draft = settings.draft
+    if not draft.draft_price or not draft.target_price or not draft.returns(drafts):
+        return None
+    hours = 24.0
+    cost = (drafts - draft.min_replicas) * draft.draft_price * hours
+    return cost, (gain - 1) * targets * draft.target_price * hours

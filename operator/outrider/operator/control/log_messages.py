@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from outrider.operator.control.break_even import a_day
 from outrider.operator.control.inputs import Transition
 from outrider.operator.control.memory import LoopMemory, Phase
 from outrider.operator.control.phases import WITHOUT_WISH, PassState
@@ -55,9 +56,19 @@ def _load(state: PassState) -> str:
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
     gain = ""
     if state.memory.speculate and (percent := window.gain_percent) is not None:
-        gain = f"gain {percent:.0f} %, "
+        gain = f"gain {percent:.0f} %, {_price(state, percent / 100)}"
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
+
+
+def _price(state: PassState, gain: float) -> str:
+    """Return what the drafts cost and bring a day, where that is known."""
+    drafts, targets = state.memory.grown or 0, state.inputs.targets
+    found = a_day(state.settings, drafts, targets, gain)
+    if found is None:
+        return ""
+    cost, brings = found
+    return f"drafts cost {cost:.2f} a day and bring {brings:.2f}, "
 
 
 def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:

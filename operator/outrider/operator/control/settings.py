@@ -60,6 +60,10 @@ class ScalingRule:
     """GPUs of one draft; 0: none, or not known."""
     target_gpus: float = 0
     """GPUs of one target, counted as if they were of the same kind."""
+    draft_price: float = 0
+    """Price of one draft's GPUs for an hour; 0: it has none, or it is not known."""
+    target_price: float = 0
+    """Price of one target's GPUs for an hour; 0: it has none, or it is not known."""
     colocated: bool = False
     """True if the draft runs inside the target: there is nothing to link or scale."""
 

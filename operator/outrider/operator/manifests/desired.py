@@ -49,6 +49,7 @@ from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import settings_of
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import accelerators
+from outrider.operator.spec.accelerators import Prices
 from outrider.operator.spec.pods import CacheType
 from outrider.operator.spec.roles import Draft, ScalingMode, Target
 from outrider.operator.spec.service import SpeculativeService
@@ -75,6 +76,8 @@ class Platform:
     """Optional kinds that the cluster serves."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels by which the cluster's Prometheus picks its PodMonitors."""
+    gpu_prices: Prices = field(default_factory=dict)
+    """Prices of GPUs for an hour; empty: all count alike."""
     namespace: str = ""
     """The operator's own; empty: it is not known."""
     authorities: Callable[[], Authorities] | None = None

@@ -3,6 +3,7 @@
 Pure. Leaves containers and volumes to `manifests`. They have no effect on `outrider run`.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,16 @@ GPU = "nvidia.com/gpu"
 """Resource of whole GPUs."""
 DEVICES = (GPU, "nvidia.com/mig-")
 """Beginnings of the resources that bring a GPU, or a part of one."""
+MODEL_LABEL = "nvidia.com/gpu.product"
+"""Label by which NVIDIA's device plugin names the model of a node's GPUs."""
+Prices = Mapping[str, float]
+"""Price of a GPU for an hour, by its resource or by its model, in any currency."""
+NO_PRICES: Prices = {}
+MIG_SLICES = 7
+"""Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU)."""
+MIG_QUARTERS = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "4g.96gb"})
+"""Profiles of GPUs with 4 slices (A30, RTX PRO 6000) that no other GPU has. 1g.24gb and 2g.48gb are
+of several, with other shares, and count in sevenths."""
 OTHER_DEVICES = (
     "amd.com/",
     "aws.amazon.com/neuron",
@@ -63,6 +74,44 @@ def device(role: RoleSpec) -> DeviceKind:
     if engine.device is DeviceKind.AUTO and stages == 1 and asks_for_gpus(role):
         return DeviceKind.GPU
     return engine.device
+
+
+def price(role: RoleSpec, prices: Prices) -> float:
+    """Return the price of the GPUs of one replica of a role for an hour; 0: one has none.
+
+    A GPU has the price of its model, where the role's `podTemplate` selects nodes by it; else that
+    of its resource, of which a part of a GPU without a price of its own takes its share.
+    """
+    selected = _mapping(_mapping((role.pod_template or {}).get("spec")).get("nodeSelector"))
+    of_model, total = prices.get(str(selected.get(MODEL_LABEL))), 0.0
+    for name, amount in _amounts(role):
+        if not (share := _share_of_gpu(name)):
+            continue
+        each = share * (of_model or prices.get(GPU, 0.0))
+        if of_model is None:
+            each = prices.get(name, each)
+        if not each:
+            return 0.0
+        total += amount * each
+    return total * role.parallelism.pods
+
+
+def number(role: RoleSpec) -> float:
+    """Return the GPUs of one replica of a role, of whatever kind; 0: none, or not said."""
+    each = sum(amount * _share_of_gpu(name) for name, amount in _amounts(role))
+    return each * role.parallelism.pods
+
+
+def _share_of_gpu(resource: str) -> float:
+    """Return the GPUs of one unit of a resource; `nvidia.com/mig-2g.20gb` is two sevenths of one,
+    by its compute slices."""
+    if found := re.match(r"nvidia\.com/mig-((\d+)g\.\d+gb)", resource):
+        return int(found[2]) / (4 if found[1] in MIG_QUARTERS else MIG_SLICES)
+    return 1.0 if resource.endswith("/gpu") else 0.0
+
+
+def _amounts(role: RoleSpec) -> Iterator[tuple[str, int]]:
+    return ((name, int(n)) for name, n in limits(role).items() if str(n).isdigit())
 
 
 def shared_memory(role: RoleSpec) -> str | None:

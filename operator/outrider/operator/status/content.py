@@ -61,7 +61,7 @@ def said(view: View) -> list[str]:
         *advice.on_unknown(view.reader.unknown),
         *advice.on_unguarded(view.service, any(view.certificates.values())),
         *advice.on_former_secrets(view.observed.owner, view.certificates, view.observed.carriers),
-        *advice.on(view.service),
+        *advice.on(view.service, view.platform.gpu_prices),
     )
     return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]
 

@@ -52,6 +52,24 @@ def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
     assert (found.off_below, found.on_above) == expected
 
 
+@pytest.mark.parametrize(
+    ("prices", "percent"),
+    [((1, 12), 108), ((4, 12), 133), ((1, 0), 133), ((0, 12), 133), ((6, 12), 150)],
+)
+def test_prices_that_both_have_count_instead_of_gpus(
+    prices: tuple[float, float], percent: int
+) -> None:
+    control = settings(**TWO_BY_SIX, draft_price=prices[0], target_price=prices[1])
+    assert break_even(control, 1, 1).off_below == percent
+
+
+def test_drafts_that_are_kept_say_what_they_cost_and_bring_a_day() -> None:
+    priced = settings(**TWO_BY_SIX, draft_price=2, target_price=12)
+    said = Service(memory(grown=1), priced).passes(30, gain=150).sentence
+    assert "gain 150 %, drafts cost 48.00 a day and bring 144.00, " in said
+    assert "cost" not in Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(30).sentence
+
+
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
     service = Service(lowered(grown=1), settings(**TWO_BY_SIX))
     decision = service.passes(WINDOWS, gain=105)
