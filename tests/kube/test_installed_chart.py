@@ -21,7 +21,7 @@ from outrider.operator.cluster.kinds import (
     POD_MONITOR,
 )
 from tests.kube import audit
-from tests.kube.chart import Permission, Release, only
+from tests.kube.chart import CHART, Permission, Release, only
 from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess
@@ -29,6 +29,7 @@ from tests.kube.other_kinds import installed
 from tests.kube.pod_workers import PodWorkers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
+OUT_OF_MESHES = CHART / "examples" / "service-mesh.yaml"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 """Refuses owner references of whoever may not update the owner's finalizers."""
@@ -276,7 +277,8 @@ def test_an_operator_of_one_namespace_has_permissions_there_alone(
     inside, outside = (make_namespace(cluster, name) for name in ("team-a", "team-b"))
     release = Release(cluster, "team", system)
     values = f"namespaces={{{inside}}},crds.install={str(not definitions(cluster)).lower()}"
-    release.helm("install", "--set", values, "--wait", "--timeout=100s")
+    options = ("--set", values, "--values", str(OUT_OF_MESHES), "--wait", "--timeout=100s")
+    release.helm("install", *options)
     for namespace in (inside, outside):
         cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", namespace)
     with (
@@ -285,6 +287,7 @@ def test_an_operator_of_one_namespace_has_permissions_there_alone(
         running(release, tmp_path / "operator") as operator,
     ):
         wait_until_ready(cluster, inside, operator)
+        no_pod_is_in_a_mesh(release, inside)
         tried = release.helm("upgrade", "--reuse-values", "--dry-run=server")
         assert "NOTES:" in tried
         assert INSTALL_LWS not in tried
@@ -295,6 +298,20 @@ def test_an_operator_of_one_namespace_has_permissions_there_alone(
         assert names(cluster, outside) == set()
     with pytest.raises(KubectlError, match="forbidden"):
         cluster.kubectl("get", "pods", "-n", outside, kubeconfig=release.kubeconfig())
+
+
+def no_pod_is_in_a_mesh(release: Release, namespace: str) -> None:
+    """Of services, of the operator and of tests."""
+    cluster = release.control_plane
+    templates = [release.deployment["spec"]["template"]]
+    rendered = release.rendered("--values", str(OUT_OF_MESHES), "--set", "tests.token.enabled=true")
+    templates += [one for one in rendered if one["kind"] == "Pod"]
+    pods = json.loads(cluster.kubectl("get", "pods", "-n", namespace, "-o", "json"))["items"]
+    assert len(templates) == 3
+    assert len(pods) == 2
+    for one in (*templates, *pods):
+        assert one["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+        assert one["metadata"]["annotations"]["linkerd.io/inject"] == "disabled"
 
 
 def groups_of_a_leader_worker_set_come_and_go(cluster: ControlPlane, namespace: str) -> None:

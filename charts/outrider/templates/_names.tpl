@@ -102,8 +102,33 @@ app.kubernetes.io/component: test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Labels and annotations of a test's pod: those of the operator's, which keep it out of a mesh. */}}
+{{- define "outrider.testPodLabels" -}}
+{{- $mine := include "outrider.testLabels" . | fromYaml -}}
+{{- toYaml (merge $mine .Values.podLabels) }}
+{{- end -}}
+
+{{- define "outrider.testPodAnnotations" -}}
+{{- toYaml (merge (include "outrider.testHook" 0 | fromYaml) .Values.podAnnotations) }}
+{{- end -}}
+
 {{- define "outrider.testHook" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{/* Fails where names of volumes collide, or a mount has none. */}}
+{{- define "outrider.checkVolumes" -}}
+{{- $names := list }}
+{{- range .Values.volumes }}
+{{- if has .name $names }}{{ fail (printf "volumes: the name %q is there twice" .name) }}{{ end }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- $paths := list "/etc/outrider/certificates" }}
+{{- range .Values.volumeMounts }}
+{{- if not (has .name $names) }}{{ fail (printf "volumeMounts: %q is not allowed; allowed: names of volumes: %s" .name (join ", " $names)) }}{{ end }}
+{{- if has .mountPath $paths }}{{ fail (printf "volumeMounts: the mountPath %q is there twice" .mountPath) }}{{ end }}
+{{- $paths = append $paths .mountPath }}
+{{- end }}
 {{- end -}}
