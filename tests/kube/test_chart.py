@@ -23,9 +23,9 @@ PERMISSION = re.compile(r"^\| (core|`[^|]+`) \| (`[^|]+`) \| ([a-z, ]+) \| [^|]+
 SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
-FREE += ("podLabels", "nodeSelector", "affinity", "metrics.labels", "gpuPrices")
+FREE += ("podLabels", "nodeSelector", "metrics.labels", "gpuPrices")
 FREE += ("dashboards.labels", "dashboards.annotations", "commonLabels")
-FREE += ("podSecurityContext", "securityContext", "tests.token.spec")
+FREE += ("tests.token.spec",)
 """Values that hold whatever keys a user likes."""
 
 
