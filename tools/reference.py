@@ -173,7 +173,12 @@ def metrics_page() -> str:
         for metric in metrics.ALL
         if metric.buckets
     ]
+    others = [
+        f"- `{metric.name}`: {', '.join(f'`{name}`' for name in names)}"
+        for metric, names in metrics.VLLM.items()
+    ]
     parts = [NOTE, "# Metrics", METRICS, table(head, rows), "## Buckets", "\n".join(bounds)]
+    parts += ["## Names of vLLM's", VLLM, "\n".join(others)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -183,6 +188,11 @@ scraper asks for it, as OpenMetrics. Names that other servers have too follow vL
 has the labels `model_name`, `engine` (always 0) and `role`; none ever has a request in a label.
 Rates are left to the reader: sum counters first, then divide. Counters start at 0 with each life
 of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
+
+
+VLLM = """\
+Endpoint pickers, autoscalers and dashboards that were made for vLLM read a target as it is: it
+shows these metrics by vLLM's names too, with vLLM's labels `model_name` and `engine`."""
 
 
 def simulation_page() -> str:

@@ -400,6 +400,40 @@ STAGE_SENT_BYTES = _counter(
     roles=STAGES,
 )
 
+VLLM = {
+    metric: (f"vllm:{stem}",)
+    for metric in (
+        NUM_REQUESTS_WAITING,
+        NUM_REQUESTS_RUNNING,
+        REQUEST_SUCCESS,
+        NUM_PREEMPTIONS,
+        TIME_TO_FIRST_TOKEN,
+        INTER_TOKEN_LATENCY,
+        E2E_REQUEST_LATENCY,
+        REQUEST_QUEUE_TIME,
+        REQUEST_PROMPT_TOKENS,
+        REQUEST_GENERATION_TOKENS,
+        PROMPT_TOKENS,
+        GENERATION_TOKENS,
+        PREFIX_CACHE_QUERIES,
+        PREFIX_CACHE_HITS,
+        KV_CACHE_USAGE,
+        NUM_DRAFTS,
+        NUM_DRAFT_TOKENS,
+        NUM_ACCEPTED_TOKENS,
+        NUM_ACCEPTED_TOKENS_PER_POS,
+    )
+    for stem in (metric.name.removeprefix(PREFIX),)
+} | {
+    KV_CACHE_USAGE: ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    INTER_TOKEN_LATENCY: (
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+    ),
+}
+"""Names of vLLM's, of two releases where it renamed one, under which a target shows a metric too:
+endpoint pickers, autoscalers and dashboards ask for them."""
+
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """Every metric, in the order of this file."""
 OF_STAGES = (BUILD_INFO, READY, *(metric for metric in ALL if metric.roles is STAGES))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -65,6 +66,32 @@ class Exposition:
 
         async def metrics(request: Request) -> Response:
             encode, kind = choose_encoder(request.headers.get("accept", ""))
-            return Response(encode(self.registry), media_type=None, headers={"Content-Type": kind})
+            shown = WithVllmNames(self.registry) if self.role is Role.TARGET else self.registry
+            return Response(encode(shown), media_type=None, headers={"Content-Type": kind})
 
         return Route("/metrics", metrics)
+
+
+class WithVllmNames(Collector):
+    """A target's metrics, and those that vLLM has too by its names, with its labels."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Family]:
+        """Return all of them, as they are now."""
+        known = {metric.name.removesuffix("_total"): own for metric, own in names.VLLM.items()}
+        for found in self._registry.collect():
+            yield found
+            for name in known.get(found.name, ()):
+                yield _renamed(found, name.removesuffix("_total"))
+
+
+def _renamed(found: Family, name: str) -> Family:
+    """Return a metric by another name, without the label that vLLM has not."""
+    made = Family(name, found.documentation, found.type)
+    for sample in found.samples:
+        labels = {key: value for key, value in sample.labels.items() if key != "role"}
+        suffix = sample.name.removeprefix(found.name)
+        made.samples.append(sample._replace(name=name + suffix, labels=labels))
+    return made
