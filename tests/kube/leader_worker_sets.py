@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.kube_assets.pins import LWS, LWS_OBJECTS
+from tools.kube_assets.pins import LWS
 
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from tests.kube.control_plane import ControlPlane, KubectlError, free_ports
@@ -130,7 +130,7 @@ class LeaderWorkerSets:
 
 def _objects(control_plane: ControlPlane) -> dict[str, Object]:
     """What its project ships, by kind."""
-    text = (control_plane.place.assets / LWS_OBJECTS).read_text()
+    text = (control_plane.place.assets / f"{LWS}.yaml").read_text()
     return {one["kind"]: one for one in yaml.safe_load_all(text) if one}
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from tools import kube_assets
 
 POD_RANGE = ipaddress.IPv4Network("10.64.0.0/16")
-SETS = ("core", "control", "helm", "lws")
+SETS = ("core", "control", "helm", "lws", "epp")
 """What is made before the way outside is cut, of the version of Kubernetes that is asked for;"""
 OF_ANY_VERSION = ("rules",)
 """what besides."""

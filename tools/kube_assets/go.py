@@ -10,15 +10,11 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tools.kube_assets import command, wheels
 from tools.kube_assets.pins import (
     GO,
-    LEADER_WORKER_SETS,
-    LWS,
-    LWS_FILES,
-    LWS_OBJECTS,
     PACKAGES,
     PROMETHEUS,
     PROMTOOL,
@@ -26,6 +22,7 @@ from tools.kube_assets.pins import (
     STAGE_FILES,
     STAGES,
     AssetsError,
+    Controller,
     oldest_go,
     this_platform,
     version_of,
@@ -105,14 +102,13 @@ def promtool(go: Go, out: Path, progress: Progress) -> None:
     (out / "promtool").rename(out / PROMTOOL)
 
 
-def leader_worker_sets(go: Go, out: Path, progress: Progress) -> None:
-    """Build the manager of LeaderWorkerSets into `out`, and write its objects as its own module
-    ships them."""
-    flags = ("-ldflags=-s -w",)
-    _build(go, LEADER_WORKER_SETS, (LWS,), flags, out, progress, "1 minute")
-    (out / "cmd").rename(out / LWS)
-    folder = _shipped(go, "sigs.k8s.io/lws", LEADER_WORKER_SETS) / "config"
-    (out / LWS_OBJECTS).write_text(_joined(folder, LWS_FILES))
+def controller(go: Go, one: Controller, out: Path, progress: Progress) -> None:
+    """Build a controller into `out`, and write its objects as its own module ships them."""
+    program, objects = one.names
+    _build(go, one.sources, (program,), ("-ldflags=-s -w",), out, progress, "1 minute")
+    (out / PurePosixPath(PACKAGES[program]).name).rename(out / program)
+    folder = _shipped(go, one.module, one.sources) / "config"
+    (out / objects).write_text(_joined(folder, one.files))
 
 
 def _build(

@@ -10,18 +10,20 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tools.kube_assets import finding, go, installed, wheels
 from tools.kube_assets.pins import (
     CLIENTS,
-    LEADER_WORKER_SETS,
+    CONTROLLERS,
     PROMETHEUS,
     PROMTOOL,
     SERVERS,
     SETS,
     STAGES,
     AssetsError,
+    Controller,
     this_platform,
 )
 from tools.kube_assets.progress import Progress
@@ -105,9 +107,10 @@ def _plan(lacking: Sequence[str], sources: Path) -> Iterator[tuple[tuple[str, ..
     if PROMTOOL in rest:
         yield (PROMTOOL,), _promtool
         rest.remove(PROMTOOL)
-    if sets := tuple(name for name in rest if name in SETS["lws"]):
-        yield sets, _leader_worker_sets
-        rest = [name for name in rest if name not in sets]
+    for one in CONTROLLERS:
+        if some := tuple(name for name in rest if name in one.names):
+            yield some, partial(_controller, one)
+            rest = [name for name in rest if name not in some]
     if rest:
         yield tuple(rest), _built(rest, sources)
 
@@ -129,9 +132,8 @@ def _promtool(scratch: Path, progress: Progress) -> None:
     go.promtool(go.toolchain(scratch, progress, PROMETHEUS), scratch, progress)
 
 
-def _leader_worker_sets(scratch: Path, progress: Progress) -> None:
-    toolchain = go.toolchain(scratch, progress, LEADER_WORKER_SETS)
-    go.leader_worker_sets(toolchain, scratch, progress)
+def _controller(one: Controller, scratch: Path, progress: Progress) -> None:
+    go.controller(go.toolchain(scratch, progress, one.sources), one, scratch, progress)
 
 
 def _helm(scratch: Path, progress: Progress) -> None:

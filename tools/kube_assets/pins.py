@@ -4,8 +4,8 @@ Pure data and arithmetic: leaves downloads and builds to the modules beside it. 
 modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,
 because every differing dependency would be compiled twice. Prometheus' tool has `prometheus/`: its
 versions are others, and are no part of the servers' cache; nor are those of older control planes.
-The controller of LeaderWorkerSets has `lws/` for the same reason: its versions are those that its
-project pins.
+The controller of LeaderWorkerSets has `lws/`, and the endpoint picker of InferencePools `epp/`, for
+the same reason: their versions are those that their projects pin.
 """
 
 import hashlib
@@ -14,9 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVERS, PROMETHEUS, LEADER_WORKER_SETS = (
-    Path(__file__).parent / name for name in ("module", "prometheus", "lws")
-)
+SERVERS, PROMETHEUS = (Path(__file__).parent / name for name in ("module", "prometheus"))
 """Folders of the Go modules by which programs are built."""
 OLDER = {minor: SERVERS.with_name(f"module-{minor}") for minor in ("1.30", "1.32")}
 """Of the servers of older minor versions of Kubernetes."""
@@ -25,8 +23,8 @@ PROMTOOL = "promtool-0.311.3"
 """With its version, that of `prometheus/go.mod`: another one makes no server anew."""
 LWS = "lws-0.8.0"
 """The manager of LeaderWorkerSets, with its version, that of `lws/go.mod`."""
-LWS_OBJECTS = f"{LWS}.yaml"
-"""What a cluster needs for it: definition, permissions, webhooks."""
+EPP = "epp-1.0.0"
+"""The endpoint picker of InferencePools, with its version, that of `epp/go.mod`."""
 
 SETS = {
     "core": ("kube-apiserver", "etcd", "kubectl"),
@@ -34,7 +32,8 @@ SETS = {
     "helm": ("helm",),
     "node": ("kubelet", "kube-proxy"),
     "rules": (PROMTOOL,),
-    "lws": (LWS, LWS_OBJECTS),
+    "lws": (LWS, f"{LWS}.yaml"),
+    "epp": (EPP, f"{EPP}.yaml"),
 }
 """What can be asked for, and the files that each consists of."""
 
@@ -49,6 +48,7 @@ PACKAGES = {
     "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
     PROMTOOL: "github.com/prometheus/prometheus/cmd/promtool",
     LWS: "sigs.k8s.io/lws/cmd",
+    EPP: "sigs.k8s.io/gateway-api-inference-extension/cmd/epp",
 }
 """Go package of each program that can be built; helm cannot be built from these modules."""
 
@@ -60,16 +60,51 @@ STAGE_FILES = (
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
 )
 """What kwok does to pods and nodes, in the folder `kustomize/stage` of its module."""
-LWS_FILES = (
-    "crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
-    "rbac/role.yaml",
-    "webhook/manifests.yaml",
-)
-"""Of the folder `config` of LeaderWorkerSet's module."""
 
 
 class AssetsError(RuntimeError):
     """Something cannot be found or made; the message says what, and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A program of another project's, and what a cluster needs for it."""
+
+    sources: Path
+    """Folder of the Go module by which it is built."""
+    program: str
+    module: str
+    """Its own module, which ships its objects."""
+    files: tuple[str, ...]
+    """Those objects, in the folder `config` of that: definitions, permissions, webhooks."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its files in the cache: the program, and all objects in one."""
+        return self.program, f"{self.program}.yaml"
+
+
+CONTROLLERS = (
+    Controller(
+        SERVERS.with_name("lws"),
+        LWS,
+        "sigs.k8s.io/lws",
+        (
+            "crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+            "rbac/role.yaml",
+            "webhook/manifests.yaml",
+        ),
+    ),
+    Controller(
+        SERVERS.with_name("epp"),
+        EPP,
+        "sigs.k8s.io/gateway-api-inference-extension",
+        (
+            "crd/bases/inference.networking.k8s.io_inferencepools.yaml",
+            "crd/bases/inference.networking.x-k8s.io_inferenceobjectives.yaml",
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,20 +174,22 @@ def test_the_tool_of_rules_is_added_to_the_servers_that_are_there(machine: Machi
     assert os.access(Path(both) / pins.PROMTOOL, os.X_OK)
 
 
-def test_the_controller_of_leader_worker_sets_comes_with_what_its_project_ships(
-    machine: Machine,
+@pytest.mark.parametrize(("wanted", "program"), [("lws", pins.LWS), ("epp", pins.EPP)])
+def test_a_controller_comes_with_what_its_project_ships(
+    machine: Machine, wanted: str, program: str
 ) -> None:
-    for name in pins.LWS_FILES:
+    one = next(one for one in pins.CONTROLLERS if one.program == program)
+    for name in one.files:
         shipped = machine.here / "kwok" / "config" / name
         shipped.parent.mkdir(parents=True, exist_ok=True)
         shipped.write_text(f"kind: {shipped.stem}\n")
     servers, _ = machine.run("node")
-    both, errors = machine.run("node", "lws")
+    both, errors = machine.run("node", wanted)
     assert both == servers, errors
     assert machine.builds == ["path", "path"]
-    assert os.access(Path(both) / pins.LWS, os.X_OK)
-    kinds = (Path(both) / pins.LWS_OBJECTS).read_text().split("---\n")
-    assert kinds == [f"kind: {Path(name).stem}\n" for name in pins.LWS_FILES]
+    assert os.access(Path(both) / program, os.X_OK)
+    kinds = (Path(both) / f"{program}.yaml").read_text().split("---\n")
+    assert kinds == [f"kind: {Path(name).stem}\n" for name in one.files]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +309,9 @@ def test_pins_name_the_versions_that_are_built() -> None:
     assert pins.version_of("k8s.io/kubernetes").startswith("v1.")
     prometheus = pins.version_of("github.com/prometheus/prometheus", pins.PROMETHEUS)
     assert f"promtool-{prometheus.removeprefix('v')}" == pins.PROMTOOL
-    sets = pins.version_of("sigs.k8s.io/lws", pins.LEADER_WORKER_SETS)
-    assert f"lws-{sets.removeprefix('v')}" == pins.LWS
+    for one in pins.CONTROLLERS:
+        version = pins.version_of(one.module, one.sources).removeprefix("v")
+        assert one.program == f"{one.sources.name}-{version}"
     with pytest.raises(pins.AssetsError, match="pins no version of example"):
         pins.version_of("example.com/none")
     for minor, sources in pins.OLDER.items():
