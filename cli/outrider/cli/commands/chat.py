@@ -26,10 +26,11 @@ def chat(
     ```
     outrider chat
     outrider chat --system "You are a pirate." --temperature 0.8
-    outrider chat --address llm.example.com:50051 --tls-ca system --api-key-env KEY
+    outrider chat --address llm.example.com:443 --tls-ca system
     printf 'My name is Ada.\\nWhat is my name?\\n' | outrider chat
     ```
     """
+    options.silence_grpc()
     from outrider.cli.access import access_from
     from outrider.cli.chat import session
     from outrider.cli.chat.commands import Talk
