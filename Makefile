@@ -68,6 +68,7 @@ lint: sync ## style, formatting, types and layers
 
 docs: ## build the site of all pages in site/; a link that leads nowhere is an error
 	@$(call SYNC,--inexact --no-default-groups --group docs --no-install-project)
+	@npm ci --prefix tools/site --ignore-scripts --no-audit --no-fund --silent || echo "diagrams stay text: no npm"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 proto: sync ## write the stubs beside their .proto files
