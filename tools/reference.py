@@ -48,7 +48,8 @@ def cli_page() -> str:
     """Every command with its options, as `--help` has them."""
     group: Any = get_command(app)
     parts = [NOTE, "# Command line", str(group.help), EXITS]
-    parts += [section(name, command) for name, command in commands(group)]
+    seen: dict[tuple[str, str], str] = {}
+    parts += [section(name, command, seen) for name, command in commands(group)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,6 +62,8 @@ def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", command
 
 
+SHORT = 40
+"""Characters of a meaning that is repeated rather than referred to."""
 EXITS = """\
 Text and JSON go to stdout; progress and errors go to stderr. With `run --prompt` the figures follow
 the text on stdout, with `generate` they go to stderr.
@@ -73,13 +76,15 @@ the text on stdout, with `generate` they go to stderr.
 | 130, 143 | Ctrl-C, SIGTERM |"""
 
 
-def section(name: str, command: Any) -> str:
-    """One command: what it does, examples, options."""
+def section(name: str, command: Any, seen: dict[tuple[str, str], str]) -> str:
+    """One command: what it does, examples, options; `seen` are those of the commands before."""
     context = typer.Context(command, info_name=f"outrider {name}")
-    rows = [
-        (f"`{' '.join(names(parameter, context))}`", f"{parameter.help}{default(parameter)}")
-        for parameter in command.params
-    ]
+    rows = []
+    for parameter in command.params:
+        row = (f"`{' '.join(names(parameter, context))}`", f"{parameter.help}{default(parameter)}")
+        first = seen.setdefault(row, name)
+        shared = first != name and len(row[1]) > SHORT
+        rows.append((row[0], f"As of `{first}`.") if shared else row)
     return f"## outrider {name}\n\n{command.help}\n\n{table(('option', 'meaning'), rows)}"
 
 

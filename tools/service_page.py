@@ -37,7 +37,7 @@ INTRODUCTION = """\
 What `kubectl apply` takes where [the CRDs](../../charts/outrider/files/crds) are installed,
 and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
-A field of the draft that is as the target's names that. The last column says what `outrider run`
+A field of the draft that is as the target's, with all below it, names that. The last column says what `outrider run`
 obeys; the rest means something in a cluster only and is ignored there. It starts `replicas` workers
 of each role, one where that is left out, each of `parallelism.tensor` processes, and refuses
 `nodes` above 1 and a service that is Suspended. [Examples](../../examples) to start from are
@@ -66,17 +66,35 @@ def service_fields() -> str:
     """Table of the fields of a service, and which of them `outrider run` uses."""
     rows = list(fields(SpeculativeService, "", SpeculativeService.model_json_schema()))
     known = {path: said for path, *said in rows}
-    described = [
-        (*as_of_the_target(row, known), "" if ignored(row[0].strip("`")) else "yes") for row in rows
-    ]
+    described = []
+    whole = "-"
+    for row in rows:
+        path = row[0].strip("`")
+        if path.startswith(f"{whole}."):
+            continue
+        if twins(path, known):
+            whole = path
+            row = (row[0], "", "", f"As `{path.replace('draft', 'target', 1)}`.")
+        described.append((*row, "" if ignored(path) else "yes"))
     return table((*FIELD_HEAD, "run"), described)
 
 
-def as_of_the_target(row: tuple[str, ...], known: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Return the row of a field, shortened where the target's field of that name says the same."""
-    path, *said = row
-    twin = path.replace("`spec.draft.", "`spec.target.")
-    return (path, "", "", f"As {twin}.") if twin != path and known.get(twin) == said else row
+def twins(path: str, known: Mapping[str, list[str]]) -> bool:
+    """True if the draft's field says what the target's of that name says, with all below both."""
+    if not path.startswith("spec.draft."):
+        return False
+    below, twin = (below_of(one, known) for one in (path, path.replace("draft", "target", 1)))
+    return below == twin
+
+
+def below_of(path: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """What is said of a field and of those below it, by the rest of their paths."""
+    head = f"`{path}"
+    return {
+        one.removeprefix(head): said
+        for one, said in known.items()
+        if one == f"{head}`" or one.startswith(f"{head}.")
+    }
 
 
 def scaler_fields() -> str:
