@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from tools.chart_page import chart_page
 from tools.operator_page import operator_page
-from tools.service_page import FIELD_HEAD, fields, service_page
+from tools.service_page import FIELD_HEAD, fields, said_once, service_page
 from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
 
@@ -192,15 +192,20 @@ of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
 
 def simulation_page() -> str:
     """Every field of a simulation's YAML."""
-    rows = fields(Simulation, "", Simulation.model_json_schema())
-    return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, list(rows))]) + "\n"
+    rows = [
+        row
+        for row in fields(Simulation, "", Simulation.model_json_schema())
+        if not row[0].startswith("`speculation.")
+    ]
+    described = list(said_once(rows, "draft", "target"))
+    return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, described)]) + "\n"
 
 
 SIMULATION = """\
 The YAML that `outrider simulate FILE` reads. An unknown key or a value that is not allowed is
 refused, naming the path and what is allowed. Files named in it are relative to it. Fields below
-`speculation` are those of a [service](service.md). [What is simulated and what
-not](../concepts/simulator.md)."""
+`speculation` are those below `spec.speculation` of a [service](service.md). [What is simulated and
+what not](../concepts/simulator.md)."""
 
 
 def distillation_page() -> str:
