@@ -44,8 +44,8 @@ starts `replicas` workers of each role, one where that is left out, each of `par
 processes, and refuses `nodes` above 1 and a service that is Suspended. [Examples](../../examples)
 to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts), `pool-guest.yaml` (a
 target of another family with that pool's drafts), `pipeline.yaml` (a target cut over two stages),
-`llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs), `llama-70b-same-pod.yaml` (the same
-in one pod)."""
+`llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs), `llama-70b-same-pod.yaml` (the
+same in one pod)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say
