@@ -36,11 +36,7 @@ demo: run-sync ## answer three questions, or PROMPT, with and without the draft;
 ifeq ($(DEMO),code)
 	@$(BIN)/python -m bench.sides.code_demo $(if $(YES),--yes)
 else
-	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
-		--prompt "What is gravity?" \
-		--prompt "What is the internet?" \
-		--prompt "List five tips for a good night's sleep."; fi; \
-	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
+	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; fi; $(BIN)/outrider demo "$$@"
 endif
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from outrider.cli.commands.bench import bench
 from outrider.cli.commands.chat import chat
+from outrider.cli.commands.demo import demo
 from outrider.cli.commands.distil import distil
 from outrider.cli.commands.doctor import doctor
 from outrider.cli.commands.generate import generate
@@ -103,7 +104,7 @@ app = typer.Typer(
     context_settings=CONTEXT,
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(serve, chat, generate, run),
+    *(demo, serve, chat, generate, run),
     *(validate, doctor, top, profile, simulate, distil),
 )
 """In the order in which help lists them."""
