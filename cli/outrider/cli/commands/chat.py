@@ -59,7 +59,8 @@ def chat(
     printf 'My name is Ada.\\nWhat is my name?\\n' | outrider chat
     ```
     """
-    options.silence_grpc()
+    if model is None:  # workers log what gRPC says
+        options.silence_grpc()
     elsewhere = address != ADDRESS or any((api_key_env, tls_ca, tls_name))
     if model is not None and elsewhere:
         raise BadInput(f"MODEL is served here; leave out {ELSEWHERE}.")
