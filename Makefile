@@ -36,11 +36,7 @@ demo: run-sync ## answer three questions, or PROMPT, with and without the draft;
 ifeq ($(DEMO),code)
 	@$(BIN)/python -m bench.sides.code_demo $(if $(YES),--yes)
 else
-	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; else set -- \
-		--prompt "What is gravity?" \
-		--prompt "What is the internet?" \
-		--prompt "List five tips for a good night's sleep."; fi; \
-	$(BIN)/outrider run -f examples/smollm2.yaml "$$@" --compare
+	@if [ -n "$$PROMPT" ]; then set -- --prompt "$$PROMPT"; fi; $(BIN)/outrider demo "$$@"
 endif
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes
@@ -68,6 +64,7 @@ lint: sync ## style, formatting, types and layers
 
 docs: ## build the site of all pages in site/; a link that leads nowhere is an error
 	@$(call SYNC,--inexact --no-default-groups --group docs --no-install-project)
+	@npm ci --prefix tools/site --ignore-scripts --no-audit --no-fund --silent || echo "diagrams stay text: no npm"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 proto: sync ## write the stubs beside their .proto files

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from tools.chart_page import chart_page
 from tools.operator_page import operator_page
-from tools.service_page import FIELD_HEAD, fields, service_page
+from tools.service_page import FIELD_HEAD, fields, said_once, service_page
 from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
 
@@ -48,7 +48,8 @@ def cli_page() -> str:
     """Every command with its options, as `--help` has them."""
     group: Any = get_command(app)
     parts = [NOTE, "# Command line", str(group.help), EXITS]
-    parts += [section(name, command) for name, command in commands(group)]
+    seen: dict[tuple[str, str], str] = {}
+    parts += [section(name, command, seen) for name, command in commands(group)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,6 +62,8 @@ def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", command
 
 
+SHORT = 40
+"""Characters of a meaning that is repeated rather than referred to."""
 EXITS = """\
 Text and JSON go to stdout; progress and errors go to stderr. With `run --prompt` the figures follow
 the text on stdout, with `generate` they go to stderr.
@@ -73,13 +76,15 @@ the text on stdout, with `generate` they go to stderr.
 | 130, 143 | Ctrl-C, SIGTERM |"""
 
 
-def section(name: str, command: Any) -> str:
-    """One command: what it does, examples, options."""
+def section(name: str, command: Any, seen: dict[tuple[str, str], str]) -> str:
+    """One command: what it does, examples, options; `seen` are those of the commands before."""
     context = typer.Context(command, info_name=f"outrider {name}")
-    rows = [
-        (f"`{' '.join(names(parameter, context))}`", f"{parameter.help}{default(parameter)}")
-        for parameter in command.params
-    ]
+    rows = []
+    for parameter in command.params:
+        row = (f"`{' '.join(names(parameter, context))}`", f"{parameter.help}{default(parameter)}")
+        first = seen.setdefault(row, name)
+        shared = first != name and len(row[1]) > SHORT
+        rows.append((row[0], f"As of `{first}`.") if shared else row)
     return f"## outrider {name}\n\n{command.help}\n\n{table(('option', 'meaning'), rows)}"
 
 
@@ -197,15 +202,20 @@ shows these metrics by vLLM's names too, with vLLM's labels `model_name` and `en
 
 def simulation_page() -> str:
     """Every field of a simulation's YAML."""
-    rows = fields(Simulation, "", Simulation.model_json_schema())
-    return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, list(rows))]) + "\n"
+    rows = [
+        row
+        for row in fields(Simulation, "", Simulation.model_json_schema())
+        if not row[0].startswith("`speculation.")
+    ]
+    described = list(said_once(rows, "draft", "target"))
+    return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, described)]) + "\n"
 
 
 SIMULATION = """\
 The YAML that `outrider simulate FILE` reads. An unknown key or a value that is not allowed is
 refused, naming the path and what is allowed. Files named in it are relative to it. Fields below
-`speculation` are those of a [service](service.md). [What is simulated and what
-not](../concepts/simulator.md)."""
+`speculation` are those below `spec.speculation` of a [service](service.md). [What is simulated and
+what not](../concepts/simulator.md)."""
 
 
 def distillation_page() -> str:

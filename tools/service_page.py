@@ -5,7 +5,7 @@ Leaves the other pages to `reference`, which writes this one too.
 
 import inspect
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -19,6 +19,7 @@ from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 from outrider.operator.spec.validation_errors import allowed
 
+Row = tuple[str, ...]
 FIELD_HEAD = ("field", "allowed", "default", "meaning")
 
 
@@ -37,13 +38,14 @@ INTRODUCTION = """\
 What `kubectl apply` takes where [the CRDs](../../charts/outrider/files/crds) are installed,
 and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
-A field of the draft that is as the target's names that. The last column says what `outrider run`
-obeys; the rest means something in a cluster only and is ignored there. It starts `replicas` workers
-of each role, one where that is left out, each of `parallelism.tensor` processes, and refuses
-`nodes` above 1 and a service that is Suspended. [Examples](../../examples) to start from are
-`smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts), `pool-guest.yaml` (a target of another
-family with that pool's drafts), `pipeline.yaml` (a target cut over two stages), `llama-8b.yaml` (a
-GPU for each role), `llama-70b.yaml` (8 GPUs), `llama-70b-same-pod.yaml` (the same in one pod)."""
+A field of the draft that is as the target's, with all below it, names that. The last column says
+what `outrider run` obeys; the rest means something in a cluster only and is ignored there. It
+starts `replicas` workers of each role, one where that is left out, each of `parallelism.tensor`
+processes, and refuses `nodes` above 1 and a service that is Suspended. [Examples](../../examples)
+to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts), `pool-guest.yaml` (a
+target of another family with that pool's drafts), `pipeline.yaml` (a target cut over two stages),
+`llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs), `llama-70b-same-pod.yaml` (the
+same in one pod)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say
@@ -64,19 +66,38 @@ The operator makes one for each role whose `scaling.mode` is External, named by 
 
 def service_fields() -> str:
     """Table of the fields of a service, and which of them `outrider run` uses."""
-    rows = list(fields(SpeculativeService, "", SpeculativeService.model_json_schema()))
-    known = {path: said for path, *said in rows}
+    rows = fields(SpeculativeService, "", SpeculativeService.model_json_schema())
     described = [
-        (*as_of_the_target(row, known), "" if ignored(row[0].strip("`")) else "yes") for row in rows
+        (*row, "" if ignored(row[0].strip("`")) else "yes")
+        for row in said_once(list(rows), "spec.draft", "spec.target")
     ]
     return table((*FIELD_HEAD, "run"), described)
 
 
-def as_of_the_target(row: tuple[str, ...], known: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Return the row of a field, shortened where the target's field of that name says the same."""
-    path, *said = row
-    twin = path.replace("`spec.draft.", "`spec.target.")
-    return (path, "", "", f"As {twin}.") if twin != path and known.get(twin) == said else row
+def said_once(rows: Sequence[Row], part: str, twin: str) -> Iterator[Row]:
+    """Yield the rows of fields; a field of `part` that is as that of `twin`, with all below both,
+    names it, and those below are left out."""
+    known = {path.strip("`"): said for path, *said in rows}
+    whole = ""
+    for row in rows:
+        path = row[0].strip("`")
+        if whole and path.startswith(f"{whole}."):
+            continue
+        other = f"{twin}{path.removeprefix(part)}"
+        if path.startswith(f"{part}.") and below(path, known) == below(other, known):
+            whole = path
+            yield (row[0], "", "", f"As `{other}`.")
+        else:
+            yield row
+
+
+def below(path: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """What is said of a field and of those below it, by the rest of their paths."""
+    return {
+        one.removeprefix(path): said
+        for one, said in known.items()
+        if one == path or one.startswith(f"{path}.")
+    }
 
 
 def scaler_fields() -> str:

@@ -40,7 +40,7 @@ SMALL = ("--dtype", "fp32", "--context", "256", "--max-running", "1", "--threads
 def install() -> None:
     """Put the script beside the packages that it imports, which npm fetches once."""
     INSTALLED.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "page.mjs"):
+    for name in ("package.json", "page.mjs", "site.mjs"):
         shutil.copy(HERE / name, INSTALLED / name)
     command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
     subprocess.run(command, cwd=INSTALLED, check=True, timeout=SECONDS)

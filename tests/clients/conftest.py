@@ -29,7 +29,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     home = tmp_path_factory.mktemp("home")
     with serving_command(home, "serve", str(model), "--context", str(CONTEXT)) as run:
         url = run.found(r"(http://\S+/v1)")
-        yield {"BASE_URL": url, "MODEL": run.found(r"Serving (\S+)\."), "FOLDER": str(model)}
+        served = {"BASE_URL": url, "MODEL": run.found(r"Serving (\S+)\."), "FOLDER": str(model)}
+        yield {**served, "GRPC": run.address}
 
 
 @pytest.fixture(scope="session")

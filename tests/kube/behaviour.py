@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2 as pb
 
 COUNTERS = frozenset(field.name for field in pb.Counters.DESCRIPTOR.fields if not field.is_repeated)
 """What can be set, or made to rise."""

@@ -11,8 +11,8 @@ import grpc
 from grpc import aio
 
 from outrider.contract.state import Link, LinkState
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2_grpc
 
 POLL_SECONDS = 0.2
 CALL_SECONDS = 2.0

@@ -13,8 +13,8 @@ import grpc
 from grpc import aio
 
 from outrider.contract.stages import StagePlace
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2_grpc
 
 POLL_SECONDS = 0.1
 CALL_SECONDS = 2.0

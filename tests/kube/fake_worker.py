@@ -29,8 +29,8 @@ from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.contract.state import EngineState, Link, LinkState, State
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.host.peers import add_port

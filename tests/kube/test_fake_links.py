@@ -6,8 +6,8 @@ from typing import Any
 from grpc import aio
 
 from outrider.contract.state import LinkState
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2_grpc
 from tests.kube.fake_links import LOOPBACK, FakeLinks
 
 NOBODY = f"{LOOPBACK}:1"

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from outrider.contract.process import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.state import Link, LinkState
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from tests.kube.behaviour import Behaviour

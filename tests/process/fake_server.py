@@ -12,7 +12,8 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.protos.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+from outrider.protos.v1 import inference_pb2, inference_pb2_grpc
+from outrider.protos.v1.internal import control_pb2, control_pb2_grpc
 
 SERVING, NOT_SERVING = (
     health_pb2.HealthCheckResponse.SERVING,

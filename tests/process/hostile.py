@@ -12,7 +12,7 @@ from typing import Any, Self
 import grpc
 import numpy as np
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.link import payloads
 from outrider.worker.link.draft_records import FROM_DRAFT
 from outrider.worker.link.records import ALIGNMENT, HEADER, NOT_TIMED

@@ -32,7 +32,8 @@ from outrider.client import (
     Unavailable,
 )
 from outrider.contract.settings import Role
-from outrider.protos.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+from outrider.protos.v1 import inference_pb2, inference_pb2_grpc
+from outrider.protos.v1.internal import control_pb2, control_pb2_grpc
 
 PIECES = [("Hel", [5, 6]), ("lo", [7]), ("", [2])]
 USAGE = {

@@ -8,8 +8,8 @@ import pytest
 
 from outrider.client import Sampling
 from outrider.contract.settings import Dtype, ModelSettings, PolicySettings, Role
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal.control_pb2_grpc import ControlStub
 from tests.process import workers
 from tests.process.conftest import Folders
 from tests.process.workers import Worker, answer, assert_speculated

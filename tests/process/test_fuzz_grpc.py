@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.protos.v1 import control_pb2, inference_pb2
+from outrider.protos.v1 import inference_pb2
+from outrider.protos.v1.internal import control_pb2
 from tests.process.fuzzing import (
     NASTY_NUMBERS,
     NASTY_REGEXES,

@@ -5,13 +5,14 @@ import asyncio
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from outrider.client import AsyncClient, InvalidRequest, Message
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1.inference_pb2_grpc import InferenceStub
 from tests.process.workers import Worker
 
+INFERENCE = "outrider.protos.v1.Inference"
 HARD = "naïve 東京 🇫🇷"
 
 
@@ -73,13 +74,25 @@ def test_a_template_that_knows_no_tools_ignores_them(target: Worker) -> None:
     assert target.client.tokenize(said, tools=tools) == target.client.tokenize(said)
 
 
-def test_services_are_found_by_reflection_and_health(target: Worker) -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_services_are_found_by_reflection(target: Worker, version: str) -> None:
+    requests = reflection_pb2.ServerReflectionRequest
+    asked = [requests(list_services=""), requests(file_containing_symbol=INFERENCE)]
     with grpc.insecure_channel(target.address) as channel:
-        asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        (answer,) = stub.ServerReflectionInfo(iter([asked]), timeout=30)
-        names = {service.name for service in answer.list_services_response.service}
-        assert {"outrider.protos.v1.Inference", "grpc.health.v1.Health"} <= names
+        reflect = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=requests.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        names, file = reflect(iter(asked), timeout=30)
+    assert {INFERENCE, "grpc.health.v1.Health"} <= {
+        service.name for service in names.list_services_response.service
+    }
+    assert pb.DESCRIPTOR.serialized_pb in file.file_descriptor_response.file_descriptor_proto
+
+
+def test_health_says_that_a_target_serves(target: Worker) -> None:
+    with grpc.insecure_channel(target.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         state = health.Check(health_pb2.HealthCheckRequest(), timeout=30)
         assert state.status == health_pb2.HealthCheckResponse.SERVING

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from outrider.client import Link, LinkState
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.link import draft_records
 from outrider.worker.link.payloads import TARGETS
 from outrider.worker.link.records import VERSION

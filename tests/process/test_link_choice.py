@@ -15,7 +15,7 @@ import pytest
 
 from outrider.contract.settings import LinkTransport
 from outrider.contract.state import Link, LinkState
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
 from outrider.worker.link import distributed, payloads
 from outrider.worker.link.client import PAIR, DraftLinks

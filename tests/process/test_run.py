@@ -545,11 +545,29 @@ def test_a_named_placement_is_kept_and_compared_with_plain_decoding(tmp_path: Pa
     assert all(line["ran"] for line in by_name.values())
 
 
-def test_a_comparison_needs_a_draft_and_says_so_before_anything_answers(tmp_path: Path) -> None:
-    alone = AUTO.replace('  draft: {model: {uri: "file:///draft"}}\n', "")
-    status, out, err = outcome(tmp_path, "fine", "hello", "compare", service=alone)
+ALONE = AUTO.replace('  draft: {model: {uri: "file:///draft"}}\n', "")
+
+
+def test_without_a_draft_guesses_from_the_text_are_compared_with_plain_decoding(
+    tmp_path: Path,
+) -> None:
+    status, out, err = outcome(tmp_path, "fine", "hello", "compare", service=ALONE)
+    assert status == 0, err
+    shown = json.loads(out)
+    by_name = {line["arrangement"]: line for line in shown["arrangements"]}
+    assert list(by_name) == ["guesses from the text, 1 thread", "plain, 1 thread"]
+    assert shown["arrangement"] == "guesses from the text, 1 thread"
+    assert by_name[shown["arrangement"]]["over_plain"] == pytest.approx(7 / 4)
+    assert err.count("fine-target-0: loading") == 1, "one target answers for both sides"
+
+
+def test_a_comparison_needs_speculation_and_says_so_before_anything_answers(
+    tmp_path: Path,
+) -> None:
+    plain = f"{ALONE}  speculation: {{mode: Disabled}}\n"
+    status, out, err = outcome(tmp_path, "fine", "hello", "compare", service=plain)
     assert (status, out) == (2, "")
-    assert "--compare needs a draft" in err
+    assert "--compare needs a draft, or Suffix or Answers" in err
     assert "measuring" not in err
     assert "loading" not in err
 

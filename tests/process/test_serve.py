@@ -90,6 +90,39 @@ def test_a_chat_with_nobody_is_a_failure(run: Run) -> None:
     assert "127.0.0.2:1" in done.stderr
 
 
+def test_a_chat_with_a_model_serves_it_and_ends_it(run: Run, folders: Folders) -> None:
+    runs = Path(run.environment["HOME"]) / ".cache" / "outrider" / "runs"
+    before = set(runs.iterdir())
+    pair = (str(folders.target), "--draft", str(folders.draft), "--context", "512")
+    done = run.outrider("chat", *pair, "--max-tokens", "8", stdin="Hello!\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "target, 512 tokens. /help shows the commands" in done.stderr
+    assert set(runs.iterdir()) == before, "what failed, or still runs, keeps its folder"
+
+
+def test_a_chat_with_a_model_that_cannot_be_served_is_a_failure(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["Other"]}')
+    done = run.outrider("chat", str(tmp_path), stdin="Hello!\n")
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("MODEL", "--address", "127.0.0.1:1"), "MODEL is served here; leave out --address"),
+        (("--draft", "MODEL"), "--draft, --context and --dtype need MODEL"),
+    ],
+)
+def test_a_chat_is_with_a_model_or_with_an_address(
+    run: Run, options: tuple[str, ...], words: str
+) -> None:
+    done = run.outrider("chat", *options)
+    assert (done.returncode, words in done.stderr) == (2, True)
+
+
 def answer_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
     """The only answer of a command with `--json`."""
     return dict(json.loads(done.stdout)["answers"][0])
@@ -132,4 +165,4 @@ def test_the_models_that_are_served_are_listed_and_pulled_again_in_a_moment(
     assert str(folders.draft) in pulled.stdout
     none = run.outrider("models", "remove", "nothing")
     assert none.returncode == 2
-    assert f"allowed: file://{folders.draft}" in none.stderr
+    assert f"\n  file://{folders.draft}\n" in none.stderr

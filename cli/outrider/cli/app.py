@@ -4,6 +4,7 @@ Each command's options are in `commands`, which import what does the work when i
 takes a fifth of the time. Imports no torch: workers are processes.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 
 from outrider.cli.commands.bench import bench
 from outrider.cli.commands.chat import chat
+from outrider.cli.commands.demo import demo
 from outrider.cli.commands.distil import distil
 from outrider.cli.commands.doctor import doctor
 from outrider.cli.commands.generate import generate
@@ -26,16 +28,23 @@ from outrider.cli.commands.validate import validate
 from outrider.cli.failures import INTERRUPTED, BadInput, Failure, Interrupted, stop
 from outrider.contract.version import version as own_version
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "auto_envvar_prefix": "OUTRIDER",
+}
 UsageError: Any = typer.BadParameter.__base__
 """Of all options and arguments; it has no public name."""
 PYDANTIC_PREFIX = "Value error, "
 """What pydantic, with which typer reads options, puts before a refusal."""
+NOT_A_NUMBER = re.compile(r"Input should be a valid (integer|number), .*")
+"""What pydantic says of text that is not a number."""
 
 HINTS = {
     "Socket closed": "; a target with TLS needs --tls-ca FILE, or --tls-ca system",
     "Connection refused": "; `outrider serve MODEL` starts one, --address names one elsewhere",
     "http1.x server": "; that port speaks HTTP: --address takes the one after `gRPC at`",
+    "WRONG_VERSION_NUMBER": "; a target without TLS wants no --tls-ca",
 }
 """By what gRPC says, among other things, of a target that cannot be reached: what to do."""
 
@@ -61,7 +70,8 @@ class Commands(TyperGroup):
         except UsageError as error:
             if not standalone_mode:
                 raise
-            error.message = error.message.removeprefix(PYDANTIC_PREFIX)
+            words = error.message.removeprefix(PYDANTIC_PREFIX)
+            error.message = NOT_A_NUMBER.sub(_not_a_number, words) + _variable(error)
             error.show()
             sys.exit(error.exit_code)
         if not standalone_mode:
@@ -69,6 +79,21 @@ class Commands(TyperGroup):
         if status == INTERRUPTED:  # typer's, of a KeyboardInterrupt
             stop()
         sys.exit(status or 0)
+
+
+def _not_a_number(said: re.Match[str]) -> str:
+    return f"the value is not a {'whole ' if said[1] == 'integer' else ''}number."
+
+
+def _variable(error: Any) -> str:
+    """Name the environment variable that a refused value is from; empty: it is from none."""
+    name = getattr(getattr(error, "param", None), "name", None)
+    if name is None or error.ctx is None:
+        return ""
+    source = error.ctx.get_parameter_source(name)
+    if source is None or source.name != "ENVIRONMENT":
+        return ""
+    return f" It is from the environment variable {error.ctx.auto_envvar_prefix}_{name.upper()}."
 
 
 app = typer.Typer(
@@ -79,7 +104,7 @@ app = typer.Typer(
     context_settings=CONTEXT,
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(serve, chat, generate, run),
+    *(demo, serve, chat, generate, run),
     *(validate, doctor, top, profile, simulate, distil),
 )
 """In the order in which help lists them."""

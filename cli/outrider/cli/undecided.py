@@ -12,8 +12,8 @@ import grpc
 from outrider.cli.workers.supervisor import Supervisor, cancel
 from outrider.client.errors import from_rpc
 from outrider.operator.plan import WorkerPlan
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal.control_pb2_grpc import ControlStub
 
 AGAIN_SECONDS = 0.05
 DEADLINE = 60.0

@@ -18,11 +18,12 @@ from outrider.client.request import Options, Prompt
 from outrider.contract.inference import Message, Model
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State, TimelineSpan
-from outrider.protos.v1 import control_pb2, inference_pb2
+from outrider.protos.v1 import inference_pb2
+from outrider.protos.v1.internal import control_pb2
 
 if TYPE_CHECKING:
-    from outrider.protos.v1.control_pb2_grpc import ControlAsyncStub
     from outrider.protos.v1.inference_pb2_grpc import InferenceAsyncStub
+    from outrider.protos.v1.internal.control_pb2_grpc import ControlAsyncStub
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

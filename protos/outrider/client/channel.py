@@ -17,8 +17,8 @@ import grpc
 from outrider.client.errors import InvalidRequest, Unavailable
 from outrider.contract.addresses import host_of, ip_address
 from outrider.protos.v1 import inference_pb2
-from outrider.protos.v1.control_pb2_grpc import ControlStub
 from outrider.protos.v1.inference_pb2_grpc import InferenceStub
+from outrider.protos.v1.internal.control_pb2_grpc import ControlStub
 
 Options = tuple[tuple[str, Any], ...]
 Tls = bool | bytes

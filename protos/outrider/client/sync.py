@@ -17,9 +17,10 @@ from outrider.client.request import Options, Prompt
 from outrider.contract.inference import Message, Model
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import State, TimelineSpan
-from outrider.protos.v1 import control_pb2, inference_pb2
-from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1 import inference_pb2
 from outrider.protos.v1.inference_pb2_grpc import InferenceStub
+from outrider.protos.v1.internal import control_pb2
+from outrider.protos.v1.internal.control_pb2_grpc import ControlStub
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

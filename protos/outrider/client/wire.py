@@ -26,7 +26,8 @@ from outrider.contract.inference import (
 )
 from outrider.contract.settings import PolicySettings
 from outrider.contract.state import LinkState
-from outrider.protos.v1 import control_pb2, inference_pb2
+from outrider.protos.v1 import inference_pb2
+from outrider.protos.v1.internal import control_pb2
 
 T = TypeVar("T")
 Sent = TypeVar("Sent", bound=Proto)

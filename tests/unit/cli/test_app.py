@@ -53,6 +53,31 @@ def test_help_has_examples_and_names_only_options_that_the_command_has() -> None
         assert set(re.findall(r"--[a-z][a-z-]*", texts)) <= own, words
 
 
+def test_examples_of_help_fit_a_terminal_of_80_columns() -> None:
+    for words, command in commands(get_command(app)):
+        _, *blocks = (command.help or "").split("```")
+        assert [line for line in "\n".join(blocks).splitlines() if len(line) > 78] == [], words
+
+
+def test_an_option_is_taken_from_its_environment_variable() -> None:
+    given = {"OUTRIDER_SERVE_CONTEXT": "512", "OUTRIDER_SERVE_PRINT_YAML": "1"}
+    result = CliRunner().invoke(app, ["serve", "org/name"], env=given)
+    assert "maxContext: 512" in result.stdout
+    result = CliRunner().invoke(app, ["serve", "org/name", "--context", "256"], env=given)
+    assert "maxContext: 256" in result.stdout
+
+
+def test_a_refused_value_of_the_environment_is_named_with_its_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_SERVE_PORT", "tcp://10.0.0.1")
+    status, words = outcome(capsys, "serve", "org/name")
+    assert status == 2
+    assert "'--port': the value is not a whole number." in words
+    assert "It is from the environment variable OUTRIDER_SERVE_PORT." in words
+    assert "OUTRIDER" not in outcome(capsys, "serve", "org/name", "--port", "x")[1]
+
+
 def test_the_version_is_the_package_s() -> None:
     assert CliRunner().invoke(app, ["--version"]).output.startswith("outrider ")
 
@@ -139,13 +164,13 @@ RUN, GENERATE = ("run", "-f", "x.yaml", "--prompt"), ("generate",)
 @pytest.mark.parametrize(
     ("command", "option", "value", "limits"),
     [
-        (RUN, "--temperature", "nan", "0<=x<=100"),
-        (GENERATE, "--temperature", "inf", "0<=x<=100"),
-        (GENERATE, "--temperature", "-0.5", "0<=x<=100"),
-        (GENERATE, "--max-tokens", "0", "1<=x<=1048576"),
-        (RUN, "--max-tokens", "1048577", "1<=x<=1048576"),
-        (GENERATE, "--seed", "-1", "0<=x<=18446744073709551615"),
-        (RUN, "--seed", "18446744073709551616", "0<=x<=18446744073709551615"),
+        (RUN, "--temperature", "nan", "0 to 100"),
+        (GENERATE, "--temperature", "inf", "0 to 100"),
+        (GENERATE, "--temperature", "-0.5", "0 to 100"),
+        (GENERATE, "--max-tokens", "0", "1 to 1048576"),
+        (RUN, "--max-tokens", "1048577", "1 to 1048576"),
+        (GENERATE, "--seed", "-1", "0 to 18446744073709551615"),
+        (RUN, "--seed", "18446744073709551616", "0 to 18446744073709551615"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_option_and_the_range(

@@ -106,7 +106,8 @@ def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() ->
     separate = Expected(Arrangement(Placement.SEPARATE, 1), 77.0)
     with_draft, without = (drafted, [result()]), (plain, [result(decode=2.0)])
     for own, second in ((with_draft, without), (without, with_draft)):
-        found = compared(["why?"], (own[0], second[0]), own[1], second[1])
+        names = (own[0].name, second[0].name)
+        found = compared(["why?"], names, own[1], second[1], own_drafted=own == with_draft)
         found = replace(found, others=[(separate, 1.5)])
         assert found.arrangement == own[0].name
         assert [(line.arrangement, line.over_plain, line.ran) for line in lines(found)] == [

@@ -64,17 +64,39 @@ def test_a_folder_that_is_there_goes_before_a_repository(models: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nowhere", "./nowhere", "file:///nowhere", "a b/c", "hf://name", "http://x/y", ""]
+    "text",
+    [
+        *("nowhere", "./nowhere", "file:///nowhere", "a b/c", "hf://name", "http://x/y", ""),
+        *("nowhere.gguf", "org/nowhere.gguf", "target/nowhere"),
+    ],
 )
 def test_what_is_no_model_is_refused_with_what_is_allowed(models: Path, text: str) -> None:
     with pytest.raises(BadInput, match=r"^--draft .*; allowed: a folder with config\.json"):
         model_uri("--draft", text)
 
 
-def test_a_folder_without_a_config_is_no_model(models: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("empty", "has no config.json"),
+        ("notes.txt", "is not a .gguf file"),
+        ("nowhere.gguf", "does not exist"),
+        ("target/nowhere", "does not exist"),
+    ],
+)
+def test_a_path_without_a_model_is_refused_with_the_reason(
+    models: Path, text: str, problem: str
+) -> None:
     (models / "empty").mkdir()
-    with pytest.raises(BadInput, match=r"^MODEL empty: is no model; allowed: "):
-        model_uri("MODEL", "empty")
+    (models / "notes.txt").touch()
+    with pytest.raises(BadInput, match=rf"^MODEL {text} {problem}; allowed: "):
+        model_uri("MODEL", text)
+
+
+def test_a_draft_that_borrows_its_embedding_serves_nothing_alone(models: Path) -> None:
+    result = CliRunner().invoke(app, ["serve", "draft", "--print-yaml"])
+    assert isinstance(result.exception, BadInput)
+    assert "MODEL draft is a draft that borrows its target's embedding" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_more_than_the_machine_has_needs_a_table(on_gpu: bool, words: str) -> No
         (("--gpus", "2", "--ranks", "2"), "do not go together"),
         (("--table", "x.json"), "needs --gpus or --ranks"),
         (("--ranks", "2", "--table", "no.json"), "no.json"),
-        (("--gpus", "1"), "2<=x<=64"),
+        (("--gpus", "1"), "2 to 64"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(arguments: tuple[str, ...], words: str) -> None:

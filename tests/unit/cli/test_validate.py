@@ -97,6 +97,42 @@ def test_a_wrong_kind_does_not_hide_what_else_is_wrong() -> None:
     ]
 
 
+def test_rules_of_right_fields_are_named_beside_wrong_fields() -> None:
+    text = WRONG.replace("mine", "Bad_Name")
+    (found,) = check(text.replace("threads: 0", "threads: 0, device: GPU, dtype: int8"))
+    assert [problem.path for problem in found.errors] == [
+        "spec.target.model.uri",
+        "spec.target.engine.threads",
+        "spec.speculation.depht",
+        "metadata.name",
+        "spec.target.engine.dtype",
+    ]
+
+
+@pytest.mark.parametrize("name", ["5", "[1]", "{a: 1}", "10000000000000000000000", "2020-01-01"])
+def test_a_rule_says_nothing_of_a_field_of_another_type(name: str) -> None:
+    (found,) = check(GOOD.replace("name: mine", f"name: {name}").replace("hf:", "x:"))
+    paths = sorted(problem.path for problem in found.errors)
+    assert paths == ["metadata.name", "spec.target.model.uri"]
+
+
+def test_several_files_are_checked_and_all_problems_named_at_once(tmp_path: Path) -> None:
+    good, wrong = tmp_path / "good.yaml", tmp_path / "wrong.yaml"
+    good.write_text(GOOD)
+    wrong.write_text(WRONG)
+    files = [str(good), str(wrong), str(tmp_path / "nowhere.yaml")]
+    result = CliRunner().invoke(app, ["validate", *files])
+    assert result.stdout == f"{good}: the service mine is valid\n"
+    assert isinstance(result.exception, BadInput)
+    lines = str(result.exception).splitlines()
+    assert lines[0] == f"{tmp_path / 'nowhere.yaml'}: No such file or directory"
+    assert [line.split(": ")[0] for line in lines[1:]] == [str(wrong)] * 3
+    shown = CliRunner().invoke(app, ["validate", *files[:2], "--json"])
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(one["file"], one["valid"]) for one in found] == [(files[0], True), (files[1], False)]
+    assert shown.exit_code == 2
+
+
 def test_each_of_several_documents_is_checked_and_named() -> None:
     result = validated("---\n".join((WRONG, NOT_OURS, GOOD, "5\n", "b: 1: 2\n")))
     assert isinstance(result.exception, BadInput)

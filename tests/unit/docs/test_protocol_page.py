@@ -193,7 +193,7 @@ class Row(NamedTuple):
 def table(heading: str) -> list[Row]:
     """The lines of the table below a heading."""
     section = PAGE.split(f"\n### {heading}", 1)[1].split("\n#", 1)[0]
-    lines = re.findall(r"^\| (\d.*?) \| (.+?) \| (\w+) \|", section, re.M)
+    lines = re.findall(r"^\| (\d.*?|…) \| (.+?) \| (\w+) \|", section, re.M)
     return [Row(*line) for line in lines]
 
 
@@ -204,7 +204,7 @@ def read(rows: list[Row], data: bytes) -> tuple[dict[str, Any], int]:
     for row in rows:
         kind, _, count = row.type.rstrip("]").partition("[")
         size = struct.calcsize(TYPES[kind])
-        offset = eval(row.offset, {}, found)
+        offset = end if row.offset == "…" else eval(row.offset, {}, found)
         assert offset == end, f"{row.field} follows the field before"
         number = eval(count, {}, found) if count else 1
         values = struct.unpack_from(f"<{number}{TYPES[kind]}", data, offset)

@@ -1,5 +1,6 @@
 """The site of all pages: every link leads somewhere, and no other host is asked for anything."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tools.docs_site import navigation
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 300.0
@@ -79,9 +81,31 @@ def test_it_loads_nothing_from_another_host(site: Path) -> None:
         reader = parsed(page)
         assert reader.found == [], page
         # The theme's script fetches these from elsewhere where a page has them.
-        assert not {"mermaid", "md-source"} & reader.classes, page
+        assert "md-source" not in reader.classes, page
+        assert "mermaid" not in reader.classes or "assets/mermaid.min.js" in page.read_text(), page
     for style in site.rglob("*.css"):
         assert FROM_STYLES.findall(style.read_text(encoding="utf-8")) == [], style
+
+
+def test_search_needs_no_server_and_leaves_out_what_is_for_maintainers(site: Path) -> None:
+    written = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    index = json.loads(written.removeprefix("var __index = "))
+    places = {entry["location"] for entry in index["docs"]}
+    assert "get-started/laptop.html" in places
+    beginnings = {place.partition("/")[0] for place in places}
+    assert not {"decisions", "source", "recordings"} & beginnings
+    assert "assets/iframe-worker.js" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_navigation_has_sections_with_groups_of_pages() -> None:
+    index = "## How to\n\n- [A](a.md): one\n\n### More\n\n- [B](b.md): two\n- [0001](c.md): three\n"
+    more = {"More": [{"B": "b.md"}, "c.md"]}
+    assert navigation(index) == [{"Outrider": "index.md"}, {"How to": [{"A": "a.md"}, more]}]
+
+
+def test_the_index_has_five_sections() -> None:
+    sections = [next(iter(one)) for one in navigation((ROOT / "docs/index.md").read_text())]
+    assert sections == ["Outrider", "Get started", "How to", "Concepts", "Reference", "Development"]
 
 
 def test_links_of_readme_lead_to_pages_and_headings(site: Path) -> None:
@@ -96,7 +120,7 @@ def test_links_of_readme_lead_to_pages_and_headings(site: Path) -> None:
 def test_links_that_lead_nowhere_and_pages_that_are_not_in_the_index_fail(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    index = "# Docs\n\n| | |\n|---|---|\n| **All** | |\n| [A](a.md) | |\n| [Gone](gone.md) | |\n"
+    index = "# Docs\n\n## All\n\n- [A](a.md): a page\n- [Gone](gone.md): none\n"
     (docs / "index.md").write_text(index)
     (docs / "a.md").write_text("# A\n\n[b](b.md)\n[b](#nowhere)\n![b](b.png)\n")
     (docs / "unlisted.md").write_text("# Unlisted\n")

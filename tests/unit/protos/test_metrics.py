@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outrider.contract import metrics
 from outrider.contract.counters import Counters, accepted_by_depth
 from outrider.contract.metrics import MetricKind
-from outrider.protos.v1 import control_pb2
+from outrider.protos.v1.internal import control_pb2
 
 
 def test_names_are_unique() -> None:

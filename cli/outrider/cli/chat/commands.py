@@ -50,7 +50,11 @@ def _help(talk: Talk, rest: str) -> Step:
     lines = [
         f"{f'/{name} {command.takes}':20}{command.words}" for name, command in COMMANDS.items()
     ]
-    return Step(talk, words="\n".join((*lines, "Ctrl-C stops an answer, Ctrl-D ends the chat.")))
+    keys = (
+        'Text between lines that begin and end with """ is one message.',
+        "Ctrl-C stops an answer, Ctrl-D ends the chat.",
+    )
+    return Step(talk, words="\n".join((*lines, *keys)))
 
 
 def _reset(talk: Talk, rest: str) -> Step:

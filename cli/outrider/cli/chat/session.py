@@ -6,7 +6,7 @@ Answers go to stdout, all else to stderr, so that a chat can be piped. Leaves wh
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from outrider.cli.chat.commands import Step, Talk, take
@@ -23,6 +23,9 @@ from outrider.client import (
 )
 
 HELP = "/help shows the commands, Ctrl-D ends the chat."
+PROMPT, FURTHER = "> ", "… "
+QUOTES = '"""'
+"""Around a message of several lines."""
 
 
 def chat(client: Client, options: Options, talk: Talk, lines: Iterable[str]) -> None:
@@ -75,16 +78,31 @@ def stream(client: Client, conversation: Conversation, options: Options) -> str:
     """Show an answer while it comes, then its figures; Ctrl-C ends it early. Return its text."""
     pieces: list[str] = []
     with client.generate(conversation.messages, **options) as answer:
-        try:
+        figures = "stopped"
+        with contextlib.suppress(KeyboardInterrupt), shown() as show:
             for chunk in answer:
                 pieces.append(chunk.text)
-                write(chunk.text)
-            write("\n")
-            say(status(answer.result))
-        except KeyboardInterrupt:
-            write("\n")
-            say("stopped")
+                show(chunk.text)
+            figures = status(answer.result)
+        say(figures)
     return "".join(pieces)
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a piece of an answer: Markdown on a terminal, else the text as it is."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from outrider.cli.terminal.markdown import GrowingMarkdown
+
+        with GrowingMarkdown(Console()) as growing:
+            yield growing.add
+        return
+    try:
+        yield write
+    finally:
+        write("\n")
 
 
 def status(result: Result) -> str:
@@ -107,21 +125,48 @@ def _figure(value: float | None, form: str) -> str:
 
 
 def typed() -> Iterator[str]:
-    """Yield the lines that are typed, with editing and history where there is a terminal."""
+    """Yield the messages that are typed, with editing and history where there is a terminal."""
     if not sys.stdin.isatty():
-        yield from (line.rstrip("\n") for line in sys.stdin)
+        yield from messages(_next_line)
         return
     with contextlib.suppress(ImportError):  # not on every system
         import readline  # noqa: F401  # `input` edits lines with it
     while True:
         try:
-            yield input("> ")
-        except EOFError:
+            yield from messages(input)
             write("\n")
             return
         except KeyboardInterrupt:
             write("\n")
             say(HELP)
+
+
+def messages(read: Callable[[str], str]) -> Iterator[str]:
+    """Yield each line, and as one message the lines between triple quotes.
+
+    `read` returns the next line after a prompt; its `EOFError` ends all.
+    """
+    while True:
+        try:
+            line = read(PROMPT)
+        except EOFError:
+            return
+        yield _quoted(line.removeprefix(QUOTES), read) if line.startswith(QUOTES) else line
+
+
+def _quoted(first: str, read: Callable[[str], str]) -> str:
+    """Return a message to the end of its quotes, or of the input."""
+    lines = [first]
+    with contextlib.suppress(EOFError):
+        while not lines[-1].endswith(QUOTES):
+            lines.append(read(FURTHER))
+    return "\n".join(lines).removesuffix(QUOTES).strip("\n")
+
+
+def _next_line(_: str) -> str:
+    if line := sys.stdin.readline():
+        return line.rstrip("\n")
+    raise EOFError
 
 
 def write(text: str) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Option
 
-from outrider.cli.commands.options import Json, KeyVariable, TlsRoots, number
+from outrider.cli.commands.options import Json, KeyVariable, TlsRoots, flag, number, option
 from outrider.cli.failures import BadInput, Failure
 from outrider.contract import process
 
@@ -31,10 +30,10 @@ def benches() -> None:
 @bench.command()
 def serve(
     url: Annotated[
-        str, Option(metavar="URL", help="Base of an OpenAI-compatible API; usually ends in /v1.")
+        str, option(metavar="URL", help="Base of an OpenAI-compatible API; usually ends in /v1.")
     ] = f"http://127.0.0.1:{process.HTTP_PORT}/v1",
     model: Annotated[
-        str | None, Option(metavar="NAME", help="Model to ask. [default: the only one served]")
+        str | None, option(metavar="NAME", help="Model to ask. [default: the only one served]")
     ] = None,
     api_key_env: KeyVariable = None,
     tls_ca: TlsRoots = None,
@@ -50,12 +49,12 @@ def serve(
     seconds: Annotated[
         float | None, number("S", 0, MOST, "Send for so long, then read the rest.", above=True)
     ] = None,
-    prompts: Annotated[Path | None, Option(metavar="FILE", help=PROMPTS)] = None,
+    prompts: Annotated[Path | None, option(metavar="FILE", help=PROMPTS)] = None,
     max_tokens: Annotated[int, number("N", 1, MOST, "Most tokens of an answer.")] = 256,
-    body: Annotated[str | None, Option(metavar="JSON", help=BODY)] = None,
+    body: Annotated[str | None, option(metavar="JSON", help=BODY)] = None,
     seed: Annotated[int, number("N", 0, LAST_SEED, "Of arrivals, prompts and sampling.")] = 0,
     check_text: Annotated[
-        bool, Option("--check-text", help="Status 1 if two answers to one prompt differ.")
+        bool, flag("--check-text", help="Status 1 if two answers to one prompt differ.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -67,7 +66,8 @@ def serve(
 
     ```
     outrider bench serve --concurrency 8 --requests 200
-    outrider bench serve --url http://10.0.0.7:8000/v1 --model my-model --api-key-env KEY --rate 2
+    outrider bench serve --url http://10.0.0.7:8000/v1 --rate 2
+    outrider bench serve --model my-model --api-key-env KEY --rate 2
     outrider bench serve --rate 4 --prompts chats.jsonl --check-text
     ```
     """

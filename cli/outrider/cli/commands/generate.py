@@ -36,12 +36,14 @@ def generate(
     ```
     outrider generate "Why is the sky blue?"
     outrider generate - < question.txt
-    outrider generate --system "Answer in one sentence." --no-draft "What is a tree?"
+    outrider generate --system "Be brief." --no-draft "What is a tree?"
     outrider generate --prediction app.py "Rename f to total: $(cat app.py)"
-    outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
-    outrider generate --address llm.example.com:50051 --tls-ca system --api-key-env KEY "Hello!"
+    outrider generate --temperature 0.8 --seed 7 "Tell a story."
+    outrider generate --address llm.example.com:443 --tls-ca system "Hello!"
+    outrider generate --address 10.0.0.7:50051 --api-key-env KEY "Hello!"
     ```
     """
+    options.silence_grpc()
     from rich.console import Console
 
     from outrider.cli.access import access_from

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cli.commands.options import Json
+from outrider.cli.commands.options import Json, option
 
 models = typer.Typer(
     no_args_is_help=True,
@@ -49,7 +49,7 @@ def pull(
     model: Annotated[list[str], typer.Argument(metavar="MODEL", help=f"What to fetch: {FORMS}.")],
     embeddings_from: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="MODEL",
             help="The target of a draft that borrows its embedding, as one of `outrider distil`.",
         ),

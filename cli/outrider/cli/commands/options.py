@@ -3,6 +3,7 @@
 Limits here only save the user a start-up; the target checks every request again.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,9 +29,20 @@ SAMPLING: dict[str, Callable[[str], float]] = {
     **{"frequency_penalty": float, "presence_penalty": float, "repetition_penalty": float},
 }
 """Names and types of the params of --sampling; their limits are the target's to keep."""
+MODEL, SPEED, NETWORK = "Model", "Speed", "Network"
+"""Panels of options in help."""
+DTYPES = " or ".join((", ".join([*Dtype][:-1]), [*Dtype][-1]))
 LAST_PORT = 65535
 LAST_SIMULATION_SEED = 2**63 - 1
 MAX_DEVICES = 64
+
+
+def silence_grpc() -> None:
+    """Keep gRPC's library from printing lines on stderr whose words its errors have, too.
+
+    Without effect once it is imported.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def absolute(file: Path | None) -> str | None:
@@ -38,14 +50,29 @@ def absolute(file: Path | None) -> str | None:
     return None if file is None else str(file.absolute())
 
 
-def number(metavar: str, low: int, high: int, words: str, *names: str, above: bool = False) -> Any:
+def option(*names: str, **settings: Any) -> Any:
+    """An option; help leaves out its environment variable, whose name follows a rule."""
+    return Option(*names, show_envvar=False, **settings)
+
+
+def flag(*names: str, **settings: Any) -> Any:
+    """An option without a value."""
+    return option(*names, metavar="", **settings)
+
+
+def number(
+    metavar: str, low: int, high: int, words: str, *names: str, above: bool = False, panel: str = ""
+) -> Any:
     """An option for numbers from `low` to `high`, or `above` low; help and refusals say so.
 
     `names` are its names, if they are not its parameter's.
     """
-    limits = f"{low}{'<' if above else '<='}x<={high}"
+    limits = f"{'above ' if above else ''}{low} to {high}"
     check = _within(low, high, limits, above)
-    return Option(*names, metavar=metavar, callback=check, help=f"{words} [{limits}]")
+    words = f"{words} [{limits}]"
+    return option(
+        *names, metavar=metavar, callback=check, help=words, rich_help_panel=panel or None
+    )
 
 
 def _within(
@@ -54,15 +81,15 @@ def _within(
     def check(value: float | None) -> float | None:
         if value is None or (low <= value <= high and not (above and value == low)):
             return value
-        raise BadParameter(f"{value} is not in the range {limits}.")
+        raise BadParameter(f"{value} is not allowed; allowed: {limits}.")
 
     return check
 
 
-File = Annotated[Path, Option("-f", "--file", metavar="FILE", help="YAML of the service.")]
+File = Annotated[Path, option("-f", "--file", metavar="FILE", help="YAML of the service.")]
 Prompts = Annotated[
     list[str] | None,
-    Option(
+    option(
         metavar="TEXT",
         help="Answer this and exit; - is standard input. May be repeated; without it, serve.",
     ),
@@ -76,7 +103,7 @@ Temperature = Annotated[
 ]
 SamplingParams = Annotated[
     str | None,
-    Option(
+    option(
         "--sampling",
         metavar="NAME=X,…",
         help="Further sampling params, such as top_p=0.9,top_k=40,min_p=0.05.",
@@ -84,20 +111,28 @@ SamplingParams = Annotated[
 ]
 Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
 Raw = Annotated[
-    bool, Option("--raw", help="Skip the model's chat template; control tokens in prompts count.")
+    bool, flag("--raw", help="Skip the model's chat template; control tokens in prompts count.")
 ]
 Compare = Annotated[
-    bool, Option("--compare", help="Answer again without the draft, or with it; show both.")
+    bool,
+    flag(
+        "--compare",
+        help="Answer again without the draft, or with it; show both. Without a draft, the other "
+        "answers come without guesses from the text.",
+    ),
 ]
-Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
+Json = Annotated[bool, flag("--json", help="Print one JSON object on stdout.")]
 DtypeOption = Annotated[
-    Dtype | None, Option(help="Numeric path of target and draft. [default: the YAML's]")
+    Dtype | None,
+    option(
+        metavar="DTYPE", help=f"Numeric path of target and draft: {DTYPES}. [default: the YAML's]"
+    ),
 ]
 THREADS_HELP = (
     "Threads of the target. [default: the YAML's; or, with placement Auto, what is fastest]"
 )
 Quick = Annotated[
-    bool, Option("--quick", help="Only passes, and what they promise; no runs of the service.")
+    bool, flag("--quick", help="Only passes, and what they promise; no runs of the service.")
 ]
 SplitGpus = Annotated[
     int | None,
@@ -115,7 +150,7 @@ SplitRanks = Annotated[
 ]
 SplitTable = Annotated[
     Path | None,
-    Option(
+    option(
         "--table",
         metavar="FILE",
         help="Take step costs from this JSON, as --json prints them, instead of measuring.",
@@ -123,7 +158,7 @@ SplitTable = Annotated[
 ]
 SplitService = Annotated[
     Path | None,
-    Option("--write", metavar="FILE", help="Write the service with the recommended split."),
+    option("--write", metavar="FILE", help="Write the service with the recommended split."),
 ]
 Threads = Annotated[int | None, number("N", 1, MAX_THREADS, THREADS_HELP)]
 HttpPort = Annotated[
@@ -132,6 +167,7 @@ HttpPort = Annotated[
         *("PORT", 0, LAST_PORT),
         "Port of the OpenAI-compatible API; 0 takes any free one. [default: 8000]",
         "--port",
+        panel=NETWORK,
     ),
 ]
 GrpcPort = Annotated[
@@ -140,13 +176,15 @@ GrpcPort = Annotated[
         *("PORT", 0, LAST_PORT),
         "Port of the first target's gRPC API; 0 takes any free one, as further targets do. "
         "[default: 50051; any free one for `run` with prompts]",
+        panel=NETWORK,
     ),
 ]
 ApiKeys = Annotated[
     Path | None,
-    Option(
+    option(
         "--api-keys",
         metavar="FILE",
+        rich_help_panel=NETWORK,
         help="One key a line; requests must bring one. [default: anyone may ask]",
     ),
 ]
@@ -161,10 +199,11 @@ def _hosts(names: list[str] | None) -> list[str] | None:
 
 AllowHost = Annotated[
     list[str] | None,
-    Option(
+    option(
         "--allow-host",
         metavar="NAME",
         callback=_hosts,
+        rich_help_panel=NETWORK,
         help="Let web pages of this host or origin (app://obsidian.md) ask, too, and without API "
         "keys whoever asks by this host, such as a proxy; * is all. May be repeated. "
         "[default: localhost and IP addresses]",
@@ -172,30 +211,49 @@ AllowHost = Annotated[
 ]
 TlsCert = Annotated[
     Path | None,
-    Option("--tls-cert", metavar="FILE", help="PEM certificate; targets then speak TLS only."),
+    option(
+        "--tls-cert",
+        metavar="FILE",
+        rich_help_panel=NETWORK,
+        help="PEM certificate; targets then speak TLS only.",
+    ),
 ]
 TlsKey = Annotated[
-    Path | None, Option("--tls-key", metavar="FILE", help="PEM private key of --tls-cert.")
+    Path | None,
+    option(
+        "--tls-key", metavar="FILE", rich_help_panel=NETWORK, help="PEM private key of --tls-cert."
+    ),
 ]
 KeyVariable = Annotated[
     str | None,
-    Option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the key."),
+    option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        rich_help_panel=NETWORK,
+        help="Environment variable that holds the key.",
+    ),
 ]
 TlsRoots = Annotated[
     str | None,
-    Option(
+    option(
         "--tls-ca",
         metavar="FILE|system",
+        rich_help_panel=NETWORK,
         help="Speak TLS, and trust the PEM certificates of this file alone, or the system's.",
     ),
 ]
 TlsName = Annotated[
     str | None,
-    Option("--tls-name", metavar="NAME", help="Name in the certificate. [default: the address's]"),
+    option(
+        "--tls-name",
+        metavar="NAME",
+        rich_help_panel=NETWORK,
+        help="Name in the certificate. [default: the address's]",
+    ),
 ]
 Plot = Annotated[
     Path | None,
-    Option("--plot", metavar="FILE", help="Plot the target's step costs as a .png, .svg or .pdf."),
+    option("--plot", metavar="FILE", help="Plot the target's step costs as a .png, .svg or .pdf."),
 ]
 SimulationFile = Annotated[
     Path, Argument(metavar="FILE", help="YAML of the simulation (docs/reference/simulation.md).")
@@ -206,7 +264,7 @@ SimulationSeed = Annotated[
 ]
 SimulationPlot = Annotated[
     Path | None,
-    Option("--plot", metavar="FILE", help="Plot load and decisions as a .png, .svg or .pdf."),
+    option("--plot", metavar="FILE", help="Plot load and decisions as a .png, .svg or .pdf."),
 ]
 
 
@@ -219,48 +277,54 @@ def _addresses(text: str) -> str:
 
 Address = Annotated[
     str,
-    Option(
+    option(
         metavar="HOST:PORT",
         callback=_addresses,
+        rich_help_panel=NETWORK,
         help="The target's gRPC address; several with commas between.",
     ),
 ]
 System = Annotated[
     str | None,
-    Option("--system", metavar="TEXT", help="What the model is told before the conversation."),
+    option("--system", metavar="TEXT", help="What the model is told before the conversation."),
 ]
 Stop = Annotated[
     list[str] | None,
-    Option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
+    option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
 ]
 Prediction = Annotated[
     Path | None,
-    Option(
+    option(
         metavar="FILE",
         help="Text that the answers should have, as when it is edited: they come sooner.",
     ),
 ]
-NoDraft = Annotated[bool, Option("--no-draft", help="Answer by plain decoding.")]
-RunNoDraft = Annotated[
-    bool, Option("--no-draft", help="Start no draft: the target decodes plainly.")
-]
+NoDraft = Annotated[bool, flag("--no-draft", help="Answer by plain decoding.")]
+RunNoDraft = Annotated[bool, flag("--no-draft", help="Start no draft: the target decodes plainly.")]
 Host = Annotated[
     str | None,
-    Option(
+    option(
         "--host",
         metavar="ADDRESS",
+        rich_help_panel=NETWORK,
         help="IP address that targets listen at, such as 0.0.0.0 for all; beyond loopback they "
         "need --api-keys, --tls-cert and --tls-key. [default: 127.0.0.1]",
     ),
 ]
 ServedDraft = Annotated[
     str | None,
-    Option("--draft", metavar="MODEL", help="The draft, in the same forms. [default: none]"),
+    option(
+        "--draft",
+        metavar="MODEL",
+        rich_help_panel=MODEL,
+        help="The draft, in the same forms. [default: none]",
+    ),
 ]
 BorrowEmbedding = Annotated[
     bool,
-    Option(
+    flag(
         "--borrow-embedding",
+        rich_help_panel=MODEL,
         help="The draft holds no embedding and borrows the target's, as those of `outrider distil` "
         "do; a folder on this machine says so itself.",
     ),
@@ -271,32 +335,43 @@ Context = Annotated[
         *("N", MIN_CONTEXT, MAX_CONTEXT),
         "Most tokens of prompt and answer together. [default: the model's, at most 4096]",
         "--context",
+        panel=MODEL,
     ),
 ]
 MaxRunning = Annotated[
     int | None,
-    number("N", 1, MAX_RUNNING, "Requests that run at once; others wait. [default: 8]"),
+    number(
+        "N", 1, MAX_RUNNING, "Requests that run at once; others wait. [default: 8]", panel=SPEED
+    ),
 ]
 ServeThreads = Annotated[
     int | None,
     number(
         *("N", 1, MAX_THREADS),
         "Threads of the target. [default: with a draft what is fastest, else all processors]",
+        panel=SPEED,
     ),
 ]
 ServeDtype = Annotated[
-    Dtype | None, Option("--dtype", help="Numeric path of both models. [default: auto]")
+    Dtype | None,
+    option(
+        "--dtype",
+        metavar="DTYPE",
+        rich_help_panel=MODEL,
+        help=f"Numeric path of both models: {DTYPES}. [default: auto]",
+    ),
 ]
 PlacementOption = Annotated[
     str | None,
-    Option(
+    option(
         "--placement",
         metavar="PLACE",
+        rich_help_panel=SPEED,
         help="Place of the draft: Auto, Separate or Colocated. [default: Auto, the fastest here]",
     ),
 ]
 PrintYaml = Annotated[
-    bool, Option("--print-yaml", help="Print the YAML of the service instead of serving it.")
+    bool, flag("--print-yaml", help="Print the YAML of the service instead of serving it.")
 ]
 TurnTokens = Annotated[
     int | None,
@@ -307,7 +382,12 @@ TurnTokens = Annotated[
     ),
 ]
 NoPage = Annotated[
-    bool, Option("--no-page", help="No page at / of the HTTP API: a chat with live figures.")
+    bool,
+    flag(
+        "--no-page",
+        rich_help_panel=NETWORK,
+        help="No page at / of the HTTP API: a chat with live figures.",
+    ),
 ]
 
 

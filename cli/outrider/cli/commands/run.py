@@ -38,7 +38,7 @@ def run(
 
     ```
     outrider run -f examples/smollm2.yaml --prompt "Why is the sky blue?"
-    outrider run -f examples/smollm2.yaml --prompt "Tell a story." --temperature 0.8 --compare
+    outrider run -f examples/smollm2.yaml --prompt "Hello!" --compare
     outrider run -f examples/smollm2.yaml --prompt "Tell a story." --no-draft
     outrider run -f examples/smollm2.yaml    # serves
     ```

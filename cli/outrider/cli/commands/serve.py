@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli.commands import options
+from outrider.cli.failures import BadInput
 from outrider.cli.machine.ports import checked_host
 
 
@@ -39,22 +40,28 @@ def serve(
     """Serve a model, with a draft or without, until Ctrl-C: `outrider run` without a YAML file.
 
     The options stand for a YAML that `outrider run -f` and `kubectl apply -f` take; --print-yaml
-    prints it instead.
+    prints it instead. Each option can also be set by an environment variable: --grpc-port by
+    OUTRIDER_SERVE_GRPC_PORT, and so on.
 
     Examples:
 
     ```
     outrider serve HuggingFaceTB/SmolLM2-135M-Instruct
     outrider serve ./my-model --draft ./my-draft --context 8192 --max-running 16
-    outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --dtype int8 --port 9000
-    outrider serve Qwen/Qwen3-4B --host 0.0.0.0 --api-keys keys --tls-cert c.pem --tls-key k.pem
-    outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --print-yaml > service.yaml
+    outrider serve Qwen/Qwen3-4B --draft Qwen/Qwen3-0.6B --dtype int8
+    outrider serve Qwen/Qwen3-4B --host 0.0.0.0 --port 9000 --api-keys keys \\
+        --tls-cert cert.pem --tls-key key.pem
+    outrider serve Qwen/Qwen3-4B --print-yaml > service.yaml
     ```
     """
-    from outrider.cli.models.argument import model_uri
+    from outrider.cli.models.argument import borrows_embedding, model_uri
 
     address = checked_host(host)
     target = model_uri("MODEL", model)
+    if borrows_embedding(target):
+        raise BadInput(
+            f"MODEL {model} is a draft that borrows its target's embedding: it serves as --draft."
+        )
     drafting = None if draft is None else model_uri("--draft", draft)
     # What is refused above is so at once: what follows takes a second to import.
     from outrider.cli.machine.processors import count

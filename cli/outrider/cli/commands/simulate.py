@@ -19,7 +19,7 @@ def simulate(
     ```
     outrider simulate examples/simulate/llama-70b.yaml
     outrider simulate examples/simulate/fleet.yaml --plot fleet.png
-    outrider simulate examples/simulate/llama-70b.yaml --seed 2 --json > figures.json
+    outrider simulate examples/simulate/llama-70b.yaml --json > figures.json
     ```
     """
     from outrider.cli.lab import simulate as simulating

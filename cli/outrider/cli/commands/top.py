@@ -5,9 +5,15 @@ The watching itself is `outrider.cli.top`'s.
 
 from typing import Annotated
 
-from typer import Option
-
-from outrider.cli.commands.options import Address, KeyVariable, TlsName, TlsRoots, number
+from outrider.cli.commands.options import (
+    Address,
+    KeyVariable,
+    TlsName,
+    TlsRoots,
+    flag,
+    number,
+    silence_grpc,
+)
 from outrider.contract import process
 
 
@@ -16,11 +22,11 @@ def top(
     interval: Annotated[
         float, number("SECONDS", 0, 3600, "Time between two frames.", above=True)
     ] = 1.0,
-    once: Annotated[bool, Option("--once", help="Show one frame, of one interval, and exit.")] = (
+    once: Annotated[bool, flag("--once", help="Show one frame, of one interval, and exit.")] = (
         False
     ),
     json: Annotated[
-        bool, Option("--json", help="Print one JSON object for each interval on stdout.")
+        bool, flag("--json", help="Print one JSON object for each interval on stdout.")
     ] = False,
     api_key_env: KeyVariable = None,
     tls_ca: TlsRoots = None,
@@ -43,6 +49,7 @@ def top(
     outrider top --json | jq .workers[0].now.tokens_per_second
     ```
     """
+    silence_grpc()
     from outrider.cli.access import access_from
     from outrider.cli.terminal import interrupts
     from outrider.cli.top import watch

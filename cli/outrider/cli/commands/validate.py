@@ -1,74 +1,71 @@
-"""`outrider validate`: its options; checking is `outrider.cli.service.validation`'s."""
+"""`outrider validate`: its options; checking is `outrider.cli.service`'s."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from outrider.cli.commands.options import Json
-from outrider.cli.failures import BadInput, Failure
+from outrider.cli.failures import BadInput
 from outrider.cli.terminal.text import STDIN, read_stdin, read_text
 
 
 def validate(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML of services; - is standard input.")
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="YAML of services; - is standard input.")
     ],
     json: Json = False,
 ) -> None:
     """Check the YAML of services; name problems with their paths and what is allowed.
 
-    YAML is checked first, then fields, then rules between fields: of the first of these that has
-    problems, all are named.
+    All problems of all files are named at once: those of fields, and those of rules between fields
+    that are right. Of several documents in a file each is checked, and named by its number and
+    first line.
 
-    Nothing is served or fetched; of models that are kept on this machine it says where their
+    Nothing is served or fetched. Of models that are kept on this machine it says where their
     answers end, how they are sampled where a request is silent, and how a draft of another
-    tokenizer drafts; one that cannot is a problem. Of several documents each is
-    checked, and named by its number and first line. The exit status is 2 where there is a problem;
-    what means something in a cluster only is said and is none.
+    tokenizer drafts; one that cannot draft is a problem. What means something in a cluster only is
+    said, and is none. The exit status is 2 where there is a problem. --json prints an object a
+    file, each on a line.
 
     Examples:
 
     ```
     outrider validate examples/smollm2.yaml
-    outrider validate service.yaml --json
+    outrider validate services/*.yaml --json
     outrider serve Qwen/Qwen3-0.6B --print-yaml | outrider validate -
     ```
     """
-    text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
-    from outrider.cli.models.kept import own_shelf
-    from outrider.cli.service.answers import answers_of, in_words, kept_of, with_pairings
-    from outrider.cli.service.validation import as_json, check
-    from outrider.cli.terminal import interrupts
+    texts, problems = _read(files)
+    if not texts:
+        raise BadInput("\n".join(problems))
+    from outrider.cli.service.report import report
     from outrider.cli.terminal.text import print_json
 
-    found = check(text, str(file.absolute().parent))
-    try:
-        kept = interrupts.run(kept_of(found, own_shelf()))
-        answers = answers_of(found, kept)
-        found = interrupts.run(with_pairings(found, kept, own_shelf()))
-    except Failure as error:  # the YAML is right or wrong all the same
-        print(f"{file}: what is kept of its models is not known: {error}", file=sys.stderr)
-        answers = []
-    wrong = any(one.errors for one in found)
+    reports = [report(file, text) for file, text in texts]
     if json:
-        print_json({"file": str(file)} | as_json(found) | {"models": answers})
-        if wrong:
+        for one in reports:
+            print_json(one.as_json())
+        if not problems and any(one.errors for one in reports):
             raise typer.Exit(BadInput.status)
-        return
-    errors = []
-    for one in found:
-        where = str(file)
-        if len(found) > 1 and one.line is not None:
-            where += f": document {one.number}, line {one.line}"
-        for warning in one.warnings:
-            print(f"{where}: {warning}", file=sys.stderr)
-        errors += [f"{where}: {problem}" for problem in one.errors]
-        if not one.errors:
-            print(f"{where}: the service {one.name} is valid")
-            own = [in_words(model) for model in answers if model["document"] == one.number]
-            for note in (*one.notes, *own):
-                print(f"{where}: {note}")
-    if wrong:
-        raise BadInput("\n".join(errors))
+    else:
+        for one in reports:
+            one.show()
+            problems += one.errors
+    if problems:
+        raise BadInput("\n".join(problems))
+
+
+def _read(files: Sequence[Path]) -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the text of each file that can be read, and a line for each other one."""
+    texts: list[tuple[Path, str]] = []
+    problems = []
+    for file in files:
+        try:
+            text = read_stdin(sys.stdin.buffer) if str(file) == STDIN else read_text(file)
+            texts.append((file, text))
+        except BadInput as error:
+            problems.append(str(error))
+    return texts, problems

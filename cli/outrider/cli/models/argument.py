@@ -16,6 +16,7 @@ ALLOWED = (
     "a folder with config.json, a .gguf file, ORGANISATION/NAME[@REVISION] at Hugging Face, or a "
     "URI that begins with file://, hf:// or package://"
 )
+GGUF = ".gguf"
 MAX_NAME = 40
 """Characters of a service's name."""
 
@@ -23,14 +24,15 @@ MAX_NAME = 40
 def model_uri(option: str, text: str) -> str:
     """Return the URI of the model that an option names; raises `BadInput`.
 
-    What is a path here is that path; else ORGANISATION/NAME is a repository of Hugging Face.
+    What is a path here, or looks like one, is that path; else ORGANISATION/NAME is a repository of
+    Hugging Face.
     """
     if text.startswith(PACKAGE):
         return text
     if text.startswith(LOCAL):
         return local_uri(option, text.removeprefix(LOCAL))
     place = os.path.expanduser(text)
-    if not text.startswith(HUB) and (text[:1] in "./~" or os.path.exists(place)):
+    if not text.startswith(HUB) and is_path(place, text):
         return local_uri(option, place)
     repository = text.removeprefix(HUB)
     if REPOSITORY.fullmatch(repository):
@@ -38,13 +40,21 @@ def model_uri(option: str, text: str) -> str:
     raise BadInput(f"{option} {text!r} is not allowed; allowed: {ALLOWED}")
 
 
+def is_path(place: str, text: str) -> bool:
+    """Whether a text names a path: one that exists, that is written as one, or in a folder here."""
+    written = text[:1] in (".", "/", "~") or text.lower().endswith(GGUF)
+    return written or os.path.exists(place) or ("/" in text and Path(text).parent.is_dir())
+
+
 def local_uri(option: str, place: str) -> str:
     """Return the URI of a model on this machine; raises `BadInput` if there is none."""
     path = Path(place)
     if not path.exists():
-        raise BadInput(f"{option} {place}: does not exist; allowed: {ALLOWED}")
-    if not (path.suffix.lower() == ".gguf" if path.is_file() else (path / "config.json").is_file()):
-        raise BadInput(f"{option} {place}: is no model; allowed: {ALLOWED}")
+        raise BadInput(f"{option} {place} does not exist; allowed: {ALLOWED}")
+    if path.is_file() and path.suffix.lower() != GGUF:
+        raise BadInput(f"{option} {place} is not a .gguf file; allowed: {ALLOWED}")
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise BadInput(f"{option} {place} has no config.json; allowed: {ALLOWED}")
     return f"{LOCAL}{os.path.abspath(path)}"
 
 

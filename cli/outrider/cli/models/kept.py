@@ -17,7 +17,7 @@ from rich.text import Text
 
 from outrider.cli.failures import BadInput
 from outrider.cli.machine.run_dir import RunFolder, told_cache
-from outrider.cli.models.argument import HUB, borrows_embedding
+from outrider.cli.models.argument import HUB, borrows_embedding, model_name
 from outrider.cli.models.pairing import Pairing, pairing
 from outrider.cli.terminal.amounts import size
 from outrider.cli.terminal.progress import StageReporter, reporter
@@ -27,8 +27,9 @@ from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.version import missing_extra
 
 INSTALL = missing_extra("worker")
-WIDE = 250
-"""Columns of the list of models."""
+WIDE, NARROW = 250, 140
+"""Columns of the table of models, and of a terminal that is too narrow for it."""
+NAMELESS = "(not known)"
 NOTES = 10**5
 """Most bytes that are kept of a model whose own files are read."""
 LENDER = "--embeddings-from"
@@ -110,7 +111,42 @@ def sampling_in_words(params: Mapping[str, float]) -> str:
 
 
 def show(models: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print a line for each model, and further ones for its further URIs."""
+    """Print the models: a line each, or, on a narrow terminal, a name with its details below."""
+    if console.is_terminal and console.width < NARROW:
+        for one in models:
+            console.print(_block(one), soft_wrap=True)
+    else:
+        console.width = max(console.width, WIDE)  # what is long is not broken, so that it is found
+        console.print(_table(models))
+
+
+def _block(one: Mapping[str, Any]) -> Text:
+    """Return a model's name, its details, and its URIs."""
+    uris = one["uris"]
+    details = [
+        f"id {one['id']}",
+        _place(one),
+        f"{size(one['download_bytes'])} downloaded" if one["download_bytes"] else "",
+        _day(one),
+        f"ends at {' '.join(one['end_tokens'])}" if one["end_tokens"] else "",
+        sampling_in_words(one["default_sampling"]),
+    ]
+    name = model_name(uris[0]) if uris else NAMELESS
+    lines = [" · ".join(filter(None, details)), *uris]
+    return Text.assemble((name, "bold"), ("".join(f"\n  {line}" for line in lines), "dim"))
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    own: int = one["prepared_bytes"]
+    return size(own) if own > NOTES else "in place" if one["is_whole"] else "cut off"
+
+
+def _day(one: Mapping[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
+
+
+def _table(models: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a line for each model, and further ones for its further URIs."""
     table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
     table.add_column("id", style="dim")
     for title in ("prepared", "downloaded"):
@@ -120,12 +156,8 @@ def show(models: Sequence[dict[str, Any]], console: Console) -> None:
     table.add_column("default sampling")
     table.add_column("model")
     for one in models:
-        day = time.strftime("%Y-%m-%d", time.localtime(one["changed"]))
-        own, downloaded = one["prepared_bytes"], size(one["download_bytes"])
-        names = "\n".join(one["uris"]) or "(not known)"
-        place = size(own) if own > NOTES else "in place" if one["is_whole"] else "cut off"
-        ends = "\n".join(one["end_tokens"])
+        downloaded, names = size(one["download_bytes"]), "\n".join(one["uris"]) or NAMELESS
+        ends = Text("\n".join(one["end_tokens"]))
         sampling = sampling_in_words(one["default_sampling"])
-        table.add_row(one["id"], place, downloaded, day, Text(ends), sampling, names)
-    console.width = max(console.width, WIDE)  # the terminal breaks a long name, not the table
-    console.print(table)
+        table.add_row(one["id"], _place(one), downloaded, _day(one), ends, sampling, names)
+    return table

@@ -19,7 +19,7 @@ from outrider.cli.terminal.progress import StageReporter
 from outrider.cli.undecided import Undecided
 from outrider.client.errors import ClientError
 from outrider.contract.settings import WorkerSettings
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2 as pb
 
 Answer = TypeVar("Answer")
 NAME = "placement"

@@ -42,14 +42,16 @@ def alone(prompts: Sequence[str], arrangement: Arrangement, results: Sequence[Re
 
 def compared(
     prompts: Sequence[str],
-    arrangements: tuple[Arrangement, Arrangement],
+    names: tuple[str, str],
     own: Sequence[Result],
     second: Sequence[Result],
+    *,
+    own_drafted: bool,
 ) -> Answers:
     """Return the answers of the service's own arrangement beside those of a second one."""
-    sides = [(arrangements[0].name, own), (arrangements[1].name, second)]
-    if arrangements[0].placement is None:
+    sides = [(names[0], own), (names[1], second)]
+    if not own_drafted:
         sides.reverse()
     (drafted, with_draft), (plain, without) = sides
     pairs = zip(prompts, with_draft, without, strict=True)
-    return Answers(tuple(PromptAnswer(*one) for one in pairs), arrangements[0].name, drafted, plain)
+    return Answers(tuple(PromptAnswer(*one) for one in pairs), names[0], drafted, plain)

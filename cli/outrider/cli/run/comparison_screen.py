@@ -1,4 +1,4 @@
-"""The screen of a comparison: bars of tokens a second with and without the draft, each answer once.
+"""The screen of a comparison: tokens a second with and without speculation, each answer once.
 
 Its last line is the verdict. Asking is `comparison`'s.
 """
@@ -24,6 +24,8 @@ LEAST_TOKENS = 32
 PROFILE = "; `outrider profile` measures at length, and placement Auto goes by it from then on"
 BAR_COLUMNS = 16
 PICTURES_PER_SECOND = 8
+DRAFT, TEXT = "the draft", "guesses from the text"
+"""What the two sides differ in: a draft, or the sources of a service that has none."""
 
 
 def reason(tokens_per_pass: float | None, acceptance_rate: float | None) -> str:
@@ -33,16 +35,18 @@ def reason(tokens_per_pass: float | None, acceptance_rate: float | None) -> str:
     return f"{tokens_per_pass:.2f} tokens per pass, acceptance rate {acceptance_rate:.0%}"
 
 
-def verdict(ratio: float | None, tokens: int, same_text: bool, chosen: bool = False) -> str:
-    """Return what a comparison found; `ratio`: tokens a second with the draft by those without;
+def verdict(
+    ratio: float | None, tokens: int, same_text: bool, chosen: bool = False, subject: str = DRAFT
+) -> str:
+    """Return what a comparison found; `ratio`: tokens a second with `subject` by those without;
     `chosen`: Auto took the draft."""
     text = "identical text" if same_text else "DIFFERENT TEXT"
     if ratio is None or tokens < LEAST_TOKENS:
         return f"Too short to compare the speed ({tokens} tokens), {text}"
     if SAME < ratio < MORE:
-        return f"As fast with the draft as without ({ratio:.2f}x), {text}"
+        return f"As fast with {subject} as without ({ratio:.2f}x), {text}"
     times = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
-    return f"{times} with the draft, {text}{PROFILE if chosen and ratio < 1 else ''}"
+    return f"{times} with {subject}, {text}{PROFILE if chosen and ratio < 1 else ''}"
 
 
 @dataclass
@@ -81,25 +85,28 @@ class Comparison:
     """What is on the screen."""
 
     sides: tuple[ArrangementSpeed, ArrangementSpeed]
-    """With the draft and without it."""
+    """With speculation and without it."""
+    subject: str = DRAFT
+    """What they differ in."""
     answers: list[tuple[str, str]] = field(default_factory=list)
     """Prompts and their texts so far."""
     said: str = ""
     """The verdict, once it is known."""
     why: str = ""
-    """What the draft did for it, once that is known."""
+    """What speculation did for it, once that is known."""
 
     @classmethod
     def between(
-        cls, drafted: str, plain: str, clock: Callable[[], float] = time.monotonic
+        cls,
+        drafted: str,
+        plain: str,
+        clock: Callable[[], float] = time.monotonic,
+        subject: str = DRAFT,
     ) -> "Comparison":
         """Compare two arrangements, by their names."""
-        return cls(
-            (
-                ArrangementSpeed(f"with the draft ({drafted})", clock),
-                ArrangementSpeed(f"without ({plain})", clock),
-            )
-        )
+        labels = (f"with {subject} ({drafted})", f"without ({plain})")
+        first, second = (ArrangementSpeed(label, clock) for label in labels)
+        return cls((first, second), subject)
 
     def screen(self, drafted: bool, shown: bool) -> Screen:
         """Return where the answers of one side go; only those that are `shown` are seen."""
@@ -129,7 +136,7 @@ class Comparison:
             yield
 
     def _rendered(self) -> Group:
-        heading = Text("The same questions with the draft and without, in turns", "bold")
+        heading = Text(f"The same questions with {self.subject} and without, in turns", "bold")
         parts: list[Text | Table] = [heading, Text(), self._bars(), Text(self.why, "dim")]
         for prompt, text in self.answers:
             first, *more = prompt.strip().splitlines() or [""]

@@ -35,8 +35,8 @@ class PromptSet:
     raw: bool = False
     """Text as it is, even where the model has a chat template."""
     compare: bool = False
-    """Ask each prompt a second time, with the same seed: without the draft, or, where the first
-    answers came without one, with it."""
+    """Ask each prompt a second time, with the same seed: without speculation or, where the first
+    answers came without it, with it."""
 
 
 @dataclass(frozen=True, slots=True)

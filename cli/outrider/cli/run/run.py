@@ -21,7 +21,7 @@ from outrider.cli.machine.run_dir import told_cache
 from outrider.cli.models.kept import sampling_in_words
 from outrider.cli.run import figures, report
 from outrider.cli.run.answers import Answers, PromptAnswer, alone
-from outrider.cli.run.comparison import compare, counterpart, require_draft
+from outrider.cli.run.comparison import compare, counterpart, refuse_without_speculation
 from outrider.cli.run.prompts import SILENT, PromptSet, ask
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.terminal.stopwatch import Stopwatch
@@ -80,21 +80,21 @@ async def run(options: RunOptions) -> None:
 async def answers(start: StartOptions, questions: PromptSet, options: RunOptions) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
     if questions.compare:
-        require_draft(options.service)
+        refuse_without_speculation(options.service)
     async with placed(options.service, start, draft=options.draft) as (local, hand):
         second = counterpart(local) if questions.compare else None
-        if local.choice is not None and second is None:
+        if local.choice is not None and not questions.compare:
             start.progress.note(f"{local.choice}.")
 
         async def work() -> Answers:
             await hand.tell_paths()
             async with hand.target.access.client(hand.addresses) as client:
-                if second is not None:
+                if questions.compare:
                     console = Console(quiet=options.as_json)
                     return await compare((local, client), second, questions, console)
                 several = len(questions.prompts) > 1
                 screen = SILENT if options.as_json else report.screen(Console(), several)
-                asking = ask(client, questions, screen, speculate=local.drafts)
+                asking = ask(client, questions, screen, speculate=local.plain_because is None)
                 return alone(questions.prompts, local.arrangement, [one async for one in asking])
 
         return await hand.run(work)

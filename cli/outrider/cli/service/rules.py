@@ -6,7 +6,7 @@ Where the rules are is `outrider.operator.spec`'s. Those about a change are the 
 import enum
 import functools
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outrider.operator.crd.schema import rules_of, structural
@@ -30,9 +30,7 @@ def broken_rules(whole: SpecPart) -> Iterator[str]:
     """Yield a line for each rule that does not hold, in the words of the API server."""
     document = _visible(whole)
     for path, line, program in _compiled(type(whole)):
-        part = document
-        for key in path:
-            part = part.get(key, {})
+        part = _part(document, path)
         if not part:  # the rule of a part that is left out
             continue
         holds = program.eval(data={"self": part}).value()
@@ -40,6 +38,35 @@ def broken_rules(whole: SpecPart) -> Iterator[str]:
             raise RuntimeError(f"the rule {line!r} gives {holds!r} for {part!r}")
         if not holds:
             yield line
+
+
+def rules_broken_anyway(kind: type[SpecPart], document: dict[Any, Any]) -> Iterator[str]:
+    """Yield a line for each rule that does not hold in a document that has other problems.
+
+    A rule about what is missing or of another type gives no truth value, and is left out.
+    """
+    plain = _plain(document)
+    for path, line, program in _compiled(kind):
+        part = _part(plain, path)
+        if isinstance(part, dict) and program.eval(data={"self": part}).value() is False:
+            yield line
+
+
+def _part(document: Any, path: Sequence[str]) -> Any:
+    """Return what a path leads to; an empty mapping if that is nothing."""
+    for key in path:
+        document = document.get(key, {}) if isinstance(document, dict) else {}
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of YAML as JSON has it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(below) for key, below in value.items() if below is not None}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    fits = not isinstance(value, int) or -(2**63) <= value < 2**63
+    return value if isinstance(value, str | int | float) and fits else str(value)
 
 
 def _visible(value: Any) -> Any:

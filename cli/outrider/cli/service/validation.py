@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from outrider.cli.service.file import IGNORED, beyond_one_machine
-from outrider.cli.service.rules import check_rules
+from outrider.cli.service.rules import check_rules, rules_broken_anyway
 from outrider.operator.cluster.kinds import INSTALL_LWS
 from outrider.operator.spec import (
     SpecError,
@@ -105,7 +105,8 @@ def _of_document(number: int, line: int, document: Any, folder: str) -> Checked:
         service = load_document(checked_mapping(document), warnings.append)
         check_rules(service, warnings.append)
     except SpecError as error:
-        return Checked(number, line, errors=_problems(error), warnings=tuple(warnings))
+        errors = (*_problems(error), *_further_problems(document, error))
+        return Checked(number, line, errors=errors, warnings=tuple(warnings))
     return Checked(
         number,
         line,
@@ -116,6 +117,16 @@ def _of_document(number: int, line: int, document: Any, folder: str) -> Checked:
         needs=tuple(_needs(service)),
         models=_models(service.at_folder(folder)),
     )
+
+
+def _further_problems(document: Any, error: SpecError) -> Iterator[Problem]:
+    """Yield the rules that do not hold beside the problems of an error, for other fields."""
+    if not isinstance(document, dict):
+        return
+    known = {problem.path for problem in _problems(error)}
+    for line in rules_broken_anyway(SpeculativeService, document):
+        if (problem := Problem.of(line)).path not in known:
+            yield problem
 
 
 def _models(service: SpeculativeService) -> dict[str, str]:

@@ -48,19 +48,33 @@ def test_a_lender_is_of_one_draft(tmp_path: Path) -> None:
         asyncio.run(pulled([DRAFT, OTHER], shelf(tmp_path), TARGET))
 
 
+KEPT = {
+    "id": "aaaa",
+    "prepared_bytes": 1,
+    "download_bytes": 0,
+    "changed": 0.0,
+    "end_tokens": ["</s>"],
+    "is_whole": True,
+    "default_sampling": {"temperature": 0.7, "top_k": 20},
+}
+
+
+def test_a_narrow_terminal_shows_names_with_their_details_below() -> None:
+    long = f"file:///{'folder/' * 20}model.gguf"
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    show([KEPT | {"uris": [TARGET, long]}, KEPT | {"uris": []}], terminal)
+    assert isinstance(terminal.file, io.StringIO)
+    name, details, *uris, nameless, _ = terminal.file.getvalue().splitlines()
+    assert (name, nameless) == ("target", "(not known)")
+    assert details.startswith("  id aaaa · in place · 19")
+    assert details.endswith(" · ends at </s> · temperature 0.7, top_k 20")
+    assert uris == [f"  {TARGET}", f"  {long}"]
+
+
 def test_a_model_of_two_names_is_shown_under_both() -> None:
-    kept = {
-        "id": "aaaa",
-        "prepared_bytes": 1,
-        "download_bytes": 0,
-        "changed": 0.0,
-        "end_tokens": ["</s>"],
-        "is_whole": True,
-        "default_sampling": {"temperature": 0.7, "top_k": 20},
-    }
     shown = Console(file=io.StringIO(), width=100)
-    cut = kept | {"uris": [DRAFT], "is_whole": False}
-    show([kept | {"uris": [TARGET, OTHER]}, kept | {"uris": []}, cut], shown)
+    cut = KEPT | {"uris": [DRAFT], "is_whole": False}
+    show([KEPT | {"uris": [TARGET, OTHER]}, KEPT | {"uris": []}, cut], shown)
     assert isinstance(shown.file, io.StringIO)
     names = [line.split()[-1] for line in shown.file.getvalue().splitlines()[3:] if line.strip()]
     assert names == [TARGET, OTHER, "known)", DRAFT]

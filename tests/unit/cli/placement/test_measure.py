@@ -15,7 +15,7 @@ from outrider.cli.placement.measure import measure
 from outrider.cli.terminal.progress import Lines
 from outrider.cli.undecided import Undecided
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2 as pb
 
 MODEL = ModelSettings(uri="file:///model")
 TARGET = WorkerSettings(role=Role.TARGET, name="target", model=MODEL, colocated=MODEL)

@@ -9,7 +9,7 @@ import pytest
 
 from outrider.operator.workers import client
 from outrider.operator.workers.client import LARGEST_ANSWER, WorkerClients
-from outrider.protos.v1 import control_pb2, control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2, control_pb2_grpc
 from tests.unit.operator.workers.test_pushes import pod
 
 LINKS = 100

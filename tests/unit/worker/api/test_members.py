@@ -58,7 +58,7 @@ def schemas(node: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[Any, tupl
     if node.get("type") in ("list", "dict"):
         yield node, before
     for name, one in node.items():
-        if name not in ("metadata", "serialization", "ref"):
+        if name not in ("metadata", "serialization", "ref", "json_schema_input_schema"):
             function = node.get("function", {}) if node.get("type") == "function-before" else {}
             more = (getattr(function.get("function"), "__name__", ""),) if name == "schema" else ()
             yield from schemas(one, before + more if name == "schema" else ())

@@ -154,8 +154,16 @@ def test_a_model_without_a_note_is_removed_by_its_id(places: tuple[Path, Path]) 
 def test_what_names_no_model_removes_none(places: tuple[Path, Path], wanted: str) -> None:
     status, found = asked(*places, wanted)
     assert status == 1
-    assert found["error"].startswith(f"model {wanted!r} is not kept here; allowed: bbbb")
+    first, *allowed = found["error"].splitlines()
+    assert first == f"model {wanted!r} is not kept here; allowed:"
+    assert {"  hf://org/tiny@v1", "  file:///models/own"} <= set(allowed)
     assert len(list((places[0] / "models").iterdir())) == 3
+
+
+def test_the_nearest_name_is_said_first(places: tuple[Path, Path]) -> None:
+    for wanted, nearest in (("org/tny", "hf://org/tiny@v1"), ("model/own", "file:///models/own")):
+        _, found = asked(*places, wanted)
+        assert found["error"].splitlines()[1] == f"  {nearest}"
 
 
 def test_a_name_of_two_organisations_removes_none(places: tuple[Path, Path]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
 from outrider.worker.link import distributed
 from outrider.worker.link.distributed import PairCarrier

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken
 from outrider.worker.link import memory_file
 from outrider.worker.link.meeting import MeetingPlace, hand_over, short_path

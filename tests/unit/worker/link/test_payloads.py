@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link import payloads
 from outrider.worker.link.draft_records import FROM_TARGET

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import LinkTransport
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.link import handshake
 from outrider.worker.link.choice import Chosen, choice_message
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace

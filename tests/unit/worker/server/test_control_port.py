@@ -19,7 +19,7 @@ from outrider.contract.settings import (
 )
 from outrider.contract.state import State
 from outrider.operator.naming import OPERATOR_IDENTITY
-from outrider.protos.v1 import control_pb2, control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2, control_pb2_grpc
 from outrider.worker.host.peers import open_channel
 from outrider.worker.messages import Timeline
 from outrider.worker.server.build import Ports, register_common

@@ -8,7 +8,7 @@ from outrider.contract.settings import (
     PolicySettings,
     SettingsError,
 )
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2 as pb
 from outrider.worker.errors import InvalidField, PolicySuperseded
 from outrider.worker.server.control import is_newer
 from outrider.worker.server.control_service import parse_policy

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +163,10 @@ def _fitting(models: Sequence[KeptModel], wanted: str) -> list[KeptModel]:
     if several:
         raise ModelError(f"model {wanted!r} may be any of: {', '.join(sorted(several))}; name one")
     if not named and not by_id:
-        known = ", ".join(name for one in models for name in one.uris or (one.id,))
-        known = known or "none is kept"
-        raise ModelError(f"model {wanted!r} is not kept here; allowed: {known}")
+        known = [name for one in models for name in one.uris or (one.id,)]
+        near = sorted(known, key=lambda name: -SequenceMatcher(None, wanted, name).ratio())
+        allowed = "".join(f"\n  {name}" for name in near) or " none is kept"
+        raise ModelError(f"model {wanted!r} is not kept here; allowed:{allowed}")
     return [*named] or by_id
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.contract.settings import LinkTransport
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PairRefused, ProtocolViolation
 from outrider.worker.link.distributed import PairRendezvous, open_rendezvous
 from outrider.worker.link.handshake import DraftHello, TargetHello

@@ -19,7 +19,7 @@ import grpc
 
 from outrider.contract.settings import LinkTransport
 from outrider.contract.state import Link, LinkState
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import (
     LinkBroken,
     PairRefused,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
 from outrider.worker.host.address import address_towards
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.checkpoints import vocabulary
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.translation import Translation, translation

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, ProtocolViolation
 from outrider.worker.link.draft_records import FROM_DRAFT, FROM_TARGET
 from outrider.worker.link.records import RecordKinds, RecordReader, RecordWriter

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.errors import (
     LinkBroken,

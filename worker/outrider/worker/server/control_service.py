@@ -19,8 +19,8 @@ from outrider.contract.settings import (
 )
 from outrider.contract.sources import SourceKind
 from outrider.contract.state import State
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.protos.v1.internal import control_pb2 as pb
+from outrider.protos.v1.internal import control_pb2_grpc
 from outrider.worker.api.text import Text
 from outrider.worker.host.peers import EVERYBODY, AllowedCaller, add_port, beyond_loopback
 from outrider.worker.messages import Measure, Timeline

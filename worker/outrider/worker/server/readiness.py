@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from outrider.contract.process import LIVENESS
 from outrider.contract.state import Link, LinkState
+from outrider.worker.server.reflection import register_reflection
 
 POLL_SECONDS = 0.02
 KNOWN = (LinkState.UP, LinkState.REFUSED)
@@ -61,8 +61,7 @@ class HealthService(health.aio.HealthServicer):
     def register_listed(self, server: grpc.aio.Server, *others: str) -> None:
         """Add the service, and reflection that lists it with the `others` of the server."""
         self.register(server)
-        listed = (*others, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(listed, server)
+        register_reflection(server, (*others, health.SERVICE_NAME))
 
     async def set_serving(self, serving: bool) -> None:
         """Set the status of the whole worker."""

@@ -1,7 +1,7 @@
 """Stats of a target: usage and timing of each request, counters, and gain.
 
-Decides nothing. Gain is that of docs/index.md: plain decoding's seconds for the same tokens,
-at the same number of sequences, divided by the seconds spent.
+Decides nothing. Gain is that of docs/concepts/glossary.md: plain decoding's seconds for the same
+tokens, at the same number of sequences, divided by the seconds spent.
 """
 
 import bisect

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.settings import StageDtype
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.records import ALIGNMENT, HEADER
 from outrider.worker.pipeline.records import Record, Results, Segment

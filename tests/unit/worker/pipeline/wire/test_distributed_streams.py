@@ -3,8 +3,8 @@
 import grpc
 import pytest
 
-from outrider.protos.v1 import drafter_pb2
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import StageRefused
 from outrider.worker.link.distributed import open_rendezvous
 from outrider.worker.pipeline.wire import hello

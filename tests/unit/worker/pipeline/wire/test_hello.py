@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import StageDtype
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation, StageRefused
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.wire import hello

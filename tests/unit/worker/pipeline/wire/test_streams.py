@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import StageDtype
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import StageLost, StageRefused
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.records import End, Results

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from outrider.contract.process import ENV_PAGE
 from outrider.worker.api.auth import ApiKeys
-from outrider.worker.api.http import errors, from_openai, health
+from outrider.worker.api.http import errors, from_openai, health, openapi
 from outrider.worker.api.http.choice import AnswerChoice, ChatChoice, CompletionChoice
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.from_openai import OpenAIRequest
@@ -85,6 +85,7 @@ def target_application(
     routes = [
         *health.routes(lambda: health.waiting_of(inference), inference.engine.heartbeat.trouble),
         *more,
+        openapi.route(),
         Route("/v1/models", api.models),
         Route("/v1/models/{name:path}", api.model),
         Route("/v1/completions", api.completions, methods=["POST"]),

@@ -1,6 +1,6 @@
 """Base of bodies and their parts: strict types, and what is not known is ignored; text of parts."""
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue
 
 PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Field of the text of each kind of content part."""
@@ -30,6 +30,10 @@ def counted(value: object) -> object:
 
 COUNTED = BeforeValidator(counted)
 """Of an object: pydantic counts its members only after it has looked at all of them."""
+
+
+Content = str | list[dict[str, JsonValue]]
+"""What `joined_text` takes, for JSON Schemas."""
 
 
 class BodyPart(BaseModel):

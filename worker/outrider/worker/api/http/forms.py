@@ -40,8 +40,10 @@ def regex_of_choices(value: object) -> object:
 
 
 JsonObject = Annotated[dict[str, JsonValue], COUNTED]
-SchemaText = Annotated[str, BeforeValidator(schema_text)]
-Choices = Annotated[str, BeforeValidator(regex_of_choices)]
+SchemaText = Annotated[
+    str, BeforeValidator(schema_text, json_schema_input_type=str | dict[str, JsonValue])
+]
+Choices = Annotated[str, BeforeValidator(regex_of_choices, json_schema_input_type=list[str])]
 
 
 class JsonSchema(BodyPart):

@@ -25,6 +25,7 @@ from outrider.worker.api.http.body_part import (
     FEW,
     MAX_TURNS,
     BodyPart,
+    Content,
     joined_text,
 )
 from outrider.worker.api.http.forms import Forms, JsonObject
@@ -44,10 +45,15 @@ def whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(whole)]
+Whole = Annotated[int, BeforeValidator(whole, json_schema_input_type=int)]
 Count = Annotated[Whole, Field(ge=0, le=MAX_UINT)]
 TokenIds = Annotated[list[int], AT_FIRST_FAULT, Field(max_length=MAX_MEMBERS)]
-TextOrNull = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+TextOrNull = Annotated[
+    str,
+    BeforeValidator(
+        lambda value: "" if value is None else value, json_schema_input_type=str | None
+    ),
+]
 
 
 def known_role(role: str) -> str:
@@ -105,7 +111,9 @@ class PredictionBody(BodyPart):
     """The answer that the client expects."""
 
     type: Literal["content"]
-    content: Annotated[str, BeforeValidator(prediction_of), Field(min_length=1)]
+    content: Annotated[
+        str, BeforeValidator(prediction_of, json_schema_input_type=Content), Field(min_length=1)
+    ]
 
 
 class Body(Forms):
@@ -117,7 +125,15 @@ class Body(Forms):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
-    stop: Annotated[list[str], AT_FIRST_FAULT, FEW, BeforeValidator(one_or_many)] | None = None
+    stop: (
+        Annotated[
+            list[str],
+            AT_FIRST_FAULT,
+            FEW,
+            BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+        ]
+        | None
+    ) = None
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] | None = None
     stop_token_ids: Annotated[list[Count], AT_FIRST_FAULT, FEW] | None = None
     include_stop_str_in_output: bool | None = None
@@ -158,7 +174,12 @@ class Body(Forms):
 class CompletionBody(Body):
     """Body of POST /v1/completions."""
 
-    prompt: Annotated[list[str | TokenIds], AT_FIRST_FAULT, FEW, BeforeValidator(prompts_of)]
+    prompt: Annotated[
+        list[str | TokenIds],
+        AT_FIRST_FAULT,
+        FEW,
+        BeforeValidator(prompts_of, json_schema_input_type=str | list[int] | list[str | list[int]]),
+    ]
     logprobs: Count | None = None
     echo: bool | None = None
     add_special_tokens: Literal[True] | None = None
@@ -182,7 +203,7 @@ class ChatMessage(BodyPart):
     """One turn of a chat, a `prompt.ChatTurn`."""
 
     role: Annotated[str, AfterValidator(known_role)]
-    content: Annotated[str, BeforeValidator(text_of)] = ""
+    content: Annotated[str, BeforeValidator(text_of, json_schema_input_type=Content | None)] = ""
     name: TextOrNull = ""
     tool_call_id: TextOrNull = ""
     tool_calls: Annotated[list[JsonObject], AT_FIRST_FAULT, FEW] | None = None

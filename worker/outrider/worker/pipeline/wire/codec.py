@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import MAX_STAGES, StageDtype
 from outrider.kernels.cpu.packing import to_bfloat
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.checkpoints.checkpoint import widened
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.payloads import Payloads

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.contract.settings import SILENCE_MS, StageDtype
-from outrider.protos.v1 import drafter_pb2
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import drafter_pb2
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation, StageRefused
 from outrider.worker.link.payloads import parsed
 from outrider.worker.link.records import VERSION

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from outrider.protos.v1 import stage_pb2 as pb
+from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import StageLost, WorkerError
 from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
 

@@ -70,7 +70,10 @@ class ResponsesBody(BodyPart):
     model_config = ConfigDict(extra="allow")
 
     input: Annotated[
-        list[InputItem], AT_FIRST_FAULT, Field(max_length=MAX_TURNS), BeforeValidator(items_of)
+        list[InputItem],
+        AT_FIRST_FAULT,
+        Field(max_length=MAX_TURNS),
+        BeforeValidator(items_of, json_schema_input_type=str | list[InputItem]),
     ]
     instructions: str | None = None
     tools: Annotated[list[FunctionTool], AT_FIRST_FAULT, Field(max_length=MAX_TOOLS)] | None = None

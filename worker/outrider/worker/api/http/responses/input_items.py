@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ValidationInfo, model_validator
 
-from outrider.worker.api.http.body_part import BodyPart, joined_text
+from outrider.worker.api.http.body_part import BodyPart, Content, joined_text
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
@@ -37,11 +37,15 @@ class InputItem(BodyPart):
 
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
     role: Literal["user", "assistant", "system", "developer"] | None = None
-    content: Annotated[str | None, BeforeValidator(content_of)] = None
+    content: Annotated[
+        str | None, BeforeValidator(content_of, json_schema_input_type=Content | None)
+    ] = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: Annotated[str | None, BeforeValidator(joined_text)] = None
+    output: Annotated[
+        str | None, BeforeValidator(joined_text, json_schema_input_type=Content | None)
+    ] = None
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from outrider.protos.v1 import stage_pb2 as outrider_dot_protos_dot_v1_dot_stage__pb2
+from outrider.protos.v1.internal import stage_pb2 as outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in outrider/protos/v1/stage_pb2_grpc.py depends on'
+        + ' but the generated code in outrider/protos/v1/internal/stage_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -41,13 +41,13 @@ class StageStub(object):
         """
         self.Run = channel.stream_stream(
                 '/outrider.protos.v1.Stage/Run',
-                request_serializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
                 _registered_method=True)
         self.Collect = channel.stream_stream(
                 '/outrider.protos.v1.Stage/Collect',
-                request_serializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
                 _registered_method=True)
 
 
@@ -79,13 +79,13 @@ def add_StageServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Run': grpc.stream_stream_rpc_method_handler(
                     servicer.Run,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
             ),
             'Collect': grpc.stream_stream_rpc_method_handler(
                     servicer.Collect,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -118,8 +118,8 @@ class Stage(object):
             request_iterator,
             target,
             '/outrider.protos.v1.Stage/Run',
-            outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
             options,
             channel_credentials,
             insecure,
@@ -145,8 +145,8 @@ class Stage(object):
             request_iterator,
             target,
             '/outrider.protos.v1.Stage/Collect',
-            outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_stage__pb2.StageMessage.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_stage__pb2.StageMessage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from outrider.protos.v1 import control_pb2 as outrider_dot_protos_dot_v1_dot_control__pb2
+from outrider.protos.v1.internal import control_pb2 as outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in outrider/protos/v1/control_pb2_grpc.py depends on'
+        + ' but the generated code in outrider/protos/v1/internal/control_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,33 +37,33 @@ class ControlStub(object):
         """
         self.SetPolicy = channel.unary_unary(
                 '/outrider.protos.v1.Control/SetPolicy',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.SetPolicyRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.State.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.FromString,
                 _registered_method=True)
         self.GetState = channel.unary_unary(
                 '/outrider.protos.v1.Control/GetState',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetStateRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.State.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetStateRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.FromString,
                 _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/outrider.protos.v1.Control/Drain',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
         self.GetTimeline = channel.unary_unary(
                 '/outrider.protos.v1.Control/GetTimeline',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetTimelineRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.Timeline.FromString,
                 _registered_method=True)
         self.Measure = channel.unary_unary(
                 '/outrider.protos.v1.Control/Measure',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureResponse.FromString,
                 _registered_method=True)
         self.Arrange = channel.unary_unary(
                 '/outrider.protos.v1.Control/Arrange',
-                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeResponse.FromString,
                 _registered_method=True)
 
 
@@ -125,33 +125,33 @@ def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'SetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPolicy,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.SetPolicyRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.State.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.SetPolicyRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.SerializeToString,
             ),
             'GetState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetState,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetStateRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.State.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetStateRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainResponse.SerializeToString,
             ),
             'GetTimeline': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTimeline,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetTimelineRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.Timeline.SerializeToString,
             ),
             'Measure': grpc.unary_unary_rpc_method_handler(
                     servicer.Measure,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureResponse.SerializeToString,
             ),
             'Arrange': grpc.unary_unary_rpc_method_handler(
                     servicer.Arrange,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,8 +180,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/SetPolicy',
-            outrider_dot_protos_dot_v1_dot_control__pb2.SetPolicyRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.State.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.SetPolicyRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.FromString,
             options,
             channel_credentials,
             insecure,
@@ -207,8 +207,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/GetState',
-            outrider_dot_protos_dot_v1_dot_control__pb2.GetStateRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.State.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetStateRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.State.FromString,
             options,
             channel_credentials,
             insecure,
@@ -234,8 +234,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/Drain',
-            outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -261,8 +261,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/GetTimeline',
-            outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.GetTimelineRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.Timeline.FromString,
             options,
             channel_credentials,
             insecure,
@@ -288,8 +288,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/Measure',
-            outrider_dot_protos_dot_v1_dot_control__pb2.MeasureRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.MeasureResponse.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.MeasureResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -315,8 +315,8 @@ class Control(object):
             request,
             target,
             '/outrider.protos.v1.Control/Arrange',
-            outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeRequest.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_control__pb2.ArrangeResponse.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_control__pb2.ArrangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

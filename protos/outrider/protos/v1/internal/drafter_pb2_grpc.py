@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from outrider.protos.v1 import drafter_pb2 as outrider_dot_protos_dot_v1_dot_drafter__pb2
+from outrider.protos.v1.internal import drafter_pb2 as outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in outrider/protos/v1/drafter_pb2_grpc.py depends on'
+        + ' but the generated code in outrider/protos/v1/internal/drafter_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class DrafterStub(object):
         """
         self.Pair = channel.stream_stream(
                 '/outrider.protos.v1.Drafter/Pair',
-                request_serializer=outrider_dot_protos_dot_v1_dot_drafter__pb2.TargetMessage.SerializeToString,
-                response_deserializer=outrider_dot_protos_dot_v1_dot_drafter__pb2.DraftMessage.FromString,
+                request_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.TargetMessage.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.DraftMessage.FromString,
                 _registered_method=True)
 
 
@@ -59,8 +59,8 @@ def add_DrafterServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Pair': grpc.stream_stream_rpc_method_handler(
                     servicer.Pair,
-                    request_deserializer=outrider_dot_protos_dot_v1_dot_drafter__pb2.TargetMessage.FromString,
-                    response_serializer=outrider_dot_protos_dot_v1_dot_drafter__pb2.DraftMessage.SerializeToString,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.TargetMessage.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.DraftMessage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -89,8 +89,8 @@ class Drafter(object):
             request_iterator,
             target,
             '/outrider.protos.v1.Drafter/Pair',
-            outrider_dot_protos_dot_v1_dot_drafter__pb2.TargetMessage.SerializeToString,
-            outrider_dot_protos_dot_v1_dot_drafter__pb2.DraftMessage.FromString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.TargetMessage.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_internal_dot_drafter__pb2.DraftMessage.FromString,
             options,
             channel_credentials,
             insecure,
