@@ -44,6 +44,30 @@ def test_a_deleted_service_leaves_nothing_and_waits_for_nobody(
     assert "Traceback" not in operator.said
 
 
+def test_what_was_orphaned_is_taken_up_by_a_service_of_its_name(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    before, pods = space.children("chat"), uids(space)
+    space.delete(SERVICE, "chat", "Orphan")
+    space.until(lambda: space.get(SERVICE, "chat") is None, "the service is gone")
+    space.until(lambda: owners(space) == [], "nobody owns its objects")
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    uid = space.there(SERVICE, "chat")["metadata"]["uid"]
+    space.until(lambda: owners(space) == [uid], "they are its own")
+    space.until_condition("chat", "Degraded", "False", "AsExpected")
+    assert space.children("chat").keys() >= before.keys()
+    assert uids(space) == pods, "no pod is replaced"
+
+
+def owners(space: Space) -> list[str]:
+    """Uids of those who own the children of the service."""
+    metas = (one["metadata"] for one in space.children("chat").values())
+    return sorted({one["uid"] for meta in metas for one in meta.get("ownerReferences", ())})
+
+
 def test_a_namespace_is_deleted_while_the_operator_is_down(
     space: Space, operator: OperatorProcess, workers: PodWorkers
 ) -> None:

@@ -35,7 +35,7 @@ BACKOFFS = (1, 1, 2, 3, 5, 8)
 """Seconds between a watch's attempts before it ends, and the process with it: together longer than
 a Lease lives without an API server."""
 WITH_MANAGED_FIELDS = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
-"""Kinds whose `managedFields` are read."""
+"""Kinds whose `managedFields` are read for more than the managers' names."""
 
 
 class Watches:
@@ -164,7 +164,9 @@ def trim(kind: ObjectKind, body: Object) -> Object:
     """Return the object without its large unread parts."""
     meta = dict(body["metadata"])
     if kind.name not in WITH_MANAGED_FIELDS:
-        meta.pop("managedFields", None)
+        managers = [{"manager": one.get("manager")} for one in meta.pop("managedFields", ())]
+        if not meta.get("ownerReferences"):  # by them an orphan is known
+            meta["managedFields"] = managers
     content = {key: value for key, value in body.items() if key != "metadata"}
     if kind is POD:
         content.pop("spec", None)

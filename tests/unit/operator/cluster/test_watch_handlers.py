@@ -36,14 +36,18 @@ def test_an_object_belongs_to_the_service_that_its_label_names(
 
 
 def test_what_nobody_reads_is_not_kept() -> None:
-    body = {"metadata": {**META, "managedFields": [1]}, "spec": {"a": 1}, "status": {}}
+    fields: list[Any] = [{"manager": "you", "fieldsV1": {"f:spec": {}}}]
+    meta = {**META, "managedFields": fields}
+    body: Any = {"metadata": meta, "spec": {"a": 1}, "status": {}}
     assert "spec" not in trim(POD, body)
-    assert "managedFields" not in trim(POD, body)["metadata"]
+    owned = {**body, "metadata": {**meta, "ownerReferences": [{"uid": "u"}]}}
+    assert "managedFields" not in trim(POD, owned)["metadata"]
+    assert trim(POD, body)["metadata"]["managedFields"] == [{"manager": "you"}]
     deployment = trim(DEPLOYMENT, body)
-    assert deployment["metadata"]["managedFields"] == [1]
+    assert deployment["metadata"]["managedFields"] == fields
     assert deployment["spec"] == {"a": 1}
     assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
-    assert body["metadata"] == {**META, "managedFields": [1]}, "kopf's own stays as it is"
+    assert body["metadata"] == {**META, "managedFields": fields}, "kopf's own stays as it is"
 
 
 def test_every_wait_is_bounded_and_nothing_is_written() -> None:
