@@ -64,6 +64,7 @@ lint: sync ## style, formatting, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin
 	$(BIN)/lint-imports
 
 docs: ## build the site of all pages in site/; a link that leads nowhere is an error

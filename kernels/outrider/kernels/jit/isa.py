@@ -15,6 +15,7 @@ from pathlib import Path
 import llvmlite.binding
 
 from outrider.contract.settings import SettingsError
+from outrider.contract.sysctl import sysctl
 
 VARIABLE = "OUTRIDER_ISA"
 
@@ -55,6 +56,8 @@ ABOVE: dict[Isa, tuple[str, ...]] = {
 """Beginnings of the names of features that go beyond an instruction set."""
 LINUX_NAMES = {"asimddp": "dotprod", "i8mm": "i8mm"}
 """Flags of /proc/cpuinfo on aarch64, some of which LLVM does not read."""
+MAC_NAMES = {"hw.optional.arm.FEAT_DotProd": "dotprod", "hw.optional.arm.FEAT_I8MM": "i8mm"}
+"""macOS's names of the same; LLVM reads none of them."""
 
 
 def available(features: Mapping[str, bool], machine: str) -> tuple[Isa, ...]:
@@ -84,7 +87,8 @@ def host_features() -> dict[str, bool]:
     if platform.machine() == "aarch64":
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
         features |= {name: True for flag, name in LINUX_NAMES.items() if flag in flags}
-    return features
+    said = sysctl(*MAC_NAMES)
+    return features | {MAC_NAMES[flag]: True for flag, value in said.items() if value == "1"}
 
 
 @functools.cache
