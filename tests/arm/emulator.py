@@ -58,12 +58,11 @@ exec qemu-aarch64-static -cpu {emulated} -L {folder} -E PYTHONHOME={root}/usr -0
 def python(root: Path, own: Isa) -> Path:
     """Return the Python of a processor."""
     folder = root.with_name(f"{root.name}-{own}")
+    for part in ("proc", "bin"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
     for part in ("etc", "lib", "usr"):
-        (folder / part).parent.mkdir(exist_ok=True)
         if not (folder / part).is_symlink():
             (folder / part).symlink_to(root / part)
-    for part in ("proc", "bin"):
-        (folder / part).mkdir(exist_ok=True)
     processor = PROCESSORS[own]
     (folder / "proc" / "cpuinfo").write_text(CPUINFO.format(**processor._asdict()))
     script = folder / "bin" / PYTHON

@@ -36,7 +36,7 @@ def require_programs() -> None:
     missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
     if missing:
         raise ArmError(
-            f"an aarch64 machine is emulated with {' and '.join(missing)}, which is not here: "
+            f"an aarch64 machine is not emulated here without {' and '.join(missing)}: "
             f"`apt-get install {' '.join(missing)}`"
         )
 

@@ -25,7 +25,7 @@ def test_missing_programs_are_named_with_what_installs_them(tmp_path: Path) -> N
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    words = "an aarch64 machine is emulated with qemu-user-static, which is not here"
+    words = "an aarch64 machine is not emulated here without qemu-user-static"
     assert done.stderr == f"tests.arm: {words}: `apt-get install qemu-user-static`\n"
 
 
