@@ -1,5 +1,6 @@
 """Facts of a Mac."""
 
+import os
 import subprocess
 import sys
 from functools import cache
@@ -11,6 +12,13 @@ def sysctl(*names: str) -> dict[str, str]:
     are left out."""
     if sys.platform != "darwin":
         return {}
-    done = subprocess.run(("sysctl", *names), capture_output=True, text=True, check=False)
+    path = f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin"  # which cron leaves out
+    done = subprocess.run(
+        ("sysctl", *names),
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     pairs = (line.partition(": ") for line in done.stdout.splitlines())
     return {name: value for name, _, value in pairs}
