@@ -16,7 +16,7 @@ ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync run-sync test-sync demo check test test-full e2e lint docs proto bench gpu images
+.PHONY: help sync run-sync test-sync demo check test test-full test-arm e2e lint docs proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,9 @@ test-full: sync ## run every test; the first time, this makes Kubernetes' server
 test-%: sync # one part of tests/parts.toml, such as test-cluster or test-processes
 	$(BIN)/python -m tests.parts $*
 
+test-arm: sync ## run the CPU kernels' tests on emulated Arm processors; needs qemu-user-static and mmdebstrap
+	$(BIN)/python -m tests.arm
+
 e2e: sync ## run everything on a real node and record it; as root, 15 minutes or more
 	$(BIN)/python -m tests.e2e --recording docs/recordings/e2e.md
 
@@ -60,6 +63,7 @@ lint: sync ## style, formatting, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin
 	$(BIN)/lint-imports
 
 docs: ## build the site of all pages in site/; a link that leads nowhere is an error

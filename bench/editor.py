@@ -33,8 +33,8 @@ from bench.sides import code_pair, llama_server
 from bench.sides.http_server import served
 from bench.sides.peer import DoesNotRun, uv
 from bench.sides.services import turns
-from outrider.cli.machine import processors
 from outrider.cli.machine.ports import free_port
+from outrider.contract import processors
 
 PLAIN, PEER = "plain", "llama.cpp"
 SOURCES = {

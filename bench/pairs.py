@@ -42,10 +42,10 @@ from bench.sides.services import (
     without_draft,
 )
 from bench.speculation.figures import Measured, over, same_text, summary
-from outrider.cli.machine import processors
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import parse_service
 from outrider.client import Sampling
+from outrider.contract import processors
 from outrider.contract.settings import PolicySettings
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import Proposer

@@ -40,10 +40,10 @@ from bench.sides.services import (
     with_speculation,
     without_draft,
 )
-from outrider.cli.machine import processors
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
 from outrider.client import Message
+from outrider.contract import processors
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import Proposer
 from outrider.worker.checkpoints.source import ModelSource

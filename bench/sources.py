@@ -41,9 +41,9 @@ from bench.sides.services import (
     without_draft,
 )
 from bench.speculation.figures import Measured, geometric_mean, over, same_text, summary
-from outrider.cli.machine import processors
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
+from outrider.contract import processors
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import Proposer

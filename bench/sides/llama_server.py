@@ -20,10 +20,10 @@ from bench.record.report import Prompt
 from bench.sides.http_server import served
 from bench.sides.peer import DoesNotRun
 from bench.sides.services import Answer, Service
-from outrider.cli.machine import processors
 from outrider.cli.machine.info import cpu
 from outrider.cli.machine.ports import free_port
 from outrider.client import Message, Sampling
+from outrider.contract import processors
 from outrider.contract.files import user_cache
 
 VERSION = "0.3.36"

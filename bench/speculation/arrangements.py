@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from bench.record.report import Prompt
 from bench.sides.services import MODES, Side
 from bench.speculation.figures import Measured
-from outrider.cli.machine import processors
 from outrider.cli.service.arrangement import Arrangement
+from outrider.contract import processors
 from outrider.operator.spec import Placement
 
 ARRANGEMENTS = {

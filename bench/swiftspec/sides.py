@@ -17,8 +17,9 @@ from bench.record.report import Prompt
 from bench.sides.peer import Peer
 from bench.sides.peer import started as peer_started
 from bench.swiftspec.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
-from outrider.cli.machine import processors
+from outrider.cli.machine.processors import share
 from outrider.cli.service.arrangement import Arrangement, arrange
+from outrider.contract import processors
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.contract.state import TimelineSpan
 from outrider.operator.plan import Plan, PlanOptions, plan
@@ -115,9 +116,7 @@ def settings_of(
 ) -> dict[Role, WorkerSettings]:
     """Return the settings of the service's workers in one arrangement, on processors of theirs."""
     arranged = arrange(service, Arrangement(placement, threads))
-    planned: Plan = processors.share(
-        plan(arranged, PlanOptions(threads=threads)), processors.usable()
-    )
+    planned: Plan = share(plan(arranged, PlanOptions(threads=threads)), processors.usable())
     return {worker.role: worker.settings for worker in planned.workers}
 
 

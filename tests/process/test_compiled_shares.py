@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.machine import processors
 from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.terminal.progress import Lines, StageReporter
 from outrider.cli.workers.compilation import SIGNATURES, compile_kernels, marker, shares_of
 from outrider.cli.workers.process import COMPILED, Command
+from outrider.contract import processors
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 PAIR = WorkerSettings(

@@ -2,12 +2,12 @@
 
 import gc
 import multiprocessing
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from outrider.contract import processors
 from outrider.simulator.description import Simulation
 from outrider.simulator.figures import CellFigures, cell_figures
 from outrider.simulator.run import run_cell
@@ -30,8 +30,7 @@ def run_cells(
 
     `progress` is told the share that is done. What comes out does not depend on `processes`.
     """
-    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = min(simulation.cells, processes or most or 1)
+    count = min(simulation.cells, processes or processors.count())
     if count == 1:
         return [_alone(simulation, folder, cell, progress) for cell in range(simulation.cells)]
     context = multiprocessing.get_context("spawn")

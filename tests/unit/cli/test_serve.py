@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.machine.processors import count
 from outrider.cli.models.argument import model_name, model_uri, service_name
 from outrider.cli.service.file import read_service
 from outrider.cli.service.from_options import document, service_of, yaml_of
+from outrider.contract.processors import count
 from outrider.contract.settings import Dtype
 from outrider.operator.plan import PlanOptions, plan
 

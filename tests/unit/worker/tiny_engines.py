@@ -126,7 +126,12 @@ def foreign_tokens(
     return TargetTokens(made.allowed, made)
 
 
-def model_of(folder: Path, noise: float = 0.0, made: Translation | None = None) -> Llama:
+def model_of(
+    folder: Path,
+    noise: float = 0.0,
+    made: Translation | None = None,
+    path: NumericPath = NumericPath.FP32,
+) -> Llama:
     """Return the tiny model; one with noise in its weights agrees with it now and then, in its own
     ids if it has another tokenizer."""
     config, weights = read_config(folder), dict(weights_of(folder, noise))
@@ -135,7 +140,7 @@ def model_of(folder: Path, noise: float = 0.0, made: Translation | None = None) 
         rows[: len(made.target_ids)] = weights[EMBEDDING][made.target_ids]
         weights[EMBEDDING] = rows
     kv_cache = HostKVCache(config.kv_shape, 12, CONTEXT + ROWS)
-    return Llama(config, weights, NumericPath.FP32, kv_cache, PREFILL_ROWS + LEAF_ROWS)
+    return Llama(config, weights, path, kv_cache, PREFILL_ROWS + LEAF_ROWS)
 
 
 @dataclass
@@ -148,9 +153,10 @@ class TinyTarget:
     """Tokens that growth of a draft has to be worth."""
     outbox: list[Any] = field(default_factory=list)
     arrived: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    path: NumericPath = NumericPath.FP32
 
     def __post_init__(self) -> None:
-        self.model = model_of(self.folder)
+        self.model = model_of(self.folder, path=self.path)
         costs: Any = PassCostTable(FreeRows(), ROWS)
         account = TimelessAccount(price=self.price, growth_costs=lambda sequences: 0.0)
         selector = RowSelector(POLICY, pass_costs=costs, account=account)
@@ -289,7 +295,7 @@ class TinySerial(TinyTarget):
         self.link = LoopbackLink()
         super().__post_init__()
         self.draft, draft_runner, self.draft_model = draft_of(
-            self.folder, self.link.send_to_target, self.tokens
+            self.folder, self.link.send_to_target, self.tokens, self.path
         )
         self.scheduler = SerialScheduler(
             self.target, self.runner, self.draft, draft_runner, self.link, self.tokens
@@ -367,11 +373,14 @@ class TinyLinked(TinyTarget):
 
 
 def draft_of(
-    folder: Path, send: Callable[[int, Any], None], tokens: TargetTokens = SAME
+    folder: Path,
+    send: Callable[[int, Any], None],
+    tokens: TargetTokens = SAME,
+    path: NumericPath = NumericPath.FP32,
 ) -> tuple[DraftScheduler, DraftRunner, Llama]:
     """Return a draft's scheduler, its runner and its model."""
     made = tokens.translation
-    model = model_of(folder, 0.1, made)
+    model = model_of(folder, 0.1, made, path)
     buffer = SendBuffer(send, coalesce=False)
     if made is not None:
         size = len(made.target_ids)

@@ -95,7 +95,6 @@ def _served(
     from pathlib import Path
 
     from outrider.cli.chat.served import served
-    from outrider.cli.machine.processors import count
     from outrider.cli.machine.run_dir import told_cache
     from outrider.cli.models.argument import model_uri
     from outrider.cli.service.from_options import document, service_of
@@ -103,6 +102,7 @@ def _served(
     from outrider.cli.terminal.stopwatch import Stopwatch
     from outrider.cli.workers.supervisor import StartOptions
     from outrider.client import Client
+    from outrider.contract.processors import count
     from outrider.operator.plan import PlanOptions
 
     target = model_uri("MODEL", model)

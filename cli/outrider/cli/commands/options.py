@@ -348,7 +348,8 @@ ServeThreads = Annotated[
     int | None,
     number(
         *("N", 1, MAX_THREADS),
-        "Threads of the target. [default: with a draft what is fastest, else all processors]",
+        "Threads of the target. [default: with a draft what is fastest, else all processors, on a "
+        "Mac its performance cores]",
         panel=SPEED,
     ),
 ]

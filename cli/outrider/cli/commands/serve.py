@@ -64,9 +64,9 @@ def serve(
         )
     drafting = None if draft is None else model_uri("--draft", draft)
     # What is refused above is so at once: what follows takes a second to import.
-    from outrider.cli.machine.processors import count
     from outrider.cli.service.from_options import document, service_of, yaml_of
     from outrider.cli.terminal import interrupts
+    from outrider.contract.processors import count
 
     if threads is None and draft is None:
         threads = count()  # nothing beside the target wants a processor

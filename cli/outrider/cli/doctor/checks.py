@@ -71,9 +71,10 @@ def _packages(found: Findings) -> Check:
 def _processor(found: Findings) -> Check:
     machine = found.machine
     flags = ", ".join(machine["flags"]) or "none of the instruction sets that matter"
-    words = (
-        f"{machine['cpu']}, {_count(machine['cores'], 'processor')}, {machine['memory_gib']} GiB"
-    )
+    cores = _count(machine["cores"], "processor")
+    if slow := machine["slow_cores"]:
+        cores += f" (performance cores; {_count(slow, 'slower one')} get no thread by default)"
+    words = f"{machine['cpu']}, {cores}, {machine['memory_gib']} GiB"
     return Check("processor", Grade.OK, f"{words}; {flags}")
 
 

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from outrider.cli.local.workers import NO_HTTP, LocalWorkers
-from outrider.cli.machine import processors
 from outrider.cli.machine.gpus import share_gpu
 from outrider.cli.machine.ports import WantedPorts
+from outrider.cli.machine.processors import share
 from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.service.arrangement import Arrangement, arrange, changed, is_cut, named_threads
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.supervisor import StartOptions
+from outrider.contract import processors
 from outrider.contract.settings import Dtype
 from outrider.operator.plan import Plan, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
@@ -38,7 +39,7 @@ class LocalService:
         """Its workers, on processors of their own if there are enough."""
         arranged = arrange(self.described, self.arrangement)
         options = dataclasses.replace(self.start.options, threads=self.arrangement.threads)
-        planned = processors.share(plan(arranged, options), processors.usable())
+        planned = share(plan(arranged, options), processors.usable())
         if self.plain_because is None:
             return planned
         control = dataclasses.replace(planned.control, draftless=self.plain_because)

@@ -2,17 +2,19 @@
 
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from outrider.contract import processors
+from outrider.contract.sysctl import sysctl
+
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8",
          "asimd", "asimddp", "bf16", "i8mm", "sve")  # fmt: skip
 """CPU features that change which numeric path is fast."""
+MAC_BRAND = "machdep.cpu.brand_string"
 PACKAGES = ("torch", "numba", "numpy", "grpcio")
 
 
@@ -22,7 +24,8 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "flags": [flag for flag in FLAGS if flag in flags],
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "cores": processors.count(),
+        "slow_cores": processors.slow_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -50,9 +53,8 @@ def _version(name: str) -> str | None:
 
 def cpu() -> tuple[str, frozenset[str]]:
     """Model name and feature flags, from the system's own tables."""
-    if sys.platform == "darwin":
-        ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(ask, capture_output=True, text=True).stdout.strip(), frozenset()
+    if brand := sysctl(MAC_BRAND).get(MAC_BRAND):
+        return brand, frozenset()
     facts: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")

@@ -1,26 +1,14 @@
 """Which processors each worker of a local run keeps to, so that drafting never takes the target's.
 
-Pure but for `usable`. In a cluster this is the kubelet's to decide.
+Pure. In a cluster this is the kubelet's to decide.
 """
 
 import dataclasses
-import os
 from collections.abc import Collection, Iterator
 from itertools import islice
 
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan, WorkerPlan
-
-
-def usable() -> frozenset[int]:
-    """Return the processors that this process may use; empty without thread affinity."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    return frozenset(affinity(0)) if affinity else frozenset()
-
-
-def count() -> int:
-    """Return the number of processors this process may use."""
-    return len(usable()) or os.cpu_count() or 1
 
 
 def share(plan: Plan, processors: Collection[int]) -> Plan:

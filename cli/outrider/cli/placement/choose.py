@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outrider.cli.failures import Failure
-from outrider.cli.machine import processors
+from outrider.cli.machine.processors import share
 from outrider.cli.machine.run_dir import told_cache
 from outrider.cli.placement import formula
 from outrider.cli.placement.facts import Facts, facts_file
@@ -16,6 +16,7 @@ from outrider.cli.placement.measure import measure
 from outrider.cli.service.arrangement import Arrangement, arrange, arrangements, is_cut, one_target
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.supervisor import StartOptions
+from outrider.contract import processors
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.contract.state import State
 from outrider.operator.plan import Plan, plan
@@ -177,7 +178,7 @@ class Chooser:
     def _two(self, separate: Arrangement) -> tuple[WorkerSettings, WorkerSettings]:
         """Return the settings of target and draft as two processes, each on its processors."""
         planned = plan(arrange(self.service, separate), self.start.options)
-        shared = processors.share(planned, processors.usable())
+        shared = share(planned, processors.usable())
         return shared.of(Role.TARGET)[0].settings, shared.of(Role.DRAFT)[0].settings
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli.failures import BadInput, Failure
-from outrider.cli.machine import gpus, processors
+from outrider.cli.machine import gpus
 from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.facts import Facts
@@ -29,6 +29,7 @@ from outrider.cli.service.file import read_service
 from outrider.cli.terminal.text import read_text
 from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.supervisor import StartOptions
+from outrider.contract import processors
 from outrider.contract.settings import Device, Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outrider.cli.machine import processors
 from outrider.cli.machine.gpus import gpus_of, share_gpu
 from outrider.cli.service.rules import broken_rules
+from outrider.contract import processors
 from outrider.operator.spec import (
     Draft,
     EngineSpec,

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli.failures import Failure
-from outrider.cli.machine import processors
 from outrider.cli.machine.info import machine
 from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.terminal.progress import StageReporter
@@ -24,6 +23,7 @@ from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import sources
 from outrider.cli.workers.process import COMPILED, Command
 from outrider.cli.workers.supervisor import cancel
+from outrider.contract import processors
 from outrider.contract.files import user_cache
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 

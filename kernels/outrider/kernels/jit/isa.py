@@ -15,6 +15,7 @@ from pathlib import Path
 import llvmlite.binding
 
 from outrider.contract.settings import SettingsError
+from outrider.contract.sysctl import sysctl
 
 VARIABLE = "OUTRIDER_ISA"
 
@@ -52,9 +53,15 @@ ABOVE: dict[Isa, tuple[str, ...]] = {
     Isa.DOTPROD: ("i8mm", "sve", "sme", "bf16"),
     Isa.I8MM: ("sve", "sme"),
 }
-"""Beginnings of the names of features that go beyond an instruction set."""
+"""Beginnings of the names of features that go beyond an instruction set.
+
+SVE is beyond all of aarch64's: LLVM adds the bytes of a 128-bit vector up wrongly by instructions
+for whole SVE vectors, where those are longer (`sunpkhi` after `sdot`; Neoverse V1 has 256 bits).
+"""
 LINUX_NAMES = {"asimddp": "dotprod", "i8mm": "i8mm"}
 """Flags of /proc/cpuinfo on aarch64, some of which LLVM does not read."""
+MAC_NAMES = {"hw.optional.arm.FEAT_DotProd": "dotprod", "hw.optional.arm.FEAT_I8MM": "i8mm"}
+"""macOS's names of the same; LLVM reads none of them."""
 
 
 def available(features: Mapping[str, bool], machine: str) -> tuple[Isa, ...]:
@@ -74,7 +81,8 @@ def choose(name: str | None, has: tuple[Isa, ...]) -> Isa:
 
 def without(features: Mapping[str, bool], isa: Isa) -> dict[str, bool]:
     """Return `features` with all that goes beyond `isa` switched off."""
-    return {name: on and not name.startswith(ABOVE[isa]) for name, on in features.items()}
+    left = {name: on and not name.startswith(ABOVE[isa]) for name, on in features.items()}
+    return left | {"sve": False} if isa in AARCH64 else left  # which a processor's name implies
 
 
 @functools.cache
@@ -84,7 +92,8 @@ def host_features() -> dict[str, bool]:
     if platform.machine() == "aarch64":
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
         features |= {name: True for flag, name in LINUX_NAMES.items() if flag in flags}
-    return features
+    said = sysctl(*MAC_NAMES)
+    return features | {MAC_NAMES[flag]: True for flag, value in said.items() if value == "1"}
 
 
 @functools.cache
@@ -96,7 +105,8 @@ def current() -> Isa:
 @functools.cache
 def features() -> dict[str, bool]:
     """Return the features that kernels may use: the machine's, unless less is asked for."""
-    return without(host_features(), current()) if VARIABLE in os.environ else host_features()
+    is_lower = VARIABLE in os.environ or current() in AARCH64
+    return without(host_features(), current()) if is_lower else host_features()
 
 
 def feature_string() -> str:

@@ -29,6 +29,7 @@ MACHINE = {
     "cpu": "A processor",
     "flags": ["avx2", "avx512f"],
     "cores": 1,
+    "slow_cores": 0,
     "memory_gib": 24.0,
     "python": "3.11.9",
     "packages": {"numpy": "2.1", "torch": None},
@@ -57,6 +58,12 @@ def test_a_good_machine_runs_a_service() -> None:
 def test_the_processor_is_said_with_its_instruction_sets() -> None:
     shown = ("A processor", "1 processor", "24.0 GiB", "avx2, avx512f")
     assert all(fact in check("processor").words for fact in shown)
+
+
+def test_a_mac_s_slower_cores_are_said_to_get_no_thread() -> None:
+    machine = MACHINE | {"cores": 4, "slow_cores": 6}
+    words = "4 processors (performance cores; 6 slower ones get no thread by default)"
+    assert words in check("processor", machine=machine).words
 
 
 def test_the_paths_that_the_probe_refuses_are_named_and_stop_nothing() -> None:

@@ -7,13 +7,14 @@ import pytest
 
 from outrider.cli.failures import Failure
 from outrider.cli.local.service import is_open, own_arrangement, plain_arrangement
-from outrider.cli.machine import gpus, processors
+from outrider.cli.machine import gpus
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.facts import Facts, PassSeconds
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.terminal.progress import Lines
 from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import State
+from outrider.contract import processors
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.plan import PlanOptions
@@ -44,7 +45,7 @@ DEAR = Facts(
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processors, "count", lambda: 2)
-    monkeypatch.setattr(processors, "usable", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(processors, "usable", lambda: (0, 1))
     monkeypatch.setattr(gpus, "present", lambda: 0)
 
 

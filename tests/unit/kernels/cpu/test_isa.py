@@ -51,6 +51,12 @@ def test_nothing_beyond_the_instruction_set_is_left_on() -> None:
     assert isa.without(has, Isa.AVXVNNI)["avxvnni"]
 
 
+def test_arm_s_long_vectors_are_off_whatever_the_processor_has() -> None:
+    assert isa.without(features("neon", "i8mm", "sve2"), Isa.I8MM) == {
+        "neon": True, "i8mm": True, "sve2": False, "sve": False,
+    }  # fmt: skip
+
+
 def run(code: list[str], name: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {isa.VARIABLE: name}
     command = [sys.executable, *code]

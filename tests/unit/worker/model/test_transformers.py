@@ -29,6 +29,8 @@ from outrider.worker.model.rotary import rotary_tables
 from outrider.worker.model.rows import prompt_rows
 from tests.tiny_gguf import write_tiny_gguf
 from tests.tiny_models import FAMILIES, write_shards, write_tiny
+from tests.unit.worker import tiny_engines
+from tests.unit.worker.compiled_loop import test_greedy_text
 from tests.unit.worker.model.test_llama import (
     MODELS,
     TOKENS,
@@ -116,6 +118,18 @@ def test_greedy_ids_of_verify_passes_are_those_of_transformers(
         found += run_chain(model, chain, block_table, root, offsets).argmax(axis=1).tolist()
         run_prompt(model, chain, block_table, root)
     assert found == ids[prompt:].tolist()
+
+
+def test_recorded_ids_are_those_of_transformers(tmp_path: Path) -> None:
+    """They stand for it where there is no torch."""
+    folder = write_tiny(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = np.arange(test_greedy_text.PROMPT) % 97
+    with torch.inference_mode():
+        for _ in test_greedy_text.RECORDED:
+            logits = theirs(torch.from_numpy(ids)[None], use_cache=False).logits[0, -1]
+            ids = np.append(ids, int(logits[: tiny_engines.VOCABULARY].argmax()))
+    assert ids[test_greedy_text.PROMPT :].tolist() == test_greedy_text.RECORDED
 
 
 @pytest.mark.parametrize("sentencepiece", [False, True])

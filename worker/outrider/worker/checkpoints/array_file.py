@@ -9,6 +9,7 @@ import json
 import math
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def huge_file_bytes(rollup: Path = ROLLUP) -> int:
 def _forget(file: int) -> None:
     """Have the system write a file and drop its pages: as they are read again, they are huge."""
     os.fsync(file)
-    if hasattr(os, "posix_fadvise"):
+    if sys.platform == "linux":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

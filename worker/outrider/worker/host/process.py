@@ -1,4 +1,4 @@
-"""This process on its machine: the processors that it may use, and the parent that it ends with.
+"""This process on its machine: the processors that it keeps to, and the parent that it ends with.
 
 A worker that serves watches its parent's descriptor in its own loop (`server`).
 """
@@ -8,15 +8,12 @@ import os
 import threading
 from collections.abc import Sequence
 
+from outrider.contract.processors import usable
+
 logger = logging.getLogger(__name__)
 
 ORPHANED = 1
 """Exit status of a process whose parent is gone; no process reads it."""
-
-
-def cores() -> int:
-    """Count the processors that this process may use."""
-    return len(usable()) or os.cpu_count() or 1
 
 
 def keep_to(processors: Sequence[int], thread: int = 0) -> None:
@@ -40,12 +37,6 @@ def keep_process_to(processors: Sequence[int]) -> None:
     """Keep all threads of this process to `processors`; empty: leave them where they are."""
     for thread in os.listdir("/proc/self/task") if processors else ():  # named on Linux only
         keep_to(processors, int(thread))
-
-
-def usable() -> tuple[int, ...]:
-    """Return the processors that the calling thread may use; empty where that is not known."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return tuple(sorted(affinity(0))) if affinity else ()
 
 
 def keep_apart(helpers: Sequence[threading.Thread]) -> None:

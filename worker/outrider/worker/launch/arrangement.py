@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.processors import usable
 from outrider.contract.settings import MAX_DRAFT_THREADS, Dtype, Role, WorkerSettings
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.translation import TargetTokens, tokens_for
@@ -23,7 +24,7 @@ from outrider.worker.costs.step_timing import NO_TOKENS, TimedPass
 from outrider.worker.engine.loop import Transport
 from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.host.device import torch_device
-from outrider.worker.host.process import keep_apart, keep_to, usable
+from outrider.worker.host.process import keep_apart, keep_to
 from outrider.worker.kv.block_pool import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.load import load_model

@@ -12,6 +12,8 @@ import os
 import re
 import secrets
 import socket
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +71,6 @@ class MeetingPlace:
         listener = socket.socket(socket.AF_UNIX)
         listener.setblocking(False)
         try:
-            memory_file.require()
             with short_path(folder, name) as path:
                 listener.bind(path + NOT_YET)
                 listener.listen()
@@ -217,6 +218,11 @@ def _is_stale(folder: Path, name: str) -> bool:
 @contextlib.contextmanager
 def short_path(folder: Path, name: str) -> Iterator[str]:
     """Give a path of a socket in `folder` that is short enough, however long the folder's is."""
+    if sys.platform != "linux":
+        with tempfile.TemporaryDirectory(dir="/tmp") as near:
+            os.symlink(folder.absolute(), f"{near}/d")
+            yield f"{near}/d/{name}"
+        return
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{name}"

@@ -1,10 +1,14 @@
 """File of the memory that a target and a draft share: it has no name, and cannot be shrunk.
 
-Leaves what lies in it to `ring`, and how it reaches the other process to `meeting`.
+Linux seals it. Elsewhere it is POSIX shared memory, whose size macOS lets nobody set twice; whether
+a peer handed over such memory cannot be told there, so the two processes have to be of one user who
+trusts both. Leaves what lies in it to `ring`, and how it reaches the other process to `meeting`.
 """
 
+import _posixshmem  # what multiprocessing.shared_memory opens with, which keeps a name
 import fcntl
 import os
+import secrets
 import sys
 
 from outrider.worker.errors import LinkBroken
@@ -18,22 +22,14 @@ SEAL_EXEC = 0x20
 FILE_BYTES = HEAD_BYTES + 2 * RING_BYTES
 
 
-def require() -> None:
-    """Raise `LinkBroken` on a system without such files."""
-    if sys.platform != "linux":
-        raise LinkBroken(f"{sys.platform} has no files without a name that can be sealed")
-
-
 def create() -> int:
     """Open a file for two rings, all of it in memory; raise `LinkBroken`, saying why not."""
-    require()
     try:
-        descriptor = os.memfd_create("outrider-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = _open()
     except OSError as error:
         raise LinkBroken(f"no memory can be shared: {error.strerror}") from None
     try:
-        os.posix_fallocate(descriptor, 0, FILE_BYTES)  # now, or a write would end the process
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _seals())
+        _fix_size(descriptor)
     except OSError as error:
         os.close(descriptor)
         raise LinkBroken(
@@ -43,16 +39,37 @@ def create() -> int:
 
 
 def check(descriptor: int) -> None:
-    """Raise `LinkBroken` for a file that can shrink, cannot be written, or has another size."""
+    """Raise `LinkBroken` for a file of another size or, on Linux, one that can shrink or cannot be
+    written."""
+    size = os.fstat(descriptor).st_size
+    if sys.platform != "linux":
+        if size < FILE_BYTES:  # macOS has whole pages
+            raise LinkBroken(f"memory of {size} bytes was handed over")
+        return
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
         raise LinkBroken("what was handed over is no memory that can be sealed") from None
-    size = os.fstat(descriptor).st_size
-    if seals & ~SEAL_EXEC != _seals() or size != FILE_BYTES:
+    sealed = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    if seals & ~SEAL_EXEC != sealed or size != FILE_BYTES:
         raise LinkBroken(f"memory of {size} bytes with seals {seals:#x} was handed over")
 
 
-def _seals() -> int:
-    """Return the promise that its size stays, for good; Linux only."""
-    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+def _open() -> int:
+    """Open an empty file that has no name."""
+    if sys.platform == "linux":
+        return os.memfd_create("outrider-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    name = f"/outrider-{secrets.token_hex(8)}"
+    descriptor: int = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    _posixshmem.shm_unlink(name)
+    return descriptor
+
+
+def _fix_size(descriptor: int) -> None:
+    """Give a file its size, for good."""
+    if sys.platform != "linux":
+        os.ftruncate(descriptor, FILE_BYTES)
+        return
+    os.posix_fallocate(descriptor, 0, FILE_BYTES)  # now, or a write would end the process
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)

@@ -12,10 +12,10 @@ import sys
 import tempfile
 from typing import Any
 
+from outrider.contract import processors
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.host.device import torch_device
-from outrider.worker.host.process import cores
 
 CONTEXT = 256
 """Tokens of context that costs are reported for."""
@@ -47,8 +47,9 @@ def on_threads(role: Role, threads: int) -> str:
 
 def thread_counts() -> list[int]:
     """Return 1, 2, 4, … and the number of cores."""
-    counts = {1 << i for i in range(cores().bit_length()) if 1 << i <= cores()}
-    return sorted(counts | {cores()})
+    most = processors.count()
+    counts = {1 << i for i in range(most.bit_length()) if 1 << i <= most}
+    return sorted(counts | {most})
 
 
 def measure_apart(

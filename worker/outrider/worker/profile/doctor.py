@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract import processors
 from outrider.contract.settings import Role, SettingsError
 from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.compiled import at_first_compilation
 from outrider.worker.costs.numeric_path import CHOSEN, choose, compared, independent_rows
 from outrider.worker.costs.path_timing import LAYERS, mean_pass, measured_curves, samples
-from outrider.worker.host.process import cores
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.tensor_names import expected_shapes
 from outrider.worker.profile.command import print_json
@@ -61,7 +61,7 @@ def say_compiling() -> None:
 def findings(shape: ModelConfig) -> dict[str, Any]:
     """Return the instruction sets, the paths that the probe admits, and what passes cost; raises
     `SettingsError`."""
-    used, threads = isa.current(), cores()
+    used, threads = isa.current(), processors.count()
     with samples(shape, made_up(shape), tuple(NumericPath), threads) as models:
         admitted = {path: model for path, model in models.items() if independent_rows(model)}
         print_json(stage="timing passes", done=1, total=STEPS)
