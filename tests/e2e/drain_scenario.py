@@ -14,7 +14,7 @@ from tests.e2e.scenario import ADDRESS, SERVICE, TARGETS, Step, install, until_p
 LOADS = {
     "long": "--rate 0.1 --max-tokens 300 --body '{\"ignore_eos\": true}' --prompts prompts.jsonl "
     "--check-text",
-    "short": "--rate 0.5 --max-tokens 4 --check-text",
+    "short": "--rate 0.5 --max-tokens 4 --prompts prompts.jsonl --check-text",
 }
 """By the name of the file that tells of it: what three targets on two processors answer while new
 pods start (AMD EPYC, AVX2, 2026-11-25). With 0.2 answers of 800 tokens and 4 short ones a second,
