@@ -79,7 +79,7 @@ def test_an_output_without_weights_is_zero() -> None:
     assert np.array_equal(run(normal(2, 32), packed, NumericKind.INT8, 2), np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("kind", [k for k in HOST if k.path is NumericPath.INT8])
+@pytest.mark.parametrize("kind", [k for k in HOST if k.path is NumericPath.INT8 and k.group > 1])
 @pytest.mark.parametrize("signs", ["same", "turns", "mixed"])
 def test_the_largest_bytes_are_summed_exactly(kind: NumericKind, signs: str) -> None:
     random = np.random.default_rng(0)
@@ -95,8 +95,7 @@ def test_the_largest_bytes_are_summed_exactly(kind: NumericKind, signs: str) -> 
     out = np.full((rows, outputs), np.nan, np.float32)
     inputs_of = Activations(values, np.ones(rows, np.float32))
     linear(inputs_of, rows, reference.packed_layer(weight, kind), out, Span(0, outputs // BLOCK))
-    zero = 128 if kind.activation is np.uint8 else 0
-    exact = (values.astype(np.int64) - zero) @ weight.T.astype(np.int64)
+    exact = (values.astype(np.int64) - 128) @ weight.T.astype(np.int64)
     assert np.array_equal(out, exact.astype(np.float32))
 
 
