@@ -28,8 +28,7 @@ class ChildInputs:
     """Sampling inputs of the target; positions are the children's."""
     scale: Tensor  # float32 [n] error scale s where the temperature is 0, T / s elsewhere
     token_ids: Tensor | None
-    """Target ids of this rank's columns, int32 [columns], all distinct; None: rank * columns +
-    c."""
+    """Target ids of this rank's columns, int32 [columns], distinct; None: rank * columns + c."""
     log_share: float
     """At most 0: ln of the share of tokens that the draft's vocabulary covers."""
 
