@@ -201,12 +201,11 @@ class SegmentTraced:
     """`time.monotonic()`, as are those of the visits."""
     back: float
     visits: tuple[StageVisit, ...]
-    """Visits to all stages."""
+    """Visits of the segment to all stages."""
 
 
 MAX_TIMELINE_SPANS = 8192
-"""Most spans of one worker: those of half a minute of two stages that take 10 ms for a segment
-each."""
+"""Most spans of one worker: those of half a minute of two stages that take 10 ms a segment each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,8 +398,7 @@ class Tokens:
     logprobs: tuple[TokenLogprob, ...] = ()
     """Log-probability of each token, if the request asks for them."""
     tree: PassTree | None = None
-    """Tree of one of the passes that committed them, mostly the last, if the request asks for
-    it."""
+    """Tree of one of the passes behind `ids`, mostly the last, if the request asks for it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a call, without the field by field copy of dataclasses: the one message that

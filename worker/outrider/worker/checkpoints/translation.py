@@ -33,7 +33,7 @@ class Translation:
     """What a draft needs to draft for a target of another tokenizer."""
 
     target_ids: Ints
-    """Target's id of each of the draft's tokens, int32[the draft's tokens]; `NONE`: it has none."""
+    """The target's id of each draft token, int32[the draft's tokens]; `NONE`: it has none."""
     allowed: NDArray[np.bool_]
     """[the target's tokens] ids that the draft may propose."""
     reading: Reading

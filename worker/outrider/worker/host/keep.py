@@ -35,7 +35,7 @@ class KeeperTimes:
     healthy: float = 60.0
     """A life of at least so many seconds clears what came before."""
     period: float = 10.0
-    """Seconds between two questions after the worker's health."""
+    """Seconds between two questions about the worker's health."""
     loading: float = 1800.0
     """Longest time from its start to its first answer."""
     silent: float = 30.0

@@ -189,8 +189,7 @@ class Results:
     top_tokens: Ints
     """Likeliest tokens, best first, int32[n, k]; -1 behind those that were asked for."""
     top_logprobs: Floats
-    """Log-probabilities of the likeliest tokens, float32[n, k]; -inf behind those that were asked
-    for."""
+    """Log-probabilities of the likeliest tokens, float32[n, k]; -inf behind those asked for."""
     visits: Visits = field(default_factory=NO_VISITS.copy)
     """Visits of all stages."""
     arrived: float = UNKNOWN

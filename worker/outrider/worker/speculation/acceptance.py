@@ -26,9 +26,9 @@ ALL_SOURCES = (1 << PROPOSERS) - 1
 PRIOR_FIRST = 0.7
 """How often the likeliest child is first thought to be right."""
 LEVELS = 2
-"""Number of levels. Of the draft's nodes: children of the root, and deeper ones, since a draft is
-surer of itself further from known text. Of local nodes: any, and those beside a child of the draft,
-which is right in their place where it is sure."""
+"""Number of levels of nodes, each with match rates of its own. Of the draft's nodes: children of
+the root, and deeper ones, since a draft is surer of itself further from known text. Of local nodes:
+any, and those beside a child of the draft, which is right in their place where it is sure."""
 
 Table = NDArray[np.float64]
 

@@ -63,7 +63,7 @@ class DraftPeer:
     """As its Hello announced; None: no bound is known."""
     next_session: int = 1
     opened_last: int = 0
-    """Number of the session that it got last among all of its target's; 0: none in this life."""
+    """Number of the session that the draft got last, of all its target's; 0: none in this life."""
     draining: bool = False
     """It takes no more sessions in this life."""
     overloaded_at: float = -math.inf

@@ -47,7 +47,7 @@ class Selection(NamedTuple):
     """The node rows of one pass, and its times by the step costs."""
 
     nodes: list[Ints]
-    """Node rows for each sequence, in the order given: int32[rows] into its mirror, parents
+    """Node rows of each sequence, in the order given: mirror indices, int32[rows], parents
     first."""
     expected_seconds: float
     """Expected seconds of the pass."""

@@ -40,8 +40,7 @@ class Group:
     hidden_format: StageDtype = StageDtype.AUTO
     silence_millis: int = SILENCE_MILLIS
     distributed: bool = False
-    """True where torch.distributed carries messages; streams are for Hello, liveness and
-    reasons."""
+    """True where torch.distributed carries messages; streams carry Hello, liveness and reasons."""
 
     @property
     def silence(self) -> float:
