@@ -34,7 +34,7 @@ class Thread(NamedTuple):
     """One of the threads that run a pass together."""
 
     barrier: NDArray[np.int64]
-    """Barrier that `make_barrier` makes."""
+    """State of the barrier, from `make_barrier`."""
     number: int
     threads: int
 

@@ -53,7 +53,7 @@ class Crew(NamedTuple):
     own: Thread
     """The engine's thread, among those that run this model."""
     words: NDArray[np.int64]
-    """Words that `make_words` makes."""
+    """The latest pass, and whether each helper sleeps, from `make_words`."""
     bells: NDArray[np.int32]
     """[threads, 2] the ends, to read and to write, of each helper's pipe; the first is unused."""
     work: Handle[Work]

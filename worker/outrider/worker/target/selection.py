@@ -47,8 +47,8 @@ class Selection(NamedTuple):
     """The node rows of one pass, and its times by the step costs."""
 
     nodes: list[Ints]
-    """Node rows of each sequence, in the order given: mirror indices, int32[rows], parents
-    first."""
+    """Node rows of each sequence, in the order given, int32[rows]: indices into its mirror, parents
+    before their children."""
     expected_seconds: float
     """Expected seconds of the pass."""
     plain: PlainCost
