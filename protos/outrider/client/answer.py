@@ -29,7 +29,7 @@ class Chunk:
     passes: int = 1
     """Target passes that brought them; tokens beyond one a pass are accepted draft tokens."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of each token, if asked for."""
+    """Log-probabilities of each token, if asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Result:
     seed: int
     """The seed in force: asking again with it gives the same text."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of each token, if asked for."""
+    """Log-probabilities of each token, if asked for."""
 
     @property
     def tokens_per_second(self) -> float | None:

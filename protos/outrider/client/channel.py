@@ -30,7 +30,7 @@ OPTIONS: Options = (
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
 MAX_ATTEMPTS = 5
-"""Of one call, the first included; gRPC allows no more."""
+"""Most attempts of one call, the first included; gRPC allows no more."""
 SPREADING = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "healthCheckConfig": {"serviceName": ""},
@@ -47,7 +47,7 @@ SPREADING = {
         }
     ],
 }
-"""gRPC service config: round robin over healthy connections, again before the first token.
+"""Service config of gRPC: round robin over healthy connections, retries before the first token.
 
 A call that has had a message is committed, so that gRPC never tries it again.
 """
@@ -65,7 +65,7 @@ class CallTarget(NamedTuple):
     uri: str
     """The gRPC target, one address or several."""
     options: Options
-    """Of the channel for inference; the one for control has `OPTIONS`."""
+    """Options of the channel for inference; the one for control has `OPTIONS`."""
     hosts: tuple[str, ...]
     """Each host once, as it was given."""
 

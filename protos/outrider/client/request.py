@@ -28,7 +28,7 @@ class Sampling:
     seed: int | None = None
     """Same seed, same text; None: a random one, which the result reports."""
     choice: int | None = None
-    """Which of several answers to one prompt this is: with one seed, each has its own text."""
+    """Number of this answer among several to one prompt: with one seed, each has its own text."""
     frequency_penalty: float | None = None
     """Taken from a token's logit for each time that the answer holds it."""
     presence_penalty: float | None = None
@@ -36,7 +36,7 @@ class Sampling:
     repetition_penalty: float | None = None
     """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
     logit_bias: Mapping[int, float] | None = None
-    """By token id: what is added to its logit."""
+    """Amount that is added to a token's logit, by token id."""
 
 
 class Options(TypedDict, total=False):

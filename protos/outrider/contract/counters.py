@@ -78,11 +78,11 @@ class Counters:
     kv_slots: int = 0
     """Slots of KV in all."""
     requests_at_length: int = 0
-    """Of the finished requests, those that ended at their most tokens."""
+    """Finished requests that ended at their most tokens."""
     requests_failed: int = 0
-    """Of the finished requests, those that the engine could not go on with."""
+    """Finished requests that the engine could not go on with."""
     requests_expired: int = 0
-    """Of the cancelled requests, those that waited for their first step for too long."""
+    """Cancelled requests that waited for their first step for too long."""
     generation_tokens: int = 0
     """Tokens of answers, the first one of each included."""
     drafted_passes: int = 0
@@ -90,7 +90,7 @@ class Counters:
     first_guesses: int = 0
     """Verify passes whose rows held the draft's likeliest next token."""
     first_hits: int = 0
-    """Of those, passes in which it was right."""
+    """Verify passes whose rows held the draft's likeliest next token, and in which it was right."""
     passes_by_accepted: tuple[int, ...] = ()
     """Verify passes by how many node rows each accepted, from 0."""
     planner_steps: tuple[int, ...] = ()
@@ -111,14 +111,14 @@ class Counters:
     growth_latency_seconds: float = 0.0
     """Sum of those times."""
     source_rows: tuple[int, ...] = ()
-    """Node rows verified by what proposed them, in the order of `sources.SOURCES`; of several the
-    prediction, else the draft;"""
+    """Node rows verified, by what proposed them, in the order of `sources.SOURCES`; of several
+    proposers the prediction counts, else the draft."""
     source_accepted: tuple[int, ...] = ()
-    """of them, those accepted."""
+    """Accepted node rows, by what proposed them, in the order of `sources.SOURCES`."""
     local_plain_seconds: float = 0.0
-    """Of `plain_seconds`, those of tokens that local sources brought;"""
+    """Part of `plain_seconds` that tokens from local sources account for, not the draft's."""
     local_spent_seconds: float = 0.0
-    """of `spent_seconds`, those that their rows took: neither is the draft's."""
+    """Part of `spent_seconds` that rows from local sources took, not the draft's."""
 
     @property
     def accepted_by_depth(self) -> tuple[int, ...]:

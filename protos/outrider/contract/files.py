@@ -15,7 +15,7 @@ from pathlib import Path
 
 NAME = "outrider"
 OWN_VARIABLE, CACHES_VARIABLE = "OUTRIDER_CACHE", "XDG_CACHE_HOME"
-"""Of the environment: the cache, and the folder of all programs' caches."""
+"""Environment variables that name the cache, and the folder of all programs' caches."""
 
 
 def user_cache() -> Path:

@@ -9,7 +9,7 @@ import os
 from outrider.contract.sysctl import sysctl
 
 PERFORMANCE_CORES = "hw.perflevel0.logicalcpu"
-"""macOS's number of the fastest cores, on processors with several kinds."""
+"""Name in macOS's sysctl for the number of the fastest cores, on processors with several kinds."""
 
 
 def usable() -> tuple[int, ...]:

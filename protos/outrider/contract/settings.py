@@ -53,13 +53,14 @@ MAX_WAITING = 1 << 16
 MAX_REQUEST_SECONDS = 86_400
 """A day."""
 STREAM_INTERVAL_MS = 16
-"""By default: tokens that come faster than a screen is refreshed travel together. A message costs
-server and client about 0.5 and 0.3 ms of processor time whatever its size (Zen 5, grpcio 1.85), and
-each pass waits for the thread whose processor they take. Plain decoding of the demo on two
-processors: 3.78 ms a token."""
+"""Default interval between messages of a stream: tokens that come faster than a screen is refreshed
+travel together. A message costs server and client about 0.5 and 0.3 ms of processor time whatever
+its size (Zen 5, grpcio 1.85), and each pass waits for the thread whose processor they take. Plain
+decoding of the demo on two processors: 3.78 ms a token."""
 MAX_STREAM_INTERVAL_MS = 1000
-"""Of answers that nobody reads before their end, too: so often, the server's metrics and a client
-that is cut off learn what has come. As above: 3.38 ms a token."""
+"""Longest interval between messages of a stream, also of answers that nobody reads before their
+end: so often, the server's metrics and a client that is cut off learn what has come. Plain decoding
+of the demo on two processors: 3.38 ms a token."""
 MAX_LAME_DUCK_SECONDS = 3600
 """An hour."""
 MAX_GRACE_SECONDS = MAX_LAME_DUCK_SECONDS + MAX_REQUEST_SECONDS

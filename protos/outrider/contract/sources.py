@@ -26,7 +26,7 @@ class SourceKind(enum.StrEnum):
 SOURCES = tuple(SourceKind)
 """In the order of `Counters.source_rows`, and of the numbers of mirrors' proposers."""
 POLICY_SOURCES = tuple(kind for kind in SOURCES if kind is not SourceKind.PREDICTION)
-"""Those that a policy may name."""
+"""Sources that a policy may name."""
 
 
 def source_problem(sources: Sequence[SourceKind]) -> str:

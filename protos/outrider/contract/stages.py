@@ -18,7 +18,8 @@ class StagePlace:
     """One stage among all of its replica."""
 
     index: int
-    """From 0. Stage 0 leads: it embeds, schedules and answers requests; the last one samples."""
+    """Number of the stage, from 0. Stage 0 leads: it embeds, schedules and answers requests; the
+    last stage samples."""
     addresses: tuple[str, ...]
     """Where each stage listens (host:port), in their order. Records pass all of them; the first
     collects results from the last."""

@@ -35,9 +35,9 @@ class Link:
     detail: str = ""
     """For people: why it does not work, or why nothing shorter carries it."""
     revision: str = ""
-    """Of the draft, once known."""
+    """Revision of the draft, once known."""
     incarnation: int = 0
-    """Of the draft, once known."""
+    """Incarnation of the draft, once known."""
     transport: str = ""
     """What carries its messages, once it is up: `grpc`, `shared_memory` or `distributed`."""
 
@@ -47,7 +47,7 @@ class StageState:
     """One stage of a pipelined target."""
 
     index: int
-    """From 0."""
+    """Number of the stage, from 0."""
     stages: int
     first_layer: int
     layers: int
@@ -56,7 +56,7 @@ class StageState:
     in_group: bool
     """True while its leader and all stages are there."""
     groups: int
-    """That it took part in."""
+    """Groups that the stage took part in."""
     segments: int
     rows: int
     """Computed."""
@@ -71,7 +71,7 @@ class StageLayers:
     """What one stage of a pipelined target is."""
 
     index: int
-    """From 0."""
+    """Number of the stage, from 0."""
     first_layer: int
     layers: int
     dtype: str
@@ -87,7 +87,7 @@ class StageTotals:
     rows: int = 0
     """Computed."""
     busy_seconds: float = 0.0
-    """Of computing them."""
+    """Seconds spent computing segments."""
     queue_seconds: float = 0.0
     """For which segments waited in the stage for their turn, added up."""
     row_seconds: float = 0.0
@@ -111,9 +111,9 @@ class SegmentTotals:
     rows_in_flight: int = 0
     """Live rows in them."""
     segments: int = 0
-    """That came back."""
+    """Segments that came back."""
     segment_seconds: float = 0.0
-    """From their sending to their coming back, added up."""
+    """Seconds from each segment's sending to its coming back, added up."""
     prompt_rows: int = 0
     """Sent."""
     committed_rows: int = 0
@@ -147,7 +147,7 @@ class TimelineSpan(NamedTuple):
     lane: str
     """What computed: `target`, `draft`, `stage 0` and so on."""
     number: int
-    """Of the segment; passes of an engine are counted from 0."""
+    """Number of the segment; passes of an engine are counted from 0."""
     came: float
     """Time at which it came to the stage; of a pass, when it began."""
     began: float
@@ -156,11 +156,11 @@ class TimelineSpan(NamedTuple):
     rows: int
     """Computed."""
     prompt_rows: int = 0
-    """Of those, rows of prompts, or of tokens that a draft missed."""
+    """Computed rows of prompts, or of tokens that a draft missed."""
     committed_rows: int = 0
-    """Of those, roots and nodes that were committed."""
+    """Computed roots and nodes that were committed."""
     pruned_rows: int = 0
-    """Of those, nodes that were not: they died, or a pass did not accept them."""
+    """Computed nodes that were not committed: they died, or a pass did not accept them."""
 
 
 class DraftMemoryState(enum.StrEnum):
@@ -191,9 +191,9 @@ class Memory:
     draft_weight_bytes: int
     """On the device."""
     lendable_bytes: int
-    """By which the target's KV grows while the draft's memory is lent to it; 0: it never is."""
+    """Bytes by which the target's KV grows while the draft's memory is lent to it; 0: never."""
     expansions: int
-    """Of the target's KV."""
+    """Expansions of the target's KV."""
     contractions: int
     moved_blocks: int
     """Blocks of KV that were moved for that."""

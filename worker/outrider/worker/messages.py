@@ -35,9 +35,9 @@ from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
 NO_KEY = -1
-"""Of a request to a target without API keys that others than its own machine reach."""
+"""Key of a request to a target without API keys that others than its own machine reach."""
 ONE_KEY = 0
-"""Of every request to a target without API keys on loopback: all are of one user."""
+"""Key of every request to a target without API keys on loopback: all are of one user."""
 
 
 class Finish(enum.Enum):
@@ -110,7 +110,7 @@ class Submit:
     """Number of likeliest tokens wanted beside each token's own log-probability; None: no
     log-probabilities at all."""
     grammar: str = ""
-    """Of its response format, as llguidance reads it; empty: none."""
+    """Grammar of the request's response format, as llguidance reads it; empty: none."""
     traceparent: str = ""
     """Its span, for drafts; empty: not traced."""
     stream_seconds: float = STREAM_INTERVAL_MS / 1000
@@ -149,7 +149,7 @@ class SetDrafts:
     """To a target's engine process: keep a link to each of these drafts."""
 
     identity: Identity
-    """Of the target."""
+    """Identity of the target."""
     addresses: tuple[str, ...]
 
 
@@ -172,7 +172,7 @@ class StageGroupState:
     link: str = ""
     """What carries records."""
     stages: tuple[StageLayers, ...] = ()
-    """Those of the last group that was up."""
+    """Layers of the stages of the last group that was up."""
 
 
 class StageVisit(NamedTuple):
@@ -195,17 +195,17 @@ class SegmentTraced:
     first_row: int
     """Number of the request's first row in it."""
     rows: int
-    """Of the request."""
+    """Number of the request's rows in the segment."""
     segment_rows: int
     sent: float
     """`time.monotonic()`, as are those of the visits."""
     back: float
     visits: tuple[StageVisit, ...]
-    """Of all stages."""
+    """Visits of the segment to all stages."""
 
 
 MAX_TIMELINE_SPANS = 8192
-"""Of one worker: those of half a minute of two stages that take 10 ms for a segment each."""
+"""Most spans of one worker: those of half a minute of two stages that take 10 ms a segment each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class LinkUp:
     allowed: NDArray[np.bool_]
     """[the target's vocabulary] ids that may be draft tokens."""
     room: Room | None = None
-    """Of the draft; None where the peer is a target, or a draft without room in its Hello."""
+    """Room of the draft; None where the peer is a target, or a draft without room in its Hello."""
     translation: Translation | None = None
     """To a draft of another tokenizer; None to others."""
 
@@ -344,7 +344,7 @@ class Ready:
     kv_bytes: int
     prefix_cache: bool
     path_seconds: dict[str, float] = field(default_factory=dict)
-    """Of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
+    """Seconds of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
     longest_pass: float = 0.0
     """Seconds of the largest pass, as measured; 0: this engine's passes are run by others."""
     refused_draft: str = ""
@@ -378,7 +378,7 @@ class PassTree(NamedTuple):
     """The tree that a pass verified for one sequence, by row: the root, then nodes."""
 
     tokens: tuple[int, ...]
-    """Of all rows."""
+    """Tokens of all rows."""
     parents: tuple[int, ...]
     """Row of each node's parent."""
     accepted: tuple[int, ...]
@@ -396,9 +396,9 @@ class Tokens:
     sizes: tuple[int, ...] = ()
     """Number of them that each pass committed."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """Of each token, if the request asks for them."""
+    """Log-probability of each token, if the request asks for them."""
     tree: PassTree | None = None
-    """Of one of those passes, mostly the last, if the request asks for it."""
+    """Tree of one of the passes behind `ids`, mostly the last, if the request asks for it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a call, without the field by field copy of dataclasses: the one message that
@@ -434,9 +434,9 @@ class SessionEnded:
     passes: int
     rows: int
     nodes: int
-    """That were sent."""
+    """Nodes that were sent."""
     tokens: int
-    """That were committed since it was opened."""
+    """Tokens that were committed since the session was opened."""
     reason: str
 
 

@@ -34,7 +34,7 @@ class Thread(NamedTuple):
     """One of the threads that run a pass together."""
 
     barrier: NDArray[np.int64]
-    """Of `make_barrier`."""
+    """State of the barrier, from `make_barrier`."""
     number: int
     threads: int
 
@@ -53,11 +53,11 @@ class SharedSums(NamedTuple):
     marks: NDArray[np.int64]  # [16 * ranks]
     rank: int
     turn: int
-    """Of the pass's first sum."""
+    """Turn of the pass's first sum."""
 
 
 ALONE = SharedSums(np.zeros((2, 1, 0), np.float32), np.zeros(16, np.int64), 0, 1)
-"""Of a model that one process holds."""
+"""Shared sums of a model that one process holds."""
 
 
 def make_barrier() -> NDArray[np.int64]:

@@ -93,7 +93,7 @@ class ModelShape(NamedTuple):
     windows: Int32  # [layers] latest positions that attention sees, 0 for all
     hidden: int
     epsilon: np.float32
-    """Of RMSNorm."""
+    """Epsilon of RMSNorm."""
     embedding_scale: np.float32
     query_scale: np.float32
     gate: GateCurve

@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     """Kind of quants and scales."""
 
     bits: int
-    """Of a quant: 4 or 8, or 16 where it is a float."""
+    """Bits of a quant: 4 or 8, or 16 where it is a float."""
     group: int
     """Inputs that share a scale: 16 or 32."""
     nested: bool

@@ -51,9 +51,9 @@ class Crew(NamedTuple):
     model: int
     """0 or 1."""
     own: Thread
-    """Of the engine's thread, among those that run this model."""
+    """The engine's thread, among those that run this model."""
     words: NDArray[np.int64]
-    """Of `make_words`."""
+    """The latest pass, and whether each helper sleeps, from `make_words`."""
     bells: NDArray[np.int32]
     """[threads, 2] the ends, to read and to write, of each helper's pipe; the first is unused."""
     work: Handle[Work]

@@ -165,7 +165,7 @@ class Emulation(NamedTuple):
     """False for one of these: half a launch. Where programs run one after another, all ranks must
     send before any receives."""
     delays: Tensor | None = None
-    """int32 loads to waste before sending: [ranks of this process, tiles], and of `linear_sums`
+    """Loads to waste before sending, int32: [ranks of this process, tiles], and of `linear_sums`
     [.., 16s of rows]."""
 
 

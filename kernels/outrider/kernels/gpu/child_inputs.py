@@ -25,11 +25,10 @@ class ChildInputs:
     """Settings by which the children of n rows are scored; tensors on the device."""
 
     sampling: SamplingInputs
-    """Of the target; positions are the children's."""
+    """Sampling inputs of the target; positions are the children's."""
     scale: Tensor  # float32 [n] error scale s where the temperature is 0, T / s elsewhere
     token_ids: Tensor | None
-    """int32 [columns] target ids of this rank's columns, all different; None: rank * columns + c.
-    """
+    """Target ids of this rank's columns, int32 [columns], distinct; None: rank * columns + c."""
     log_share: float
     """At most 0: ln of the share of tokens that the draft's vocabulary covers."""
 

@@ -27,7 +27,7 @@ class Quantised(enum.IntEnum):
     INT8 = 1
     """Symmetric int8, one scale a row."""
     FP8 = 2
-    """e4m3 (`torch.float8_e4m3fn`), one scale a row."""
+    """Floats of 8 bits, e4m3 (`torch.float8_e4m3fn`), one scale a row."""
 
 
 QUANTISED = {torch.int8: Quantised.INT8, torch.float8_e4m3fn: Quantised.FP8}

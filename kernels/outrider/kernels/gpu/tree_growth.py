@@ -37,13 +37,13 @@ class Header(NamedTuple):
     candidates: int
     """Dead ones too."""
     rows: int
-    """Of the pass that runs; 0 ends the chain."""
+    """Rows of the pass that runs; 0 ends the chain."""
     root: int
     """The root's position."""
     width: int
     """Most rows of a pass."""
     depth: int
-    """Of the children of a row, at most."""
+    """Greatest depth of the children of a row."""
     nodes_ahead: int
     """Nodes, at most."""
     max_new_nodes: int

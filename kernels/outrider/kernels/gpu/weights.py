@@ -13,8 +13,8 @@ from torch import Tensor
 GROUP = 128
 """Inputs that share a scale and a zero in int4."""
 WORDS = GROUP // 4
-"""int16 words of a group: word j holds inputs j, 32 + j, 64 + j and 96 + j, lowest bits first, so
-that each quarter of a group is one shift away from being a tile of a matrix product."""
+"""Number of int16 words of a group: word j holds inputs j, 32 + j, 64 + j and 96 + j, lowest bits
+first, so that each quarter of a group is one shift away from being a tile of a matrix product."""
 FP8_LARGEST = 448
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Column of the nibble i of AWQ's words."""
@@ -24,9 +24,9 @@ class WeightFormat(enum.IntEnum):
     """Format in which weights are held."""
 
     PLAIN = 0
-    """bfloat16, float16 or float32 [outputs, inputs]."""
+    """Weights in bfloat16, float16 or float32, [outputs, inputs]."""
     FP8 = 1
-    """e4m3 bits in uint8 [outputs, inputs], times a scale per output."""
+    """Weights as e4m3 bits in uint8, [outputs, inputs], times a scale per output."""
     INT4 = 2
     """Four a word, (value - zero) * scale by groups of 128 inputs."""
 

@@ -29,17 +29,17 @@ class ScoreAt(NamedTuple):
     """Addresses at which one tile of scores reads and writes; pitches in floats."""
 
     query: int
-    """Of the first head; the others follow."""
+    """Address of the first head's query; those of the other heads follow."""
     size: int
-    """Of a head."""
+    """Size of a head."""
     key: int
     pitch: int
-    """From one key element of a slot to the next."""
+    """Pitch from one key element of a slot to the next."""
     following: int
     """The tile read next, to prefetch."""
     out: int
     out_pitch: int
-    """From head to head."""
+    """Pitch of the scores from head to head."""
 
 
 class ValuesAt(NamedTuple):
@@ -47,12 +47,12 @@ class ValuesAt(NamedTuple):
 
     weight: int
     weight_pitch: int
-    """From head to head."""
+    """Pitch of the weights from head to head."""
     value: int
     size: int
-    """Of a head."""
+    """Size of a head."""
     slots: int
-    """Of the run, side by side."""
+    """Slots of the run, side by side."""
     out: int
 
 

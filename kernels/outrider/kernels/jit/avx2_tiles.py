@@ -30,7 +30,7 @@ from outrider.kernels.jit.simd import (
 from outrider.kernels.jit.tiles import finish, order, prefetch
 
 BYTES = 32
-"""Of a register: eight outputs, a group of inputs each."""
+"""Bytes of a register: eight outputs, a group of inputs each."""
 STEP = GROUP * PAIRED
 """Inputs that are added in int16."""
 
@@ -43,13 +43,13 @@ class StreamTile(NamedTuple):
     first: int
     """Row of `out` that the span begins with."""
     block: int
-    """Of the first stream."""
+    """Block of the first stream."""
     each: int
     """Blocks from one stream to the next."""
     last: int
     """Block that no stream goes beyond; a stream that is through repeats it."""
     cut: int
-    """Of the span's tiles in this block: the first two bring the next block's bytes near."""
+    """Place in the span's tiles of this block: the first two bring the next block's bytes near."""
     cuts: int
 
 

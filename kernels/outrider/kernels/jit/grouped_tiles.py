@@ -154,7 +154,7 @@ class GroupPlace(NamedTuple):
     header: Any
     """Scales and least values of the span."""
     number: Any
-    """Of the group in the span."""
+    """Number of the group in the span."""
     span: Any
     """Groups of the span."""
     quants: Any

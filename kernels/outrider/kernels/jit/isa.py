@@ -61,7 +61,7 @@ for whole SVE vectors, where those are longer (`sunpkhi` after `sdot`; Neoverse 
 LINUX_NAMES = {"asimddp": "dotprod", "i8mm": "i8mm"}
 """Flags of /proc/cpuinfo on aarch64, some of which LLVM does not read."""
 MAC_NAMES = {"hw.optional.arm.FEAT_DotProd": "dotprod", "hw.optional.arm.FEAT_I8MM": "i8mm"}
-"""macOS's names of the same; LLVM reads none of them."""
+"""Names of processor features in macOS's sysctl, none of which LLVM reads."""
 
 
 def available(features: Mapping[str, bool], machine: str) -> tuple[Isa, ...]:

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from outrider.kernels.jit.simd import BYTE, HALF, INT, LONG, data, invoke, place, vector
 
 LANES = 8
-"""int32 of a register."""
+"""Number of int32 in a register."""
 GROUP = 4
 """Inputs that one int32 of a sum takes together."""
 PAIRED = 2

@@ -135,7 +135,7 @@ def _larger(builder: Any, a: Any, b: Any) -> Any:
 
 
 fma = _elementwise(3, fused)
-"""a * b + c."""
+"""Fused multiply-add, a * b + c."""
 maximum = _elementwise(2, _larger)
 """The larger of each pair; b where a is NaN."""
 magnitude = _elementwise(1, lambda b, x: invoke(b, f"llvm.fabs.{_V}", vector(), x))
@@ -172,7 +172,7 @@ def _exp(builder: Any, x: Any) -> Any:
 
 
 exp = _elementwise(1, _exp)
-"""e^x within about 1 ulp; x is clamped to [-87, 88]."""
+"""Exponential e^x within about 1 ulp; x is clamped to [-87, 88]."""
 
 
 @intrinsic

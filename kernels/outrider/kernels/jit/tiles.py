@@ -25,7 +25,7 @@ class Registers(NamedTuple):
     """Vector registers of an instruction set."""
 
     lanes: int
-    """int32 or float32 in each."""
+    """Number of int32 or float32 in each register."""
     number: int
 
 

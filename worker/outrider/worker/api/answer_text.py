@@ -28,7 +28,7 @@ class AnswerText:
     first: str = ""
     """Text before that of the first token."""
     _tokens: int = 0
-    """Those that have come."""
+    """Number of tokens that have come."""
 
     def read(self, ids: Sequence[int]) -> int:
         """Take the next tokens; return how many of them belong to the answer."""

@@ -19,7 +19,7 @@ from outrider.worker.api.time_limit import TookTooLong
 
 ASSISTANT, TOOL, USER = "assistant", "tool", "user"
 ID_CHARACTERS = 9
-"""Of each call's id, as Mistral's templates want it."""
+"""Characters of each call's id, as Mistral's templates want it."""
 Layout = Callable[[Sequence[Message]], list[Message]]
 Render = Callable[..., str]
 """Returns the text that a template makes of messages, and of the tools in `tools`."""

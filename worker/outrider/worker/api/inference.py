@@ -45,7 +45,7 @@ class Inference:
     trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
     """Begins the span of a request, given its metadata or headers; None: off."""
     keys: ApiKeys | None = None
-    """Those that its callers need; None: none."""
+    """API keys that callers need; None: none."""
     callers: int = NO_KEY
     """Key of all callers where they need none."""
     rejections: "Counter[str]" = field(default_factory=Counter)

@@ -23,7 +23,7 @@ from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
 
 SHOWN_CHARACTERS = 32
-"""Of a text that is refused."""
+"""Characters shown of a text that is refused."""
 
 
 class ChatTurn(Protocol):

@@ -28,7 +28,7 @@ MAX_PRIORITY = 1000
 MAX_LOGPROBS = 20
 MAX_STOP_CHARACTERS = 1024
 SHOWN_CHARACTERS = 64
-"""Of a name that is refused: a refusal must fit gRPC's trailers."""
+"""Characters shown of a name that is refused: a refusal must fit gRPC's trailers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

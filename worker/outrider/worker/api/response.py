@@ -70,9 +70,9 @@ class GenerateResponse:
     passes: int = 0
     """Target passes that brought the tokens."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of each token, if the request asks for them."""
+    """Log-probabilities of each token, if the request asks for them."""
     end: AnswerEnd | None = None
-    """Of the last response only."""
+    """End of the answer, in the last response only."""
     tree: ShownTree | None = None
     """What one of the passes verified, if the request asks for it."""
 

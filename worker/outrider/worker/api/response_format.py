@@ -32,21 +32,24 @@ from outrider.worker.sampling.params import require
 
 MAX_FORMAT_BYTES = 1 << 16
 MAX_BYTES = {"grammar": 1 << 14}
-"""By kind, where that is another: a grammar of so many takes up to 0.5 s to be read."""
+"""Most bytes of a format, by kind, where they are not `MAX_FORMAT_BYTES`: a grammar of so many
+takes up to 0.5 s to be read."""
 SHOWN_CHARACTERS = 64
 SHOWN_REASON = 300
 MAX_DIGITS = 12
 MAX_MULTIPLE = 100_000
 THREADS = max(1, (os.cpu_count() or 1) // 2)
-"""That compile formats. With two on two processors, and none standing back, schemas that take two
-seconds each made somebody else wait 0.97 s for a first token, and 0.05 so (0.045 in calm)."""
+"""Threads that compile formats. With two on two processors, and none standing back, schemas that
+take two seconds each made somebody else wait 0.97 s for a first token, and 0.05 so (0.045 in
+calm)."""
 ANY_OBJECT = '{"type": "object"}'
 JSON_OPTIONS: Any = {
     "whitespace_pattern": r"\x20|\r?\n(\x20{0,20}|\t{0,6})",
     "lenient": True,
 }
-"""Between two parts of JSON a space, or a line break and indentation: a small model writes blanks
-without end where it may. Lenient: what cannot be forced of a schema is a warning."""
+"""Options for grammars of JSON. Two parts may have a space between them, or a line break and
+indentation: a small model writes blanks without end where it may. Lenient: what cannot be forced of
+a schema is a warning."""
 UNKNOWN_FORMAT = "Unknown format"
 MAX_COMPILING = 16
 """Most formats that are compiled, or wait for it: one of 59 KB may take two seconds."""

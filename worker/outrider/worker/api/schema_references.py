@@ -39,7 +39,7 @@ class References:
     _named: dict[str, Any] = field(default_factory=dict)
     """Schemas by their `$id`, and by base and `$anchor`."""
     _places: dict[int, PartPlace] = field(default_factory=dict)
-    """By the `id()` of the part."""
+    """Places of the schema's parts, by the `id()` of the part."""
 
     def __post_init__(self) -> None:
         """Find the names; raise `ValueError` if two different parts have one."""

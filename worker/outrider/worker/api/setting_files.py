@@ -37,7 +37,7 @@ class WatchedFiles(Generic[T]):
     """In force where they cannot be read; None: what they held before."""
     _value: T = field(init=False)
     _stamps: tuple[Stamp | None, ...] | None = None
-    """Of the files that were read last; None: they could not be."""
+    """Stamps of the files that were read last; None: the files could not be read."""
     _problem: str = ""
 
     def __post_init__(self) -> None:

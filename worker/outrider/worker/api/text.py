@@ -72,7 +72,7 @@ class Text:
     _layouts: tuple[Layout, ...]
     """Layouts of chats with calls and results that the chat template takes, the best first."""
     _tokenizer: Any
-    """transformers' tokenizer."""
+    """Tokenizer of transformers."""
     _backend: Tokenizer
 
     @classmethod

@@ -27,9 +27,9 @@ GGUF = "model.gguf"
 """Link in a prepared folder to the file that holds its tensors."""
 BFLOAT16 = "BF16"
 STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
-"""numpy's names of the dtypes that a checkpoint may have."""
+"""Names in numpy of the dtypes that a checkpoint may have."""
 QUANTISED = STORED | {"I32": "<i4", "F8_E4M3": "u1"}
-"""Those that a folder with a `quantization_config` may have besides."""
+"""Names in numpy of the dtypes that a folder with a `quantization_config` may have."""
 OWN_HEAD = "own_head.json"
 BOTH_ENDS = (EMBEDDING, HEAD)
 

@@ -18,7 +18,7 @@ from outrider.worker.host.json_members import MAX_MEMBERS, members
 from outrider.worker.model.config import Activation, Family, ModelConfig
 
 MAX_JSON_BYTES = 32 << 20
-"""Of one file: the index of a thousand files of tensors has a few MiB."""
+"""Most bytes of one JSON file: the index of a thousand files of tensors has a few MiB."""
 GENERATION_CONFIG = "generation_config.json"
 _INHERITED = ("max_position_embeddings", "bos_token_id", "eos_token_id")
 _HEAD_DIMS = {Family.QWEN3: 128, Family.GEMMA3: 256}

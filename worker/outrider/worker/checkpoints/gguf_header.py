@@ -49,7 +49,7 @@ class GgufHeader:
 
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
-    """By name, in the order of the file."""
+    """Tensors by name, in the order of the file."""
 
     @classmethod
     def read(cls, path: Path) -> "GgufHeader":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outrider.worker.checkpoints.gguf_file import GgufModel
 
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-"""transformers' name of each special token, and GGUF's."""
+"""Names of the special tokens: that of transformers, and GGUF's."""
 MODEL, PRE, MERGES = (f"tokenizer.ggml.{key}" for key in ("model", "pre", "merges"))
 FIM = {"pre": "prefix", "suf": "suffix", "mid": "middle", "pad": "", "rep": "", "sep": ""}
 """Roles of tokens to fill in the middle (`tokenizer.ggml.fim_pre_token_id`), and older names."""

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "packed-"
 SHARE = 5
-"""Of the bytes that are free, with those of what is kept, one in so many may be taken by it."""
+"""Divisor of the bytes that are free or kept: kept weights may take one in so many."""
 ABANDONED_SECONDS = 3600.0
 """Age from which on a folder that is not whole is of a process that was killed."""
 ROTARY_FIELD = "rotary"
@@ -47,7 +47,7 @@ ROTARY_FIELD = "rotary"
 EMBEDDING_FIELD = "embedding"
 """Not kept where the checkpoint has it as it is: then that is mapped."""
 SEGMENTS_FIELD, MARKS_FIELD = "segments", "marks"
-"""Of quants in groups; marks follow from segments."""
+"""Fields of quants in groups; marks follow from segments."""
 SOURCES = (
     Path(kernel_packing.__file__).parent,
     Path(packing.__file__).parent,

@@ -24,15 +24,15 @@ class PreparedModel:
     name: str
     """What people call the model: the last part of its URI."""
     directory: Path
-    """config.json and safetensors."""
+    """Folder of config.json and safetensors."""
     tokenizer: Path
-    """tokenizer.json and tokenizer_config.json: the model's own, or those of its target."""
+    """Folder of tokenizer.json and tokenizer_config.json, the model's own or its target's."""
     cache: Path
     """An existing folder for measured facts about exactly these weights."""
     revision: str
     """SHA-256 of weights, config and Outrider's version, in hex."""
     embeddings: Path | None = None
-    """config.json and safetensors of the model whose embedding is borrowed."""
+    """Folder of config.json and safetensors of the model whose embedding is borrowed."""
     served: int | None = None
     """Most tokens of a sequence that is served; None: as many as the model was made for."""
 

@@ -27,7 +27,7 @@ GROUPED = (".qzeros", ".scales", ".g_idx")
 SCALES = (".weight_scale", ".weight_scale_inv")
 """Endings of FP8's scales: of the matrix or its outputs, and of blocks."""
 INPUT_SCALE = ".input_scale"
-"""Of activations, which are rounded in another way here."""
+"""Ending of scales of activations, which are rounded in another way here."""
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Place of each of eight outputs among the nibbles of AWQ's integers."""
 

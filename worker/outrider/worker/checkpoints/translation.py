@@ -33,12 +33,12 @@ class Translation:
     """What a draft needs to draft for a target of another tokenizer."""
 
     target_ids: Ints
-    """int32[the draft's tokens] the target's id of each; `NONE`: it has none."""
+    """The target's id of each draft token, int32[the draft's tokens]; `NONE`: it has none."""
     allowed: NDArray[np.bool_]
     """[the target's tokens] ids that the draft may propose."""
     reading: Reading
     begin: Ints
-    """int32[few] the draft's ids before every text, such as Gemma's <bos>."""
+    """The draft's ids before every text, such as Gemma's <bos>, int32[few]."""
 
     def begun(self, ids: Ints) -> Ints:
         """Return a text in the draft's ids as the draft's tokenizer begins it."""

@@ -24,7 +24,7 @@ MEMO = "vocabulary.json"
 BYTES = "latin-1"
 """Encoding that has a character for each byte."""
 MAX_BYTES = 16 << 20
-"""Of the tokens of a peer's vocabulary, with their lengths."""
+"""Most bytes of the tokens of a peer's vocabulary, with their lengths."""
 LENGTH_BYTES = 4
 VOCABULARY_BLOCK = 64
 """Token ids that share one hash."""
@@ -37,7 +37,7 @@ class Agreement:
     """Agreement of a draft's tokenizer with the target's."""
 
     share: float
-    """Of the ids that the draft can output, those in blocks that agree."""
+    """Share of the draft's possible output ids whose blocks agree."""
     agreed: NDArray[np.bool_]
     """[the target's blocks] False masks the ids of a block."""
 

@@ -269,7 +269,7 @@ class GrowthTerms(NamedTuple):
     """Bounds of the draft's part of one run."""
 
     block_table: Ints
-    """int32[blocks] of the draft's KV."""
+    """Block table of the draft's KV, int32[blocks]."""
     rules: Handle[ScoreRules]
     session: DraftTerms
     price: float

@@ -50,8 +50,8 @@ NARROW = 256
 linear layers takes as long as they do (Zen 3 without AVX-512, one thread beside other work, mean
 pass of a target of width 128: int8 2.9 ms, bf16 3.4; of 256: 7.8 and 12.5; of 576: 32 and 78)."""
 TIE = 1.05
-"""Of paths that are no slower than the fastest by more than this factor, the most exact is taken:
-less is noise, and would make two starts choose differently."""
+"""Factor by which a path may be slower than the fastest: of such paths the most exact is taken,
+since less is noise, and would make two starts choose differently."""
 PROBED = (2, 3, 4, 5, 7, 8, 9, 12, 16)
 """Row counts of the probe: every way in which the linear layers group rows."""
 
@@ -62,7 +62,7 @@ class PathChoice:
 
     path: NumericPath
     seconds: Mapping[str, float]
-    """Of the role's mean pass, by each path that could have been taken; empty if it was named."""
+    """Seconds of the role's mean pass, by each path that could be taken; empty if it was named."""
 
     def __str__(self) -> str:
         """The path, with the milliseconds of the paths that were compared."""

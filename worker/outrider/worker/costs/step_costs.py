@@ -27,7 +27,7 @@ class StepCosts:
     batches: tuple[int, ...] = (1,)
     """Numbers of sequences that the rows were shared out over, rising from 1."""
     prefill_share: float = 1.0
-    """Of the seconds that a further row adds, those that one without logits adds."""
+    """Share of a further row's seconds that a further row without logits takes."""
 
     @classmethod
     def smoothed(

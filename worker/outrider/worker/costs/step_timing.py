@@ -39,11 +39,11 @@ TABLE_SECONDS = 2.0
 MIN_RUNS, MAX_RUNS = 2, 25
 """A model whose rounds are that long has long passes, which noise changes little."""
 TRUSTED = 1.25
-"""Remembered costs are doubted when they are off by more than this factor,"""
+"""Factor by which remembered costs may be off before they are doubted."""
 TRUSTED_SHAPE = 1.1
-"""or what several rows cost, over what one costs, is off by more than this one: it decides how many
-rows pay. A table measured on a busy machine once had 8 rows at 1.5 times one row, where they took
-1.2 times; with it drafting gained nothing."""
+"""Factor by which the remembered ratio of what several rows cost to what one costs may be off
+before it is doubted: it decides how many rows pay. A table measured on a busy machine once had 8
+rows at 1.5 times one row, where they took 1.2 times; with it drafting gained nothing."""
 TURN = ".timing.lock"
 """Beside the folders of all models: processes time passes one after the other."""
 LONGEST_WAIT = 10.0

@@ -24,7 +24,7 @@ LEAF_ROWS = 32
 """Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
 lose more than its rows share."""
 MIN_LEAF_ROWS = 16
-"""Of those, the ones that prefill never takes: a long prompt stops no other tree."""
+"""Leaf rows of a pass that prefill never takes: a long prompt stops no other tree."""
 MAX_WIDTH = 64
 """Most leaves of one session that one pass expands."""
 
@@ -34,7 +34,7 @@ class PassRows(NamedTuple):
 
     prefill: int = PREFILL_ROWS
     leaves: int = LEAF_ROWS
-    """Of all sessions together."""
+    """Most leaves of all sessions together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class DraftBatch:
 
     parts: Sequence[DraftPart]
     rows: Rows
-    """Of all parts, in their order; valid until the next batch is made."""
+    """Rows of all parts, in their order; valid until the next batch is made."""
     prefill: int
     """Most rows of prefill of a part; 0: all rows expand leaves."""
     started: float

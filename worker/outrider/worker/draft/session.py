@@ -96,7 +96,7 @@ class DraftSession:
     step_seconds: RunningMean = field(default_factory=RunningMean)
     """Time between two commits."""
     growths: int = 0
-    """Of the present tree, from the last fall-out on."""
+    """Growths of the present tree, from the last fall-out on."""
     returns: bool = False
     """True while it catches up after a rest."""
     trace: "SessionTrace | None" = None
@@ -177,7 +177,7 @@ class DraftTerms(NamedTuple):
     """Score as of `DraftScheduler.least_score`."""
     max_new_nodes: int
     prefill_rows: int
-    """Of one pass, at most."""
+    """Most rows of prefill in one pass."""
     room: int
     """Offsets of its block table."""
     published: int

@@ -48,9 +48,9 @@ class DraftSessions:
     outbox: list[Any]
     """Messages to this worker's server."""
     links: dict[int, TargetTokens] = field(default_factory=dict)
-    """By link."""
+    """Tokens of each target, by link."""
     live: dict[tuple[int, int], DraftSession] = field(default_factory=dict)
-    """By link and number."""
+    """Live sessions, by link and number."""
     counters: Counters = field(default_factory=new_counters)
     draining: bool = False
     """True once no more sessions are taken."""

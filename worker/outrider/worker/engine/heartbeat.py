@@ -25,7 +25,7 @@ class Heartbeat:
     ask: Callable[[], None]
     """Sends the engine a question, which it answers between two passes."""
     process: int | None = None
-    """Of the engine, where it has its own."""
+    """Id of the engine's process, where it has its own."""
     clock: Callable[[], float] = time.monotonic
     stopped: Callable[[int], bool] = is_stopped
     _limit: float = field(default=math.inf, init=False)

@@ -74,7 +74,7 @@ class ChildRules:
     adjuster: Adjuster | None
     """The session's penalties and biases; None if there are none."""
     translation: Translation | None = None
-    """Of a target of another tokenizer."""
+    """Translation for a target of another tokenizer."""
 
     @property
     def need_logits(self) -> bool:

@@ -57,7 +57,7 @@ alone and 1.50 in a launch of four, one of SmolLM2-135M 1.14 and 1.08 (2026-11-2
 MAX_CHAINED = 6
 """More could offer more candidates than the device holds."""
 ROW_WORDS = int(COLUMNS.value) + DEEPEST + 2 * BRANCH
-"""Of a row in the results: itself, its ancestors, its children and their log-probabilities."""
+"""Words of a row of results: itself, its ancestors, its children and their log-probabilities."""
 TREE: Shapes = {
     "header": ("int32", (len(Header._fields),)),
     "leaves": ("int32", (MAX_GROWTH_ROWS,)),
@@ -98,7 +98,7 @@ class Anticipated:
 
     session: DraftSession
     rules: ChildRules
-    """Of the requested pass of the chain."""
+    """Rules of the requested pass of the chain."""
     table: NDArray[np.int32]
     """Block table of the requested pass."""
     result: PassResult

@@ -44,7 +44,7 @@ class DeviceSampled(NamedTuple):
 
     tokens: NDArray[np.int32]  # [outputs]
     logits: Mapping[int, NDArray[np.float32]]
-    """By its first output: [outputs, columns] of each span that was wanted."""
+    """Logits of each span that was wanted, by its first output: [outputs, columns]."""
 
 
 class DeviceShare:

@@ -34,7 +34,7 @@ class PassLimits:
     sequences: int
     """Most of one pass, and never more than rows."""
     splits: int | None = None
-    """Of a context in attention; None: what suits a GPU."""
+    """Splits of a context in attention; None: what suits a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

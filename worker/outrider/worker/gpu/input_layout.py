@@ -22,7 +22,7 @@ from outrider.worker.gpu.transfers import Transfers
 
 MOST_K = np.iinfo(np.int32).max
 ALIGNED = 4
-"""int32 words: kernels read quicker from addresses that 16 divides."""
+"""Alignment in int32 words: kernels read quicker from addresses that 16 divides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from outrider.worker.model.sharding import Shard
 INTERPRETER = "cpu"
 """The device of kernels in Triton's interpreter."""
 INTERPRETED_SPLITS = 3
-"""Of a context, in the interpreter: it runs one program after the other."""
+"""Splits of a context in the interpreter, which runs one program after the other."""
 PRECISIONS = {
     Dtype.FP32: Precision(torch.float32),
     Dtype.BF16: Precision(torch.bfloat16),

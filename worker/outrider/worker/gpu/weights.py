@@ -31,9 +31,9 @@ class Precision:
     """Dtype of activations and format of weights."""
 
     activations: torch.dtype
-    """Of rows, KV, norms, embedding and head."""
+    """Dtype of rows, KV, norms, embedding and head."""
     matrices: WeightFormat = WeightFormat.PLAIN
-    """Of all other weights; PLAIN is the dtype of activations."""
+    """Format of all other weights; PLAIN is the dtype of activations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ DRIVER = Path("/dev/nvidiactl")
 INTERPRETER = "TRITON_INTERPRET"
 """Environment variable: 1 runs GPU kernels in Triton's interpreter, on the CPU."""
 COMPILERS = ("gcc", "clang")
-"""Of which Triton takes one, unless CC names another: what launches kernels is C."""
+"""Compilers of which Triton takes one, unless CC names another: what launches kernels is C."""
 ON_GPU = (Dtype.AUTO, Dtype.FP32, Dtype.BF16, Dtype.FP8)
 
 

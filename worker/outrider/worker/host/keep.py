@@ -35,13 +35,13 @@ class KeeperTimes:
     healthy: float = 60.0
     """A life of at least so many seconds clears what came before."""
     period: float = 10.0
-    """Between two questions after its health."""
+    """Seconds between two questions about the worker's health."""
     loading: float = 1800.0
     """Longest time from its start to its first answer."""
     silent: float = 30.0
     """Longest time between two answers afterwards."""
     grace: float = math.inf
-    """From the request to stop to its end by force."""
+    """Seconds from the request to stop to the end by force."""
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class Keeper:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     name: str = "the worker"
     environment: Mapping[str, str] | None = None
-    """Of the worker; None: this process's own."""
+    """Environment of the worker; None: this process's own."""
     process: Process | None = None
-    """Of the worker's present life, or of the last one."""
+    """Process of the worker's present life, or of the last one."""
 
     async def run(self) -> int:
         """Keep the worker running until SIGTERM or SIGINT, which ends it too; return 0.

@@ -43,7 +43,7 @@ class BlockTable:
     published: int
     """Blocks at the front that may be shared: nothing may be written there any more."""
     digest: bytes
-    """Of the last of those, and of all tokens before it."""
+    """Digest of the last published block, and of all tokens before it."""
     findable: bool
     """True if further blocks are published to the prefix cache."""
     freed: bool = False
@@ -84,7 +84,7 @@ class Content:
     parent: int
     """The block before it, which is never evicted before it."""
     tokens: bytes
-    """int32[64]."""
+    """Tokens of the block, int32[64]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class KVUsage:
     queries: int
     """Tokens of all prompts admitted while prefixes were cached."""
     hits: int
-    """Those of them whose KV was there."""
+    """Tokens of admitted prompts whose KV was in the prefix cache."""
     evictions: int
     """Cached blocks that were given up."""
 

@@ -31,7 +31,7 @@ LIKELY = Dtype.INT8
 """What AUTO takes wherever passes are limited by memory. The loops around passes are compiled for
 this one; where another is taken, they are compiled when its engine starts."""
 THREADS = 2
-"""Of passes: one that helps is compiled, too."""
+"""Threads of passes: one that helps is compiled, too."""
 
 
 def main(settings: WorkerSettings) -> int:

@@ -37,8 +37,8 @@ FAMILIES = tuple(family for family in Family if family is not Family.GEMMA3)
 HEAD_DIMS = (32, 64, 128, 256)
 """Held by the tiles of both the projection and the attention."""
 KV_SHARE, KV_SHARE_BESIDE_A_DRAFT = 0.8, 0.4
-"""Of the memory that is free beside the weights, if `kv_bytes` is left out; the rest is for the
-buffers of passes, for graphs, and for a colocated draft."""
+"""Shares that KV takes of the memory that is free beside the weights, if `kv_bytes` is left out;
+the rest is for the buffers of passes, for graphs, and for a colocated draft."""
 
 
 def load_on_device(

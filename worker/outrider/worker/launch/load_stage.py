@@ -51,11 +51,11 @@ class LoadedStage:
     limits: RecordLimits
     executor: LayerExecutor
     processors: LogitsProcessors
-    """Of the last stage's sampler; the others have no use for them."""
+    """Processors of the last stage's sampler; the other stages have no use for them."""
     ranks: RankSampler | None
     """The ranks of this stage, if it has several."""
     pass_seconds: float = 0.0
-    """Of a pass of the most rows, as measured."""
+    """Seconds of a pass of the most rows, as measured."""
 
     def make_stage(self) -> Stage:
         """Return the state machine, without sequences."""

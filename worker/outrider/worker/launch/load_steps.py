@@ -23,7 +23,7 @@ class LoadStep:
     thread: int = field(default_factory=threading.get_ident)
     began: float = field(default_factory=time.monotonic)
     processor_seconds: float = field(default_factory=time.process_time)
-    """Of the process, until then."""
+    """Processor time of the process when the step began, in seconds."""
 
     def __str__(self) -> str:
         """What it does, for how long, on how much of a processor, and where it stands: a machine

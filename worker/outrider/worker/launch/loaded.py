@@ -47,10 +47,10 @@ class LoadedModel:
     context: int
     """Most tokens of one sequence."""
     kv_bytes: int
-    """Of keys and values, in all ranks."""
+    """Bytes of keys and values, in all ranks."""
     on_gpu: bool = False
     path_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Of the role's mean pass, by each numeric path that `dtype: auto` chose from; else empty."""
+    """Seconds of the role's mean pass, by each path that `dtype: auto` chose from; else empty."""
 
     @property
     def path(self) -> str:

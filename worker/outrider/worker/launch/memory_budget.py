@@ -19,7 +19,7 @@ class SequenceBytes:
     """KV of one role, of sequences of the longest context."""
 
     blocks: int
-    """Of one sequence."""
+    """Blocks of one sequence."""
     each: int
     """Bytes of one block, of all ranks."""
 

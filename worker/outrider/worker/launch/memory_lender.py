@@ -52,13 +52,13 @@ class MemoryLender:
     target_kv: SlabPool
     draft_kv: SlabPool
     block_bytes: tuple[int, int]
-    """Of a block of the target's KV and of the draft's."""
+    """Bytes of a block of the target's KV and of the draft's."""
     expansions: int = 0
     contractions: int = 0
     moved_blocks: int = 0
-    """That contractions have moved."""
+    """Blocks that contractions have moved."""
     _draft_blocks: int = 0
-    """That its pool has while the draft has its memory."""
+    """Blocks that the draft's pool has while the draft has its memory."""
 
     def __post_init__(self) -> None:
         self._draft_blocks = self.draft_kv.blocks

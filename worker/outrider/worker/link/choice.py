@@ -37,7 +37,7 @@ class Chosen:
     detail: str = ""
     """For people: why nothing shorter."""
     memory: LinkMemory | None = None
-    """That the draft has, too."""
+    """Memory that target and draft both have."""
     rendezvous: PairRendezvous | None = None
     """Where the draft is to join."""
 

@@ -58,8 +58,8 @@ connection that nobody takes."""
 REFUSED_SECONDS = 10.0
 """After a refusal, which another try soon would meet again."""
 MAX_HELLO_BYTES = 4 << 20
-"""Of a Hello, with the hashes of its vocabulary, and of a target's Vocabulary: that of Gemma 3, one
-of the largest, takes 1.5 MB."""
+"""Most bytes of a Hello, with the hashes of its vocabulary, and of a target's Vocabulary: that of
+Gemma 3, one of the largest, takes 1.5 MB."""
 OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.keepalive_time_ms", 10_000),

@@ -13,17 +13,19 @@ from outrider.worker.link.wire import Capacity, Close, CloseReason, Commit, Grow
 from outrider.worker.tree.growth import Growth
 
 _OPEN = struct.Struct("<QIII")
-"""session, prompt, tokens, bytes of the traceparent; then limits, sampling, tokens, traceparent."""
+"""Fields of an Open: session, prompt, tokens, bytes of the traceparent; then limits, sampling,
+tokens, traceparent."""
 _COMMIT = struct.Struct("<QII")
-"""session, position, tokens; then tokens i32."""
+"""Fields of a Commit: session, position, tokens; then tokens i32."""
 _LIMITS = struct.Struct("<QIIIIf")
 LIMITS_FIELDS = ("session", "depth", "width", "nodes_ahead", "link_lag_micros", "error_scale")
 _CLOSE = struct.Struct("<QII")
-"""session, reason, bytes of the detail; then the detail."""
+"""Fields of a Close: session, reason, bytes of the detail; then the detail."""
 _GROW = struct.Struct("<QIIq")
-"""session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
+"""Fields of a Grow: session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs
+f32 [nodes]."""
 _CAPACITY = struct.Struct("<QQ")
-"""sessions, tokens."""
+"""Fields of a Capacity: sessions, tokens."""
 NODE_BYTES = 16
 REASONS = {reason.value: reason for reason in CloseReason}
 

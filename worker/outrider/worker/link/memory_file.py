@@ -14,9 +14,9 @@ import sys
 from outrider.worker.errors import LinkBroken
 
 RING_BYTES = 1 << 18
-"""Of each ring: some 60 passes of 64 sessions. Longer messages pass through it in pieces."""
+"""Bytes of each ring: some 60 passes of 64 sessions. Longer messages pass through it in pieces."""
 HEAD_BYTES = 4096
-"""Of words, before the rings."""
+"""Bytes of words, before the rings."""
 SEAL_EXEC = 0x20
 """F_SEAL_EXEC, which a system may set on every such file (`vm.memfd_noexec`); does no harm."""
 FILE_BYTES = HEAD_BYTES + 2 * RING_BYTES

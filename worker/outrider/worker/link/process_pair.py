@@ -83,7 +83,7 @@ BACKENDS = {
     False: Backend(open_gloo, "cpu", end_gloo),
     True: Backend(open_nccl, GPU, end_nccl),
 }
-"""By whether each side has a GPU of its own."""
+"""Backends, by whether each side has a GPU of its own."""
 
 
 class ProcessPair:

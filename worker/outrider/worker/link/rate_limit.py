@@ -16,7 +16,7 @@ MIN_BYTES = 1 << 18
 """Allowed for one message, however small the context and however few the sessions are."""
 ID_BYTES = 4
 TOKEN_BYTES = 2 * ID_BYTES
-"""Of an Open, for each token of a context: most may be forced besides."""
+"""Bytes of an Open for each token of a context: most may be forced besides."""
 OTHER_IDS = 3
 """Numbers beside those with a bias: late ones, those of forbidden sequences, and their ends."""
 OTHER_BYTES = 1 << 10
@@ -25,11 +25,11 @@ KIBIBYTE = 1024.0
 PER_SECOND = 5000.0
 """Payloads, and kibibytes of them: an honest draft joins the nodes of short passes."""
 RECORDS_PER_SECOND = 1000.0
-"""Of each session, on top: a record of each in steps of a millisecond."""
+"""Records a second that each session may send besides `PER_SECOND`: one for each step of 1 ms."""
 BURST = 2000.0
 UNREAD_BYTES = 4 << 20
-"""Of messages that wait: a draft at full rate fills it in about 20 s (8 nodes of 12 bytes in half a
-millisecond), and a peer that is gone is found out after 15, by keep-alive."""
+"""Most bytes of messages that wait: a draft at full rate fills it in about 20 s (8 nodes of 12
+bytes in half a millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 
 def max_bytes_of_target(context: int) -> int:
@@ -60,7 +60,7 @@ class TokenBucket:
 
     filled_at: float
     max_bytes: int = MIN_BYTES
-    """Of one payload or record."""
+    """Most bytes of one payload or record."""
     extra: float = 0.0
     """Tokens on top of the burst, and of each second's: all sessions opened again."""
     tokens: float = BURST

@@ -28,8 +28,9 @@ ALIGNMENT = 8
 NUMBERS = 1 << 32
 _COUNT = struct.Struct("<I")
 _FORBIDDEN = struct.Struct("<IIIII")
-"""min_tokens, late tokens, forbidden sequences, their tokens, forced tokens; then late i32, ends of
-the sequences among their tokens i32, tokens i32, forced i32."""
+"""Fields of forbidden and forced tokens: min_tokens, late tokens, forbidden sequences, their
+tokens, forced tokens; then late i32, ends of the sequences among their tokens i32, tokens i32,
+forced i32."""
 BIAS_BYTES = 8
 
 

@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 SERVICE = "outrider.protos.v1.Drafter"
 OPTIONS = (("grpc.http2.min_ping_interval_without_data_ms", 5_000),)
-"""Of a server with this service: targets look every 10 seconds whether a silent stream is alive.
-Without it gRPC ends the connection at the third look ("too many pings")."""
+"""Options of a server with this service: targets look every 10 seconds whether a silent stream is
+alive. Without it gRPC ends the connection at the third look ("too many pings")."""
 
 
 class TargetStream(StreamCarrier):

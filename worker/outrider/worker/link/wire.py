@@ -19,17 +19,17 @@ class CloseReason(enum.Enum):
     """Reason for the end of a session, by its number in a record."""
 
     FINISHED = 1
-    """From the target: the sequence finished or was cancelled."""
+    """The target's reason: the sequence finished or was cancelled."""
     EVICTED = 2
-    """From the draft: its memory was needed; open elsewhere."""
+    """The draft's reason: its memory was needed; open elsewhere."""
     DRAINING = 3
-    """From the draft: it is shutting down; open elsewhere."""
+    """The draft's reason: it is shutting down; open elsewhere."""
     OVERLOADED = 4
-    """From the draft: it has too many sessions; open elsewhere and back off."""
+    """The draft's reason: it has too many sessions; open elsewhere and back off."""
     TOO_LONG = 5
-    """From the draft: the sequence outgrew its context; do not retry."""
+    """The draft's reason: the sequence outgrew its context; do not retry."""
     INVALID = 6
-    """From either side: the other broke the protocol; the detail says how."""
+    """Either side's reason: the other broke the protocol; the detail says how."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class PassOptions:
     first_token: int = 0
     """Id of the embedding's first row: a rank has the embeddings of some ids."""
     layers: LayerRange | None = None
-    """Of one stage; None: all."""
+    """Layers of one stage; None: all."""
     host_folder: Path | None = None
     """Folder for weights that leave their memory; None: they never do."""
     pack: Pack = pack_model

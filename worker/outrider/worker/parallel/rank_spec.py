@@ -24,7 +24,7 @@ class Rendezvous(NamedTuple):
     host: str
     """This machine's address as the other ranks reach it."""
     port: int
-    """Of the leader's store."""
+    """Port of the leader's store."""
     memory: int | None = None
     """Descriptor of the memory that all share; None: they have devices, or several machines."""
 
@@ -47,7 +47,7 @@ class RankSpec:
     device: str | None = None
     """Torch's name of its own; None: it computes on the CPU's path."""
     layers: LayerRange | None = None
-    """Of the pipeline stage that the ranks share; None: all."""
+    """Layers of the pipeline stage that the ranks share; None: all."""
 
     def to_json(self) -> str:
         """Encode as one line."""

@@ -39,7 +39,7 @@ class InitMessage:
 
     path: NumericPath
     blocks: int
-    """Of each rank's KV cache."""
+    """Blocks of each rank's KV cache."""
     longest: int
     """Slots of the longest sequence."""
     rows: int
@@ -75,9 +75,9 @@ class ChildSpec:
     """Scoring of children that ranks of a draft do among themselves, instead of sending logits."""
 
     vocabulary: int
-    """Of the target."""
+    """Size of the target's vocabulary."""
     children: int
-    """Of each row, at most."""
+    """Most children of each row."""
     each: NDArray[np.void]  # [outputs] of CHILD_FIELDS
     masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be draft tokens
 
@@ -89,7 +89,7 @@ class DeviceSampleSpec:
     vocabulary: int
     """Ids that may be sampled; further columns are padding."""
     variant: int
-    """Of the sampling kernel; not 0."""
+    """Variant of the sampling kernel; not 0."""
     logits: bool
     """True if the leader wants the logits too."""
     each: NDArray[np.void]  # [outputs] of SETTINGS

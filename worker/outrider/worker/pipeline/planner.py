@@ -44,7 +44,7 @@ DOWN, UP = 0.5, 0.02
 """Share by which the links' seconds follow a shorter time and a longer one: they are to be those of
 a segment that waited for no other on its way."""
 ROW_SHARE = 0.1
-"""Of the seconds for the most rows that were seen, what each further row is taken to cost."""
+"""Cost of each further row, as a share of the seconds for the most rows that were seen."""
 
 
 class PipelinePlanner:

@@ -30,7 +30,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 Visits = NDArray[np.float64]
-"""float64[stages, 4] of the stages that a segment has passed, in order: the rows that each
+"""Visits to the stages that a segment has passed, in order, float64[stages, 4]: the rows that each
 computed, and the seconds of its own clock at which the segment came, its turn began and ended."""
 ROWS, ARRIVED, BEGAN, ENDED = range(4)
 """Columns of `Visits`."""
@@ -51,14 +51,14 @@ class Begin:
     sequence: int
     """Number that is never used again."""
     tokens: Ints
-    """int32[n >= 1] committed so far: the prompt, and what of an answer was computed before."""
+    """Tokens committed so far, int32[n >= 1]: the prompt, and what was computed of an answer."""
     prompt: int
     """Number of tokens of the prompt, which come first."""
     sampling: SamplingParams
     prefix_blocks: Ints
-    """int32[k] blocks that hold the KV of the first 64 k tokens already."""
+    """Blocks that hold the KV of the first 64 k tokens already, int32[k]."""
     tree_blocks: Ints
-    """int32[t >= 1] blocks of the sequence's tree slots: tree slot i is slot i % 64 of block
+    """Blocks of the sequence's tree slots, int32[t >= 1]: tree slot i is slot i % 64 of block
     `tree_blocks[i // 64]`."""
     grammar: str = ""
     """Grammar of its response format, as llguidance reads it; empty: none."""
@@ -84,22 +84,22 @@ class Segment:
     number: int
     """Counts the leader's segments."""
     rows: Longs
-    """int64[n] row numbers, rising within a sequence, never used again."""
+    """Row numbers, rising within a sequence, never used again, int64[n]."""
     sequence: Longs
-    """int64[n]."""
+    """Sequence of each row, int64[n]."""
     slots: Ints
-    """int32[n] where each row's own KV is written."""
+    """Slots where each row's own KV is written, int32[n]."""
     tokens: Ints
-    """int32[n]."""
+    """Token of each row, int32[n]."""
     positions: Ints
-    """int32[n] counted from the sequence's first token."""
+    """Position of each row, counted from the sequence's first token, int32[n]."""
     ancestors: Bytes
-    """uint8[n, width] packed bit mask over the sequence's tree slots, the row's own among them:
+    """Packed bit mask over the sequence's tree slots, the row's own among them, uint8[n, width]:
     tree slot i is bit i % 8, the lowest first, of byte i // 8; bits beyond `width` are 0."""
     sample: Bools
-    """bool[n] True for rows after which a token is to be sampled."""
+    """True for rows after which a token is to be sampled, bool[n]."""
     hidden: Floats | None = None
-    """float32[n, hidden size] output of the stage before; None from the leader to the first."""
+    """Output of the stage before, float32[n, hidden size]; None from the leader to the first."""
     visits: Visits = field(default_factory=NO_VISITS.copy)
     """Visits of the stages that it has passed."""
     arrived: float = UNKNOWN
@@ -144,11 +144,11 @@ class Move:
 
     sequence: int
     sources: Ints
-    """int32[m] tree slots of rows that are committed, in the order of their positions."""
+    """Tree slots of rows that are committed, in the order of their positions, int32[m]."""
     destinations: Ints
-    """int32[m] slots of those positions; nothing lies there yet."""
+    """Slots of the positions of committed rows, int32[m]; nothing lies there yet."""
     freed: Ints
-    """int32[k] slots of rows that die, wherever they are on their way."""
+    """Slots of rows that die, wherever they are on their way, int32[k]."""
 
     @property
     def bytes(self) -> int:
@@ -180,15 +180,16 @@ class Results:
     segment: int
     """Number of the segment."""
     rows: Longs
-    """int64[n] row numbers."""
+    """Row numbers, int64[n]."""
     tokens: Ints
-    """int32[n], or `NOTHING_SAMPLED`, or `FORM_BROKEN`."""
+    """Sampled tokens, int32[n], or `NOTHING_SAMPLED`, or `FORM_BROKEN`."""
     logprobs: Floats
-    """float32[n] of those tokens in the model's own distribution; NaN where none were asked for."""
+    """Log-probabilities of the sampled tokens in the model's own distribution, float32[n]; NaN
+    where none were asked for."""
     top_tokens: Ints
-    """int32[n, k] likeliest tokens, best first, -1 behind those that were asked for."""
+    """Likeliest tokens, best first, int32[n, k]; -1 behind those that were asked for."""
     top_logprobs: Floats
-    """float32[n, k], -inf behind those that were asked for."""
+    """Log-probabilities of the likeliest tokens, float32[n, k]; -inf behind those asked for."""
     visits: Visits = field(default_factory=NO_VISITS.copy)
     """Visits of all stages."""
     arrived: float = UNKNOWN

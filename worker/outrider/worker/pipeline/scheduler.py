@@ -54,7 +54,7 @@ GIVEN_UP = (
 )
 """What clients are told of a request that takes its stages down."""
 MAX_TRACED_SEGMENTS = 256
-"""Of one request that is traced: its first ones. Each is a span and one more for each stage."""
+"""Most traced segments of a request: its first. Each is a span, and one more for each stage."""
 
 
 class PipelinedScheduler(RequestScheduler[PipelinedSequence]):

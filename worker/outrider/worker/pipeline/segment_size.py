@@ -41,10 +41,10 @@ class PipelineTimes:
     """Measured seconds of a pipeline's parts; entry i is for i + 1 rows."""
 
     stages: Seconds
-    """float64[stages, most rows] to compute a segment."""
+    """Seconds to compute a segment, float64[stages, most rows]."""
     links: Seconds
-    """float64[links, most rows] for which a segment occupies each link, that to the first stage and
-    that back to the leader among them."""
+    """Seconds for which a segment occupies each link, that to the first stage and that back to the
+    leader among them, float64[links, most rows]."""
     delay: float = 0.0
     """Seconds that a record is on its way besides, over all links together."""
 

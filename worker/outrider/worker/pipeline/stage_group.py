@@ -17,7 +17,7 @@ from outrider.worker.pipeline.wire.hello import StageFacts
 logger = logging.getLogger(__name__)
 
 FIRST_SECONDS, MAX_SECONDS = 0.05, 2.0
-"""Between two attempts to begin a life; doubles with each that fails."""
+"""Seconds between two attempts to begin a life, at first and at most; each failure doubles them."""
 
 Facts = tuple[StageFacts, ...]
 

@@ -31,7 +31,7 @@ class Aside(NamedTuple):
     part: SequenceRows
     """Its rows in that segment; the root alone is to be sampled."""
     logits: Floats
-    """float32[1, vocabulary]."""
+    """Logits of the root, float32[1, vocabulary]."""
 
 
 class RankSampler(Protocol):

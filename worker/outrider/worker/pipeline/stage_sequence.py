@@ -18,13 +18,13 @@ class PlacedRows(NamedTuple):
     """n rows of one sequence, placed in the logical context that each sees."""
 
     prefix: Ints
-    """int32[n] committed positions seen; a committed row's own is among them."""
+    """Committed positions seen, int32[n]; a committed row's own is among them."""
     ancestors: Ints
-    """int32[n, deepest] tree slots in depth order, a node row's own last; then `NO_SLOT`."""
+    """Tree slots in depth order, a node row's own last, int32[n, deepest]; then `NO_SLOT`."""
     depth: Ints
-    """int32[n] ancestors in use, 0 for committed rows."""
+    """Ancestors in use, int32[n]; 0 for committed rows."""
     paths: Ints
-    """int32[n, deepest] tokens of those slots; then -1."""
+    """Tokens of the ancestors' tree slots, int32[n, deepest]; then -1."""
 
 
 class PathRows(NamedTuple):

@@ -37,7 +37,7 @@ from outrider.worker.profile.command import print_json
 from outrider.worker.sampling.params import SamplingParams
 
 ROWS = 8
-"""Of a timed pass: those of a segment, about."""
+"""Rows of a timed pass: those of a segment, about."""
 ROUNDS = 25
 SAMPLING = SamplingParams(temperature=0.8, seed=1)
 

@@ -35,7 +35,7 @@ SHAPE = ModelConfig(
     norm_eps=1e-5,
     rope_theta=100_000.0,
 )
-"""That of `MODEL`."""
+"""Shape of `MODEL`."""
 STEPS = 2
 """Probing, and timing passes."""
 

@@ -17,7 +17,7 @@ from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import Paths
 
 NO_PATH = np.zeros((1, 0), np.int32)
-"""Of a row that stands at the root."""
+"""Path of a row that stands at the root."""
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ class Ports:
 
     grpc: Server
     control: Server | None
-    """Of Control alone; None: it is served with all else."""
+    """Server of Control alone; None: Control is served with all else."""
     http: CountedListener | None
     keys: ApiKeys | None
 

@@ -11,7 +11,7 @@ MAX_FIELDS = 1 << 15
 """Most fields of a large message and of those in it; a chat of 4,096 turns has fewer. Numbers that
 are packed, such as token ids, are one."""
 LARGE_BYTES = 1 << 20
-"""From here on fields are counted: of fewer bytes they are soon read, whatever they are."""
+"""Least bytes of a message whose fields are counted: smaller ones are soon read in any case."""
 VARINT, FIXED_64, BYTES, GROUP, END_GROUP, FIXED_32 = range(6)
 """Ways in which a field's value is written."""
 SIZES = {FIXED_64: 8, FIXED_32: 4}

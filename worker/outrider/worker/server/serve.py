@@ -33,7 +33,7 @@ from outrider.worker.server.shutdown import Shutdown
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""Of one message to a target: a prompt."""
+"""Most bytes of one message to a target: a prompt."""
 THREADS = min(32, (os.cpu_count() or 1) + 4)
 """Threads that tokenize prompts and do what else would block; as many as asyncio has by default."""
 SWITCH_SECONDS = 0.0005

@@ -39,7 +39,7 @@ class HealthQuestions:
     """Likewise while it loads: seconds of work that lets no other thread answer are minutes on a
     busy machine, and who ends it then makes it begin again."""
     pause: float = 1.0
-    """Between two questions."""
+    """Seconds between two questions."""
     late: float = 60.0
     """After which one that does not serve yet is spoken of, again and again."""
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 0.2
 THREAD_SECONDS = 2.0
 LATE_SECONDS = 30.0
-"""Between two lines in the log of a stage that is still loading."""
+"""Seconds between two lines in the log of a stage that is still loading."""
 STREAMS = 16
 """At once; a group has two at most, and others are refused."""
 Load = Callable[[WorkerSettings, StagePlace, LoadSteps], LoadedStage]

@@ -35,7 +35,7 @@ class Worker:
 
     settings: WorkerSettings
     servers: tuple[grpc.aio.Server, ...]
-    """That of clients or peers, and that of Control where it has its own."""
+    """Servers for clients or peers, and for Control where it has its own."""
     http: HttpServer | None
     engine: EngineHandle
     control: Control
@@ -46,7 +46,7 @@ class Worker:
     meeting: MeetingPlace | None = None
     """A draft's, if it shares memory with targets."""
     stages: StageProcesses | None = None
-    """Of a pipelined target."""
+    """Stage processes of a pipelined target."""
 
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""

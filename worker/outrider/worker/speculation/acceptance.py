@@ -26,9 +26,9 @@ ALL_SOURCES = (1 << PROPOSERS) - 1
 PRIOR_FIRST = 0.7
 """How often the likeliest child is first thought to be right."""
 LEVELS = 2
-"""Of the draft's nodes: children of the root, and deeper ones, since a draft is surer of itself
-further from known text. Of local nodes: any, and those beside a child of the draft, which is right
-in their place where it is sure."""
+"""Number of levels of nodes, each with match rates of its own. Of the draft's nodes: children of
+the root, and deeper ones, since a draft is surer of itself further from known text. Of local nodes:
+any, and those beside a child of the draft, which is right in their place where it is sure."""
 
 Table = NDArray[np.float64]
 
@@ -57,23 +57,24 @@ class Curves(NamedTuple):
     keep: float
     """Share of every count that one more sampled row leaves."""
     weight: float
-    """Of the prior, in outcomes."""
+    """Weight of the prior, in outcomes."""
 
 
 class Outcomes(NamedTuple):
     """Live children of the rows of one pass: how likely they were thought to be, and what came."""
 
     proposer: Ints
-    """int32[estimates]; a child is here once for each proposer and level that it tells of."""
+    """Proposer of each estimate, int32[estimates]; a child is here once for each proposer and level
+    that it tells of."""
     knot: Ids
-    """int64[estimates] the knot below the estimate."""
+    """Knot below each estimate, int64[estimates]."""
     beyond: Table
-    """float64[estimates] how far beyond it the estimate lies, from 0 to 1."""
+    """Distance of each estimate beyond its knot, from 0 to 1, float64[estimates]."""
     level: Ints
     hit: NDArray[np.bool_]
     """True where the child was sampled."""
     first: Ints
-    """int32[rows] the draft's likeliest child of the root and of each row; -1: it has none."""
+    """The draft's likeliest child of the root and of each row, int32[rows]; -1: it has none."""
     first_hit: NDArray[np.bool_]
     """[rows] true where that was sampled."""
 

@@ -18,14 +18,14 @@ ROOM = 32768
 GRAM = 4
 """Tokens that a text and an answer must have in common."""
 MAX_PLACES = 8
-"""Places that are weighed against each other;"""
+"""Most places that are weighed against each other."""
 MOST_LOOKED_AT = 32
-"""the newest so many are looked at."""
+"""Most places that are looked at: the newest ones."""
 MOST_MATCHED = 32
 """Tokens that are compared at a place."""
 NO_PLACE = -1
 SEPARATOR = -1
-"""Between two answers; no token."""
+"""Mark between two answers; no token."""
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -53,16 +53,16 @@ class AnswerIndex(NamedTuple):
 
 
 NO_ANSWERS = AnswerIndex.empty(0)
-"""Of a request that may not look anything up."""
+"""Index of a request that may not look anything up."""
 
 
 class TextPlaces(NamedTuple):
     """Where the last tokens of a text stand, longest match first."""
 
     place: Ids
-    """[MAX_PLACES] of the last of them;"""
+    """Place of the last token of each match, longest match first, [MAX_PLACES]."""
     matched: Ints
-    """[MAX_PLACES] how many they are."""
+    """Tokens of each match, longest match first, [MAX_PLACES]."""
 
 
 @njit()

@@ -95,9 +95,9 @@ class Load:
     scale: float
     """Seconds that plain decoding was seen to take, over those of the step costs."""
     latency: float = 0.002
-    """From a commit to the first growth that knows it, in seconds."""
+    """Seconds from a commit to the first growth that knows it."""
     period: float = 0.001
-    """Between two growths, in seconds."""
+    """Seconds between two growths."""
     plain: Arm = field(default_factory=Arm)
     """Steps without drafts."""
     drafted: Arm = field(default_factory=Arm)
@@ -173,7 +173,7 @@ class GainAccount:
     sequences: int = 0
     """Sequences of that step."""
     _loads: dict[int, Load] = field(default_factory=dict)
-    """By half powers of two."""
+    """Loads by their number of sequences, in half powers of two."""
     _brought: float = PRIOR_SECONDS
     """Plain seconds of what was written in the long run, whatever it was written with."""
     _spent: float = PRIOR_SECONDS

@@ -34,7 +34,7 @@ class SourceRows(NamedTuple):
 
 
 NO_ROWS = SourceRows([0] * len(SOURCES), [0] * len(SOURCES))
-"""Of a step without such passes."""
+"""Rows of a step without passes that ran local sources."""
 
 
 class Lent(NamedTuple):
@@ -55,9 +55,9 @@ class LocalSources:
     budget is earned back."""
 
     wanted: int = 0
-    """Those that the policy names, a bit each in the order of `SOURCES`."""
+    """Sources that the policy names, a bit each in the order of `SOURCES`."""
     on: int = 0
-    """Those of them that may propose nodes now."""
+    """Named sources that may propose nodes now, a bit each in the order of `SOURCES`."""
     budgets: dict[int, Budget] = field(
         default_factory=lambda: {at: Budget(EARNED_SHARE, ADVANCE_TOKENS) for at in LOCAL}
     )

@@ -20,11 +20,11 @@ class NodeCandidates(NamedTuple):
     """One sequence's candidates, best first; every prefix is a subtree that hangs on the root."""
 
     nodes: Ints
-    """int32[candidates]."""
+    """Node of each candidate, int32[candidates]."""
     reach: Floats
-    """float32[candidates], never rising."""
+    """Chance of each candidate, never rising, float32[candidates]."""
     depth: Ints
-    """int32[candidates]."""
+    """Depth of each candidate, int32[candidates]."""
 
 
 ROWS_PAY, NO_ROW_PAYS = Choice.ROWS_PAY, Choice.NO_ROW_PAYS  # an enum's lookup takes longer
@@ -44,7 +44,7 @@ class RowPlan(NamedTuple):
     choice: Choice
     """Why it is so many."""
     reach: Floats
-    """float32[candidates] the chances of all that a pass could hold, never rising."""
+    """Chances of all candidates that a pass could hold, never rising, float32[candidates]."""
 
 
 def plan_rows(

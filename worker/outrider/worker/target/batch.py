@@ -26,7 +26,7 @@ class TargetPart:
     sequence: Sequence
     rows: Rows
     nodes: Ints
-    """int32[rows] the nodes among them, by their index in the mirror."""
+    """Nodes among the rows, by their index in the mirror, int32[rows]."""
     live: int = 0
     """Nodes of the mirror as they were selected."""
     first_token: int = NO_TOKEN
@@ -106,14 +106,14 @@ class TargetBatch:
     """Rows of one pass."""
 
     parts: tuple[TargetPart, ...]
-    """Those that decode, then those that prefill."""
+    """Parts that decode, then those that prefill."""
     rows: Rows
-    """Of all parts, in their order."""
+    """Rows of all parts, in their order."""
     decoding_count: int
     expected_seconds: float
-    """Of the pass, by the step costs."""
+    """Expected seconds of the pass, by the step costs."""
     plain: PlainCost
-    """Of the step without nodes."""
+    """Cost of the step without nodes."""
     started: float
 
     @classmethod

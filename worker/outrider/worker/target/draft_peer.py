@@ -19,7 +19,8 @@ from outrider.worker.target.request import Request
 
 BACK_OFF_SECONDS = 0.5
 MIN_BACK_OFF_SECONDS = 0.05
-"""From a refusal for want of room to the next try, however soon the draft says that it has some."""
+"""Least seconds from a refusal for want of room to the next try, however soon the draft says that
+it has some."""
 MAX_BACK_OFF_SECONDS = 60.0
 LAG_MEMORY = 0.8
 """Weight of the past in the running mean of the lag."""
@@ -47,7 +48,7 @@ class Latency(NamedTuple):
 
     seconds: float
     sessions: int
-    """That its draft carried for this target then: it may have grown them one after the other."""
+    """Sessions that the draft carried for this target then, perhaps grown one after the other."""
 
 
 @dataclass(slots=True)
@@ -57,12 +58,12 @@ class DraftPeer:
     allowed: NDArray[np.bool_]
     """[vocabulary] token ids that its draft may propose."""
     sequences: dict[int, Request] = field(default_factory=dict)
-    """By session number."""
+    """Requests by session number."""
     room: Room | None = None
     """As its Hello announced; None: no bound is known."""
     next_session: int = 1
     opened_last: int = 0
-    """Which of all sessions of its target it got last; 0: it got none in this life."""
+    """Number of the session that the draft got last, of all its target's; 0: none in this life."""
     draining: bool = False
     """It takes no more sessions in this life."""
     overloaded_at: float = -math.inf
@@ -74,7 +75,7 @@ class DraftPeer:
     distrusted_until: float = 0.0
     violations: int = 0
     lag: float = 0.0
-    """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
+    """Seconds from a commit to the first growth that knows it, as the target's steps see it."""
     latencies: deque[Latency] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
     """The last of these times, but for the first of each session, in which it computes the text."""
     least: Latency | None = None

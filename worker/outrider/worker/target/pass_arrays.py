@@ -43,9 +43,9 @@ class PassArrays(NamedTuple):
     source: Ints
     """What proposed each row's node; the root's is not in use."""
     source_rows: Ids
-    """[sources] node rows of the pass that was settled last;"""
+    """Node rows of the pass that was settled last, [sources]."""
     source_accepted: Ids
-    """of them, those accepted."""
+    """Accepted node rows of the pass that was settled last, [sources]."""
 
     @classmethod
     def empty(cls, nodes: int) -> "PassArrays":

@@ -37,11 +37,11 @@ class PassCosts:
     """[node rows + 1] by the step costs."""
     plain: PlainCost
     slowdown: float = 0.0
-    """By which `scaled` was scaled."""
+    """Factor by which `scaled` was scaled."""
     scaled: Seconds = field(default_factory=lambda: np.zeros(1))
     """[node rows + 1] as they are expected now."""
     root: float = 0.0
-    """Of them, the first."""
+    """First of the `scaled` seconds, those without node rows."""
 
     def at(self, slowdown: float) -> "PassCosts":
         """Scale them by a `slowdown` that has moved."""

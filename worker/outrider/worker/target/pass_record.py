@@ -34,7 +34,7 @@ class PassRecord(Generic[R]):
     accepted: int
     """Accepted node rows."""
     tokens: Ints
-    """int32[n] committed tokens; none: no token could be sampled."""
+    """Committed tokens, int32[n]; none: no token could be sampled."""
     survived: bool
     """True where the new root was in the mirror."""
     surplus: float

@@ -15,10 +15,12 @@ from outrider.worker.costs.step_costs import Seconds, StepCosts
 STREAM_SLOWDOWN = 2.0
 """A pass beside decoding streams takes at most this many times what it takes without prefill."""
 NEWCOMER_SECONDS = 0.03
-"""A pass of prefill alone takes at most so long, for a prompt that comes meanwhile waits for it;"""
+"""Most seconds of a pass of prefill alone, unless `NEWCOMER_SHARE` allows more: a prompt that comes
+meanwhile waits for it."""
 NEWCOMER_SHARE = 24
-"""or as long as this part of the longest prompt takes, if that is more: behind a prompt of 1,500
-tokens a short one gets its first token after two such passes, so after a twelfth of its time."""
+"""Divisor of the longest prompt's time: a pass of prefill alone may take such a part of it, if that
+is more than `NEWCOMER_SECONDS`. Behind a prompt of 1,500 tokens a short one gets its first token
+after two such passes, so after a twelfth of its time."""
 WORTHWHILE = 0.97
 """Prefill rows a second, over the best that is possible, at which a pass is long enough. By step
 costs of two Zen 5 processors 0.97 takes 5 % more time for all than first come; 0.9 took 8 %."""

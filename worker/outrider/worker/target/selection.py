@@ -47,7 +47,8 @@ class Selection(NamedTuple):
     """The node rows of one pass, and its times by the step costs."""
 
     nodes: list[Ints]
-    """int32[rows] for each sequence, in the order given: indices into its mirror, parents first."""
+    """Node rows of each sequence, in the order given, int32[rows]: indices into its mirror, parents
+    before their children."""
     expected_seconds: float
     """Expected seconds of the pass."""
     plain: PlainCost
@@ -88,7 +89,7 @@ class RowSelector(DraftSwitch):
     _rests: bool = False
     """True while drafting rests."""
     _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
-    """Of the last step that was planned."""
+    """Costs of the last step that was planned."""
 
     def __post_init__(self) -> None:
         DraftSwitch.__post_init__(self)

@@ -30,7 +30,7 @@ class Sequence(Request):
     searched: int = 0
     """Committed tokens when local sources last looked for draft tokens after them."""
     answers: AnswerIndex = NO_ANSWERS
-    """Of finished answers that it may see, and to which its own is added."""
+    """Index of finished answers that the request may see, and to which its own is added."""
     logits_processor: LogitsProcessor | None = None
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
@@ -38,11 +38,11 @@ class Sequence(Request):
     computed: int = 0
     """Committed tokens that have KV; `length - 1` after prefill."""
     suffix: SuffixTables = field(init=False)
-    """Of its text."""
+    """Suffix tables of the request's text."""
     tree: TreeHandle = field(init=False)
     """Arrays of mirror, calibration and passes, for compiled code."""
     views: PassViews = field(init=False)
-    """Those of passes, for everything else."""
+    """Views of the passes' arrays, for everything but compiled code."""
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)

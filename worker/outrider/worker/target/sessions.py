@@ -70,13 +70,13 @@ class TargetSessions(Generic[Control]):
     dropped: int = 0
     """Nodes that arrived dead."""
     latencies: GrowthLatencies = field(default_factory=GrowthLatencies)
-    """From a commit to the first growth that knows it, as the target's steps see it."""
+    """Latencies from a commit to the first growth that knows it, as the target's steps see it."""
     _stepped_at: float = -math.inf
     """Time of the last step."""
     _stepping_since: float = -math.inf
     """Time of the first step since one took longer than a draft may say nothing."""
     _token_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
-    """That drafts took for each token of the last few texts that they had to compute."""
+    """Seconds that drafts took for each token of the last few texts that they had to compute."""
 
     def apply(self, message: DraftNews, now: float) -> None:
         """Apply one message about drafts, or of one."""

@@ -53,13 +53,13 @@ class TreeTables(NamedTuple):
     own: Curves
     """The request's match rates."""
     average: Curves
-    """Those of all requests."""
+    """Match rates of all requests."""
     suffix: SuffixTables
-    """Of prompt and answer; without room where the text is no source."""
+    """Suffix tables of prompt and answer; without room where the text is no source."""
     answers: AnswerIndex
-    """Of finished answers to the same key; without room where they are no source."""
+    """Index of finished answers to the same key; without room where they are no source."""
     prediction: Prediction
-    """Of the answer; without tokens where the request has none."""
+    """Prediction of the answer; without tokens where the request has none."""
     ends: Ints
     """Tokens that end the answer."""
     out: PassArrays
@@ -76,7 +76,7 @@ class Hunt(NamedTuple):
     depth: int
     """Depth of the deepest node."""
     sources: int
-    """Those whose nodes count, a bit each; 0: nothing ends it."""
+    """Sources whose nodes count, a bit each; 0: no node is a candidate."""
     costs: Seconds
     """[k + 1] seconds of a pass with 0, 1, … k node rows."""
     rate: float

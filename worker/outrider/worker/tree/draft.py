@@ -45,9 +45,9 @@ class Reroot:
     matched: int
     """Committed tokens that the tree held."""
     sources: Ints
-    """int32[moves] slots to read, all of them before any is written."""
+    """Slots to read, all of them before any is written, int32[moves]."""
     destinations: Ints
-    """int32[moves] slots to write."""
+    """Slots to write, int32[moves]."""
 
 
 class DraftTree:

@@ -21,8 +21,8 @@ class Growth(NamedTuple):
     first_id: int
     """Id of the first node; those of the others follow it."""
     parents: Ids
-    """int64[nodes] ids, 0 for the draft's root."""
+    """Ids of the nodes' parents, int64[nodes]; 0 for the draft's root."""
     tokens: Ints
-    """int32[nodes]."""
+    """Tokens of the nodes, int32[nodes]."""
     logprobs: Floats
-    """float32[nodes] log-probability of each token after its parent; natural log."""
+    """Natural log-probability of each token after its parent, float32[nodes]."""

@@ -77,7 +77,7 @@ class MirrorTables(NamedTuple):
     tokens: Ints
     """[positions] the sequence's committed tokens, up to the root; then room."""
     numbers: Ids
-    """int64[9] counts of live nodes, those with an id among them, and ids, positions, …: `COUNT`
+    """Counts of live nodes, those with an id among them, and ids, positions, …, int64[9]: `COUNT`
     and so on."""
 
 

@@ -18,18 +18,18 @@ class Reading(NamedTuple):
     """How a draft reads a target's tokens."""
 
     first: Ints
-    """int32[target's tokens + 1] place in `ids` where each token's begin; empty: both have the same
-    ids."""
+    """Place in `ids` where those of each token begin, int32[the target's tokens + 1]; empty: target
+    and draft have the same ids."""
     ids: Ints
     known: int
     """Ids that the draft's model can read; the last one stands for others."""
     longest: int
     """Most ids of one token."""
     pairs: Ids
-    """int64[pairs], sorted: two tokens that both have, first << 32 | second, as which a third is
-    read."""
+    """Pairs of tokens that target and draft both have, as which a third token is read, sorted:
+    first << 32 | second, int64[pairs]."""
     merged: Ints
-    """int32[pairs] those third tokens, which the target alone has."""
+    """Tokens that the target alone has, each read as a pair of others, int32[pairs]."""
 
     @classmethod
     def same(cls, known: int) -> "Reading":

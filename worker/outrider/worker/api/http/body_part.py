@@ -17,7 +17,7 @@ class HashableFailFast(FailFast):
 
 
 AT_FIRST_FAULT = HashableFailFast()
-"""Of a list: one wrong member is said, not all of them."""
+"""Option of a list's validation: one wrong member is said, not all of them."""
 FEW = Field(max_length=MAX_ITEMS)
 
 
@@ -29,7 +29,7 @@ def counted(value: object) -> object:
 
 
 COUNTED = BeforeValidator(counted)
-"""Of an object: pydantic counts its members only after it has looked at all of them."""
+"""Validator that counts an object's members before pydantic looks at all of them."""
 
 
 Content = str | list[dict[str, JsonValue]]

@@ -22,7 +22,7 @@ class CallObject:
     """One such object, as it comes."""
 
     functions: Sequence[str] | None = None
-    """Those of which it has to be one, as nothing else says that it is a call; None: any."""
+    """Functions of which the object calls one: nothing else says that it is a call; None: any."""
     name: str | None = None
     """The function that is called; None: its name has not come."""
     has_arguments: bool = False

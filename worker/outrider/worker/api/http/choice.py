@@ -22,7 +22,7 @@ class AnswerChoice(abc.ABC):
     """One choice, while its responses come."""
 
     prefix: ClassVar[str]
-    """Of the id of its response."""
+    """Prefix of the id of the choice's response."""
     whole_object: ClassVar[str]
     """Field `object` of a whole response."""
     chunk_object: ClassVar[str]

@@ -27,7 +27,7 @@ from outrider.worker.sampling.params import SamplingParams
 TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
 SEED_BITS = 53
-"""Of a random seed: any reader of JSON has such a number exactly."""
+"""Bits of a random seed: any reader of JSON has such a number exactly."""
 NO_SEED = -1
 """As at vLLM and llama-server."""
 LEAST_SHARE = float(np.finfo(np.float32).tiny)

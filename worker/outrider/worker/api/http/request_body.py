@@ -24,9 +24,9 @@ from outrider.worker.host.threads import started
 MAX_BODY_BYTES = 16 << 20
 """As the largest gRPC message."""
 LARGE_BYTES = 1 << 16
-"""From here on a body is parsed on a thread, so that other requests need not wait."""
+"""Size from which on a body is parsed on a thread, so that other requests need not wait."""
 MAX_BODIES_BYTES = 64 << 20
-"""Of all bodies that are read at the same time."""
+"""Most bytes of all bodies that are read at the same time."""
 TIMEOUT_HEADER = "x-request-timeout"
 JSON = "application/json"
 

@@ -23,13 +23,13 @@ class OpenAIResponse:
 
     last = DONE
     choices: Sequence[AnswerChoice]
-    """Of one kind, by which API it is; those of one prompt follow each other."""
+    """Choices, all of the API's kind; those of one prompt follow each other."""
     request: OpenAIRequest
     model: str
     fingerprint: Callable[[], str]
     """Returns what, with a seed, decides the text; called once there is some of it."""
     _ends: dict[int, AnswerEnd] = field(default_factory=dict)
-    """Of each choice that has ended."""
+    """End of each choice that has ended, by its number."""
     _id: str = field(init=False)
     _created: int = field(default_factory=lambda: int(time.time()))
 

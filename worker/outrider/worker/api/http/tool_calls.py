@@ -55,7 +55,7 @@ class ToolCalls:
 
     calling: Calling
     functions: Sequence[str] = ()
-    """Those that may be called; if forced, one of them has to be."""
+    """Functions that may be called; if forced, one of them has to be."""
     tags: Sequence[str] = KNOWN_TAGS
     """Tags that begin a call."""
     calls: list[dict[str, Any]] = field(default_factory=list)

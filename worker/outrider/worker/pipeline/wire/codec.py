@@ -31,19 +31,20 @@ from outrider.worker.pipeline.records import (
 BEGIN, SEGMENT, MOVE, END, RESULTS = range(7, 12)
 """Kinds of record; the draft link has those before."""
 _BEGIN = struct.Struct("<QIIIIIi")
-"""sequence, prompt, tokens, prefix_blocks, tree_blocks, bytes of the grammar, logprobs or -1; then
-sampling, tokens i32, prefix_blocks i32, tree_blocks i32, grammar."""
+"""Fields of a Begin: sequence, prompt, tokens, prefix_blocks, tree_blocks, bytes of the grammar,
+logprobs or -1; then sampling, tokens i32, prefix_blocks i32, tree_blocks i32, grammar."""
 _SEGMENT = struct.Struct("<QIIII")
-"""number, rows, bytes of a row's ancestors, bytes of all hidden states, visits; then rows i64,
-sequences i64, visits f64 [visits, 4], slots i32, tokens i32, positions i32, hidden states,
-ancestors u8, sample u8 [rows / 8]."""
+"""Fields of a Segment: number, rows, bytes of a row's ancestors, bytes of all hidden states,
+visits; then rows i64, sequences i64, visits f64 [visits, 4], slots i32, tokens i32, positions i32,
+hidden states, ancestors u8, sample u8 [rows / 8]."""
 _MOVE = struct.Struct("<QII")
-"""sequence, moved rows, freed slots; then sources i32, destinations i32, freed i32."""
+"""Fields of a Move: sequence, moved rows, freed slots; then sources i32, destinations i32, freed
+i32."""
 _END = struct.Struct("<Q")
-"""sequence."""
+"""Field of an End: sequence."""
 _RESULTS = struct.Struct("<QIIII")
-"""segment, rows, likeliest tokens of a row, visits, 0; then rows i64, visits f64 [visits, 4],
-tokens i32, logprobs f32, top_tokens i32, top_logprobs f32."""
+"""Fields of Results: segment, rows, likeliest tokens of a row, visits, 0; then rows i64, visits f64
+[visits, 4], tokens i32, logprobs f32, top_tokens i32, top_logprobs f32."""
 NOT_WANTED = -1
 """In place of a number of log-probabilities."""
 MAX_ID = 2**63 - 1

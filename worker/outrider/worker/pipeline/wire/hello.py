@@ -15,7 +15,7 @@ from outrider.worker.link.records import VERSION
 from outrider.worker.model.layer_range import LayerRange
 
 MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = SILENCE_MS
-"""Of Hello."""
+"""Least and greatest `silence_millis` of a Hello."""
 SILENCE_MILLIS = 800
 """Silence after which a stream is dead, unless the leader says otherwise: a stage that stopped is
 noticed within a second."""
@@ -35,12 +35,12 @@ class Group:
     number: int
     """Random; the same in all its streams."""
     revision: str
-    """Of the model: hash of weights, config and Outrider's version."""
+    """Revision of the model: hash of weights, config and Outrider's version."""
     stages: int
     hidden_format: StageDtype = StageDtype.AUTO
     silence_millis: int = SILENCE_MILLIS
     distributed: bool = False
-    """torch.distributed carries its messages; the streams are for Hello, liveness and reasons."""
+    """True where torch.distributed carries messages; streams carry Hello, liveness and reasons."""
 
     @property
     def silence(self) -> float:
@@ -53,11 +53,11 @@ class StageFacts:
     """What one stage is."""
 
     stage: int
-    """From 0."""
+    """Number of the stage, from 0."""
     layers: LayerRange
     dtype: str
     blocks: int
-    """Of 64 KV slots."""
+    """Blocks of 64 KV slots."""
     rows: int
     """Most of one segment."""
     context: int

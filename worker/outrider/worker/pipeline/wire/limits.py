@@ -22,7 +22,7 @@ from outrider.worker.pipeline.records import (
 )
 
 MAX_TREE_BLOCKS = 16
-"""Of one sequence: 1024 tree slots."""
+"""Most tree blocks of one sequence: 1024 tree slots."""
 MAX_LOGPROBS = 1024
 """Likeliest tokens that a request may ask for, and more."""
 
@@ -32,7 +32,7 @@ class RecordLimits:
     """Ranges of one stage."""
 
     blocks: int
-    """Of 64 KV slots."""
+    """Blocks of 64 KV slots."""
     rows: int
     """Most of one segment."""
     context: int

@@ -16,7 +16,7 @@ from outrider.worker.errors import ProtocolViolation, StageLost
 T = TypeVar("T")
 
 UNREAD_BYTES = 1 << 28
-"""That may wait to be taken, as in a stream's other direction."""
+"""Most bytes that may wait to be taken, as in a stream's other direction."""
 UNREAD_MESSAGES = 1 << 14
 """Likewise."""
 

@@ -35,7 +35,7 @@ class StageAddress(NamedTuple):
     """Where a stage listens."""
 
     address: str
-    """host:port."""
+    """Address as host:port."""
     peers: PeerSettings | None = None
     """Certificates that it is known by; None: without."""
 

@@ -17,9 +17,9 @@ from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
 
 SIGN_OF_LIFE: Final = b""
 MAX_BYTES = 1 << 26
-"""Of one payload: 128 rows of 8192 numbers are 4 MiB, a prompt of 2^20 tokens too."""
+"""Most bytes of one payload: 128 rows of 8192 numbers are 4 MiB, a prompt of 2^20 tokens too."""
 UNREAD_BYTES = 1 << 28
-"""That may wait for one neighbour; the leader's segments are far fewer."""
+"""Most bytes that may wait for one neighbour; the leader's segments are far fewer."""
 LOOKS = 8
 """Looks, in the longest silence that is allowed, whether something came."""
 STATUS_SECONDS = 0.5

@@ -31,7 +31,7 @@ class Exposition:
     role: Role
     model: str
     metrics: tuple[Metric, ...] | None = None
-    """That follow from the state; None: those of the role."""
+    """Metrics that follow from the state; None: those of the role."""
     registry: CollectorRegistry = field(default_factory=lambda: CollectorRegistry(False))
 
     def __post_init__(self) -> None:

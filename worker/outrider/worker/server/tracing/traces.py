@@ -39,7 +39,7 @@ FLUSH_SECONDS = 2.0
 FAILURES = (Finish.FAILED, Finish.EXPIRED, Finish.GRAMMAR_FAILED)
 TRACEPARENT = "traceparent"
 LINK = TraceContextTextMapPropagator()
-"""Between workers it is always W3C's, whatever clients use."""
+"""Propagator between workers: always W3C's, whatever clients use."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _OpenSpan:
     submit: Submit
     span: Span
     segments: int = 0
-    """That have spans."""
+    """Segments that have spans."""
 
 
 @dataclass(slots=True)
