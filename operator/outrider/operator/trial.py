@@ -38,7 +38,7 @@ class Trial:
     namespace: str
     name: str
     spec: Mapping[str, Any]
-    """Of the service."""
+    """Spec of the service."""
     seconds: float
     """For all of it."""
     url: str = ""
