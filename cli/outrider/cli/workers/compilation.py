@@ -28,7 +28,7 @@ from outrider.contract.files import user_cache
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 NAME = "kernels"
-"""Of this work in progress shown and in logs."""
+"""Name of this work in progress shown and in logs."""
 STAGE = "compiling, first start only"
 """What is shown of it."""
 SIGNATURES = 340
