@@ -27,7 +27,7 @@ class Agreement:
     covered: float
     """Share where it is among the draft's outputs at all."""
     divergence: float
-    """Of the draft's distribution from the target's, over the draft's outputs; nats."""
+    """Divergence of the draft's distribution from the target's, over the draft's outputs; nats."""
     overlap: float
     """Sum of the lesser probability of each token: what sampling at temperature 1 accepts."""
 

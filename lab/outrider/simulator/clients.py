@@ -47,7 +47,7 @@ class Clients:
     simulation: Simulation
     folder: Path
     number: int = 0
-    """Of the cell."""
+    """Number of the cell."""
     arrived: int = 0
     refused: int = 0
     """Because too many were open."""

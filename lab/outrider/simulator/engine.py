@@ -32,7 +32,7 @@ class SimulatedEngine:
     scheduler: Scheduler[Any, Any]
     runner: PassRunner
     pass_seconds: Callable[[Any], float]
-    """Of a step's pass."""
+    """Seconds of a step's pass."""
     host_seconds: Callable[[Any], float]
     """Beside it."""
     take: Callable[[list[Any]], None] = list.clear
@@ -40,7 +40,7 @@ class SimulatedEngine:
     pace: Callable[[float], float] = lambda now: 1.0
     """Factor of a pass's seconds, by when it begins."""
     busy_seconds: float = 0.0
-    """Of passes so far."""
+    """Seconds of all passes so far."""
     passes: int = 0
     stopped: bool = False
     _mailbox: list[Any] = field(default_factory=list)
