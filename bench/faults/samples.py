@@ -26,9 +26,9 @@ class Sample:
     running: int
     """Requests that run on all targets."""
     links: tuple[int, ...]
-    """By draft: targets with a link to it that is up."""
+    """Targets with a link to each draft that is up."""
     sessions: tuple[int | None, ...]
-    """By draft: sessions that it says it has; None: it says nothing."""
+    """Sessions that each draft says it has; None: it says nothing."""
 
 
 async def watch(pool: Pool, clock: Callable[[], float], samples: list[Sample]) -> None:

@@ -178,7 +178,7 @@ class RoundSizes(NamedTuple):
     chunk: int
     """Rows of a segment."""
     nodes: int
-    """Of a tree."""
+    """Nodes of a tree."""
     depth: int
     """Its levels."""
 

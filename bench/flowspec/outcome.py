@@ -23,7 +23,7 @@ class Outcome:
     """Decoding of one answer, from the commit of its first token on."""
 
     text: NDArray[np.int32]
-    """int32[tokens] of the answer."""
+    """Token ids of the answer: int32[tokens]."""
     tokens: int
     """Committed after the first commit."""
     seconds: float
