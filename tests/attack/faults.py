@@ -20,7 +20,7 @@ PAUSE_SECONDS = (0.5, 2.0)
 """Before each fault."""
 FAULT_SECONDS = (1.0, 4.0)
 STALL_SECONDS = 3.0
-"""By which a link that stalls is late."""
+"""Seconds by which a link that stalls is late."""
 CORRUPT = 0.2
 """Share of the pieces of a corrupt link that have a bit turned."""
 LOOK_SECONDS = 0.2
