@@ -62,7 +62,7 @@ class Seen:
     share_before: float
     """The draft's share of all sessions before the fault."""
     share_during: float | None
-    """None: it says nothing, or nobody has a session."""
+    """The draft's share during the fault; None: it says nothing, or nobody has a session."""
     moved: float | None
     """Sessions on the other drafts for each request that runs."""
     spread: float | None

@@ -20,7 +20,7 @@ class Sample:
 
     at: float
     tokens: int
-    """Written by all targets so far."""
+    """Tokens written by all targets so far."""
     waited: float
     """Seconds for which all targets have waited for drafts so far."""
     running: int

@@ -180,7 +180,7 @@ class RoundSizes(NamedTuple):
     nodes: int
     """Nodes of a tree."""
     depth: int
-    """Its levels."""
+    """Levels of a tree."""
 
 
 class RoundsLeader(PlainLeader):

@@ -25,7 +25,7 @@ class Outcome:
     text: NDArray[np.int32]
     """Token ids of the answer: int32[tokens]."""
     tokens: int
-    """Committed after the first commit."""
+    """Tokens committed after the first commit."""
     seconds: float
     commits: int
     """Walks that committed them."""

@@ -39,7 +39,7 @@ class Arm:
     mean: float = 0.0
     """Mean of the bins' seconds per token."""
     squares: float = 0.0
-    """Sum of squared distances from it."""
+    """Sum of squared distances from the mean."""
 
     @property
     def seconds_per_token(self) -> float:

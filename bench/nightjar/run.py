@@ -40,7 +40,7 @@ class Outcome:
     """Mean seconds of answers, from arrival to the last token."""
     p99_seconds: float
     first_token_seconds: float
-    """Mean, from arrival."""
+    """Mean seconds from arrival to the first token."""
     off_share: float
     """Share of passes of requests without a draft token."""
     choices: dict[str, int]

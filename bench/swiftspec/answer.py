@@ -19,7 +19,7 @@ class Answer:
 
     token_ids: tuple[int, ...]
     tokens: int
-    """Without the first one, which is the prompt's."""
+    """Tokens without the first one, which is the prompt's."""
     passes: int
     """Passes of the target."""
     began: float

@@ -48,7 +48,7 @@ class OperatorProcess:
     namespace: str
     """The only one that it watches, unless `arguments` say otherwise."""
     arguments: Sequence[str] | None = None
-    """Instead of `--namespace` and `--lease-namespace`."""
+    """Arguments instead of `--namespace` and `--lease-namespace`."""
     kubeconfig: Path | None = None
     """Kubeconfig of the user that the operator is; None: the administrator."""
     sources: Path | None = None

@@ -33,7 +33,7 @@ class Alert:
     name: str
     expression: str
     minutes: int
-    """For which it has to hold."""
+    """Minutes for which the expression has to hold."""
     severity: str
     """Severity of the alert: `critical` if requests are not answered, `warning` if a person should
     look."""

@@ -34,7 +34,7 @@ class SimulatedEngine:
     pass_seconds: Callable[[Any], float]
     """Seconds of a step's pass."""
     host_seconds: Callable[[Any], float]
-    """Beside it."""
+    """Host seconds beside a step's pass."""
     take: Callable[[list[Any]], None] = list.clear
     """Takes what the scheduler has for its server, and empties it."""
     pace: Callable[[float], float] = lambda now: 1.0

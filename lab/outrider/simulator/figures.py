@@ -40,7 +40,7 @@ class CellFigures:
     per_token: list[float]
     """Seconds of each further token, of answers of two tokens and more."""
     counters: dict[str, float]
-    """Summed over targets."""
+    """Counters summed over targets."""
     target_busy_seconds: float
     draft_busy_seconds: float
     draft_passes: int

@@ -25,7 +25,7 @@ class PassTimes:
     host_seconds: float = 0.0
     """Host seconds between two passes, whatever is in them."""
     sequence_seconds: float = 0.0
-    """More of it for each sequence of a pass."""
+    """Further host seconds for each sequence of a pass."""
     row_seconds: float = 0.0
     """Seconds of a pass for each row with output: sampling, or picking children."""
     more_seconds: float = 0.0

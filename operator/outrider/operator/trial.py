@@ -40,7 +40,7 @@ class Trial:
     spec: Mapping[str, Any]
     """Spec of the service."""
     seconds: float
-    """For all of it."""
+    """Seconds for the whole trial."""
     url: str = ""
     """Where the service is reached; empty: where its status says."""
 

@@ -25,7 +25,7 @@ LIFE = datetime.timedelta(days=30)
 """Lifetime of a worker's certificate."""
 AUTHORITY_LIFE = datetime.timedelta(days=730)
 SETTLING = datetime.timedelta(days=1)
-"""For which a new authority is only trusted; a kubelet takes about a minute to tell its pods."""
+"""Time a new authority is only trusted; a kubelet takes about a minute to tell its pods."""
 SKEW = datetime.timedelta(hours=1)
 """Time by which clocks of nodes may be behind the operator's."""
 PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)

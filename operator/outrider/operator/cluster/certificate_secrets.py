@@ -19,7 +19,7 @@ Object = Mapping[str, Any]
 AGAIN_SECONDS = 600.0
 """Seconds between two reads, as between the full reads of what is watched."""
 WAITING_SECONDS = 15.0
-"""The same while a pod is not ready: it may wait for a Secret that somebody has deleted."""
+"""Seconds between two reads while a pod is not ready: it may wait for a deleted Secret."""
 
 
 class CertificateSecrets:

@@ -20,13 +20,13 @@ class CounterSample:
     plain_seconds: float = 0.0
     """Seconds that plain decoding would have taken for the tokens."""
     spent_seconds: float = 0.0
-    """Seconds that they took."""
+    """Seconds that the tokens took."""
     passes: float = 0.0
     """Verify passes of a sequence."""
     drafted_passes: float = 0.0
     """Verify passes of a sequence over one node row or more."""
     tokens: float = 0.0
-    """Tokens that they committed."""
+    """Tokens that verify passes committed."""
     first_guesses: float = 0.0
     """Verify passes of a sequence with a first draft token: the likeliest next one."""
     first_hits: float = 0.0
