@@ -196,7 +196,7 @@ async def serving(service: str, threads: int) -> AsyncIterator[httpx.AsyncClient
 
 
 Answers = dict[str, dict[str, list[Seen]]]
-"""By side and situation."""
+"""Answers by side and situation."""
 
 
 async def fill_all(sides: Mapping[str, Server], count: int) -> Answers:

@@ -44,7 +44,8 @@ class Took:
 
     seconds: float
     processor_seconds: float
-    """Of it and all that it started: a machine with other work to do takes longer, not more."""
+    """Processor seconds of the command and all that it started: a machine with other work to do
+    takes longer, not more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Install:
     """One set of packages, installed."""
 
     megabytes: float
-    """Of its site-packages, without compiled bytecode."""
+    """Megabytes of the install's site-packages, without compiled bytecode."""
     packages: int
     took: Took
 
@@ -64,7 +65,7 @@ class Demo:
     install: Install
     """Downloads included."""
     first: Took
-    """Of the first `make demo` after it."""
+    """Time of the first `make demo` after the install."""
     again: Took
     answers: dict[str, float]
     """Seconds of commands that only print, the least of `RUNS`."""

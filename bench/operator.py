@@ -39,7 +39,7 @@ NAMESPACE, NODES = "scale", 4
 READY_SECONDS, REQUEST_SECONDS, IDLE_SECONDS = 900.0, 60.0, 15.0
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 0.02
 EDIT_SECONDS = 3.0
-"""From one edit to the next."""
+"""Seconds from one edit to the next."""
 PASS_SECONDS = "outrider_operator_reconcile_duration_seconds"
 REQUESTS = "outrider_operator_api_requests_total"
 TRAFFIC = {

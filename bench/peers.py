@@ -52,7 +52,7 @@ SCRIPTS = Path(__file__).parent / "sides"
 PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")
 OURS = "Outrider"
 SOURCES = {PLAIN: (), DRAFT: WITHOUT_ANSWERS, LOOKUP: (Proposer.SUFFIX,)}
-"""Of draft tokens: with a draft, all that the example of the demo uses."""
+"""Sources of draft tokens by way: with a draft, all that the example of the demo uses."""
 ACCELERATE, OPENVINO = "accelerate==1.12.0", "openvino-genai==2026.4.1.0"
 PYTHON = ("python", "-P")  # this folder has an operator.py
 
@@ -273,7 +273,7 @@ async def script(
 
 
 ENGINES = {"llama.cpp": llama_cpp, "transformers": transformers, "OpenVINO": openvino}
-"""By name, what starts its ways."""
+"""Engines by name, with what starts the ways of each."""
 
 
 async def measure(

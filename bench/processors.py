@@ -23,7 +23,7 @@ OUT = RESULTS / "processors.json"
 ARRANGEMENTS = {"serial": "one process", "async": "two processes", "auto": "Auto"}
 """Names of `bench.speculation`, and in words."""
 IDENTITY = ("cpu", "flags", "cores", "isa")
-"""Of a row: another of the same replaces it."""
+"""Fields that identify a row: another row with the same ones replaces it."""
 
 Row = Mapping[str, Any]
 

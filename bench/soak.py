@@ -33,7 +33,8 @@ from outrider.cli.service.file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 MAX_GROWTH_PERCENT = 5.0
-"""Of one process's memory, from the first fifth of the soak to its last."""
+"""Largest growth of one process's memory, in percent, from the first fifth of the soak to its
+last."""
 APIS = "OpenAI API", "gRPC"
 """As `outrider run` names them."""
 STOP_SECONDS = 60.0
@@ -75,7 +76,7 @@ class Service:
     """A run that serves."""
 
     url: str
-    """Of its OpenAI-compatible API."""
+    """URL of the service's OpenAI-compatible API."""
     grpc: str
     """Host and port of its gRPC API."""
     processes: Mapping[int, str]

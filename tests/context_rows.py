@@ -14,7 +14,7 @@ from outrider.kernels.gpu.attention_inputs import ContextRows, group_rows, group
 from tests.kernel_outputs import normal, unwritten
 
 BLOCKS = 24
-"""Of the pool; a sequence's blocks are dealt at random."""
+"""Blocks of the pool; a sequence's blocks are dealt at random."""
 MOST = 10
 """Blocks of a sequence."""
 DEEPEST = 8

@@ -16,7 +16,7 @@ COMPILED_ON = os.environ.get("GPU_TESTS_DEVICE", "cuda")
 """`cpu` in a rehearsal (`tools.gpu_rehearsal`), which compiles kernels and launches none."""
 DEVICE = "cpu" if INTERPRETED else pytest.param(COMPILED_ON, marks=pytest.mark.gpu)
 DTYPES = ["float32", "float16"] if INTERPRETED else ["float32", "float16", "bfloat16"]
-"""bfloat16 is wrong in the interpreter (triton-lang/triton issue 11584)."""
+"""Dtypes to test; bfloat16 is wrong in the interpreter (triton-lang/triton issue 11584)."""
 
 if INTERPRETED and find_spec("triton"):
     from tests import triton_interpreter

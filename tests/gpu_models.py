@@ -28,7 +28,8 @@ from tests.tiny_models import write_tiny
 
 BLOCKS, LONGEST, ROWS = 6, 192, 24
 SPLITS = 3
-"""Of a context: the interpreter runs programs one by one, also those that have nothing to do."""
+"""Splits of a context: the interpreter runs programs one by one, also those that have nothing to
+do."""
 SMALL: dict[str, Any] = {"vocab": 300, "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),

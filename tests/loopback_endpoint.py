@@ -42,7 +42,7 @@ class LoopbackEndpoint:
     """Serves `models` from a thread of its own, between `with` and its end."""
 
     ways: Callable[[int], Way] = lambda number: Way.WELL
-    """By the request's number, from 0."""
+    """Way to answer a request, by its number from 0."""
     words: int = 4
     """Chunks of an answer; each reports two tokens."""
     pause: float = 0.0

@@ -31,7 +31,7 @@ class Source:
     imports: frozenset[str]
     """Dotted names, of modules and of what is in them."""
     words: frozenset[str]
-    """Of its strings but docstrings, cut at slashes and spaces."""
+    """Words of the module's strings but docstrings, cut at slashes and spaces."""
 
 
 def module_name(path: PurePosixPath) -> str:

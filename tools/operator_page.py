@@ -183,7 +183,7 @@ def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:
 
 
 KINDS = (MetricWrapperBase, ScrapedGauge)
-"""Of attributes that are metrics."""
+"""Types of attributes that are metrics."""
 
 
 def metrics() -> str:

@@ -20,7 +20,7 @@ from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings, ScalingRule
 
 PASS_SECONDS = 0.05
-"""Of one verify pass; it only sets how many passes there are."""
+"""Seconds of one verify pass; they only set how many passes there are."""
 DRAFTS = 2
 
 
@@ -104,7 +104,7 @@ class Life:
     linked_at: float = 0.0
     """When the drafts that were started last are linked."""
     counters: tuple[CounterSample, ...] = ()
-    """By target."""
+    """Counters by target."""
     history: list[tuple[CounterSample, ...]] = field(default_factory=list)
     scrapes: Scrapes = field(default_factory=Scrapes)
     outcome: Outcome = field(default_factory=Outcome)

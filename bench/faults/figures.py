@@ -17,7 +17,7 @@ CALM_MEASURED = 5.0
 WINDOW = 1.0
 """Seconds over which a rate after a return is taken."""
 STEP = 0.1
-"""Between the beginnings of two such windows."""
+"""Seconds between the beginnings of two windows over which a rate after a return is taken."""
 AS_BEFORE = 0.9
 """Share of the earlier rate that counts as being back: rates of calm seconds differ by as much."""
 LOOKED_FOR = 6.0
@@ -56,13 +56,13 @@ class Seen:
     linked: float | None
     """Seconds from the return until all targets have a link that is up."""
     longest_gap: float
-    """Of all streams, in seconds, while it lasted."""
+    """Longest gap of all streams, in seconds, while the fault lasted."""
     waited: float
     """Share of the targets' time that they waited for drafts while it lasted."""
     share_before: float
-    """Of all sessions, the draft's."""
+    """The draft's share of all sessions before the fault."""
     share_during: float | None
-    """None: it says nothing, or nobody has a session."""
+    """The draft's share during the fault; None: it says nothing, or nobody has a session."""
     moved: float | None
     """Sessions on the other drafts for each request that runs."""
     spread: float | None

@@ -16,7 +16,7 @@ class Event:
     fault: Fault
     began: float
     returned: float
-    """From when on the draft can be used again."""
+    """Time from which on the draft can be used again."""
 
 
 async def inject(

@@ -34,7 +34,7 @@ class Fault:
 
     kind: Kind
     draft: int
-    """Which, from 0."""
+    """Number of the draft, from 0."""
     calm: float
     """Seconds without a fault before it."""
     seconds: float

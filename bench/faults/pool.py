@@ -31,7 +31,7 @@ class PooledDraft:
     worker: Worker
     proxy: Proxy
     folder: Path
-    """Of settings and logs."""
+    """Folder of settings and logs."""
 
     def begin(self, fault: Fault) -> None:
         """Let a fault happen."""

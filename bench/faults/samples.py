@@ -20,15 +20,15 @@ class Sample:
 
     at: float
     tokens: int
-    """Written by all targets so far."""
+    """Tokens written by all targets so far."""
     waited: float
     """Seconds for which all targets have waited for drafts so far."""
     running: int
     """Requests that run on all targets."""
     links: tuple[int, ...]
-    """By draft: targets with a link to it that is up."""
+    """Targets with a link to each draft that is up."""
     sessions: tuple[int | None, ...]
-    """By draft: sessions that it says it has; None: it says nothing."""
+    """Sessions that each draft says it has; None: it says nothing."""
 
 
 async def watch(pool: Pool, clock: Callable[[], float], samples: list[Sample]) -> None:

@@ -8,7 +8,8 @@ from bench.flowspec.setting import Links, demo, jetson_7b, jetson_13b
 from bench.flowspec.sides import TENSOR, Cell, Figures, continuous, figures, measure
 
 SURENESS = 0.5
-"""Of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP writes."""
+"""Sureness of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP
+writes."""
 MAKERS = {"jetson 7B": jetson_7b, "jetson 13B": jetson_13b, "demo": demo}
 
 

@@ -19,7 +19,7 @@ class BestTree(NamedTuple):
     tokens: NDArray[np.int32]
     logprobs: NDArray[np.float32]
     keys: list[int]
-    """Of each node's path."""
+    """Key of each node's path."""
     expanded: list[int]
     """Rows of each level's draft pass."""
 

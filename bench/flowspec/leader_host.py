@@ -178,9 +178,9 @@ class RoundSizes(NamedTuple):
     chunk: int
     """Rows of a segment."""
     nodes: int
-    """Of a tree."""
+    """Nodes of a tree."""
     depth: int
-    """Its levels."""
+    """Levels of a tree."""
 
 
 class RoundsLeader(PlainLeader):

@@ -23,9 +23,9 @@ class Outcome:
     """Decoding of one answer, from the commit of its first token on."""
 
     text: NDArray[np.int32]
-    """int32[tokens] of the answer."""
+    """Token ids of the answer: int32[tokens]."""
     tokens: int
-    """Committed after the first commit."""
+    """Tokens committed after the first commit."""
     seconds: float
     commits: int
     """Walks that committed them."""

@@ -9,7 +9,7 @@ from outrider.worker.pipeline.segment_size import PipelineTimes
 
 Seconds = NDArray[np.float64]
 MAX_ROWS = 64
-"""Of a segment or draft pass that has a time."""
+"""Most rows of a segment or draft pass that has a time."""
 ROW_BYTES = 48
 """About what a row takes on the wire beside its hidden vector: numbers, slot, token, mask."""
 FRAME_BYTES = 40
@@ -40,16 +40,16 @@ class Setting:
 
     name: str
     stages: Seconds
-    """float64[stages, MAX_ROWS] to compute a segment; entry i is for i + 1 rows."""
+    """Seconds to compute a segment: float64[stages, MAX_ROWS]; entry i is for i + 1 rows."""
     draft: Seconds
-    """float64[MAX_ROWS] of a draft pass likewise."""
+    """Seconds of a draft pass: float64[MAX_ROWS]; entry i is for i + 1 rows."""
     hidden: int
     """Numbers of a hidden vector, which travels in fp16."""
     links: Links
     host: float
     """Seconds that the leader takes for a message."""
     layers: int
-    """Of the target."""
+    """Layers of the target."""
 
     @property
     def count(self) -> int:

@@ -142,7 +142,7 @@ class Cell:
     links: str
     best: dict[str, Figures]
     paper: dict[str, Figures]
-    """Those of the paper's sides, with its sizes."""
+    """Figures of the paper's sides, with the paper's sizes."""
 
     def ratio(self, side: str, of: str, paper: bool = False) -> float:
         """Return how many times faster one side is than another one."""

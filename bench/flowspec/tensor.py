@@ -14,9 +14,9 @@ from bench.flowspec.outcome import Outcome
 from bench.flowspec.setting import MAX_ROWS, Setting
 
 SUMS = 2
-"""A layer: behind its attention, and behind its feed-forward."""
+"""Sums of a layer: behind its attention, and behind its feed-forward."""
 VALUE_BYTES = 2
-"""Of a number of a hidden vector, which travels in fp16."""
+"""Bytes of a number of a hidden vector, which travels in fp16."""
 
 
 class Run(Protocol):

@@ -99,9 +99,9 @@ class Timed:
     """Microseconds of one thing."""
 
     step: Spread
-    """From rows on the host to ids on the host."""
+    """Microseconds from rows on the host to ids on the host."""
     device: Spread
-    """Of the pass and its logits, once it has begun on the device."""
+    """Microseconds of the pass and its logits, once it has begun on the device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ MAX_ROWS = 16
 DRAFT_AHEAD = NODES_AHEAD + NODES_AHEAD // 2
 """So that a draft runs passes while its tree has about 64 nodes."""
 ROW_SHARE = 0.02
-"""Of a pass's time: what one more row costs."""
+"""Share of a pass's time that one more row costs."""
 TARGET_SHAPE, DRAFT_SHAPE = (30, 3, 64), (3, 3, 64)
 """Layers, key heads and the numbers of one, as the demo's models have them."""
 PASSES = 6
@@ -77,7 +77,7 @@ class Laps:
     """[steps][stages] as a `Stopwatch` has them."""
     nodes: list[int] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
-    """That came before the step."""
+    """Messages that came before each step."""
 
 
 class TimedLoop(abc.ABC):

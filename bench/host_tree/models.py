@@ -23,7 +23,8 @@ CHILDREN = 4
 SHARES = np.log(np.array([0.6, 0.2, 0.1, 0.05], np.float32))
 """Log-probabilities of a token's children."""
 HIT_PERCENT = (60, 20)
-"""Of tokens: the next one is the draft's first child, its second one; else it is none of them."""
+"""Percent of tokens after which the next one is the draft's first child, and its second one; else
+it is none of them."""
 UNLIKELY = -20.0
 """Mean logit of every other token."""
 
@@ -65,7 +66,7 @@ class StandIn:
     run_pass: Pass
     rows: int = 64
     nanoseconds: tuple[int, int] = (0, 0)
-    """Of the last pass: wall clock, and this thread's processor time."""
+    """Nanoseconds of the last pass: wall clock, and this thread's processor time."""
     _logits: NDArray[np.float32] = field(init=False)
     _unlikely: NDArray[np.float32] = field(init=False)
     _raised: tuple[Ints, Ints] = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))

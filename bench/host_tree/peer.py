@@ -32,13 +32,13 @@ DEPTH, WIDTH, NEW_NODES = 12, 8, 8
 PROMPT = np.arange(10, dtype=np.int32)
 NODES_AHEAD = 64
 TARGET_SECONDS, DRAFT_SECONDS = 0.005, 0.0005
-"""Of a pass: about those of the demo's pair on Zen 5."""
+"""Seconds of a pass: about those of the demo's pair on Zen 5."""
 MAX_LENGTH = 1900
 """Tokens after which the target without a model ends its session and opens another."""
 EVERYTHING = np.ones(OUTPUTS, np.bool_)
 """Tokens that may be draft tokens."""
 TABLE = BlockTable(np.arange(4 * MAX_LENGTH // BLOCK, dtype=np.int32), 0, 0, b"", False)
-"""Of every session: no model reads its KV."""
+"""Block table of every session: no model reads its KV."""
 
 
 @dataclass(slots=True)

@@ -37,9 +37,9 @@ class Arm:
     seconds: float = 0.0
     bins: int = 0
     mean: float = 0.0
-    """Of its bins' seconds per token."""
+    """Mean of the bins' seconds per token."""
     squares: float = 0.0
-    """Sum of squared distances from it."""
+    """Sum of squared distances from the mean."""
 
     @property
     def seconds_per_token(self) -> float:
@@ -78,7 +78,7 @@ class Context:
     arm: int = 0
     explores: bool = True
     tokens: float = 0.0
-    """Of the present bin."""
+    """Tokens of the present bin."""
     seconds: float = 0.0
 
     def next_bin(self) -> None:

@@ -8,7 +8,7 @@ from bench.nightjar.run import Outcome
 from bench.record.report import headless_pyplot
 
 Outcomes = Mapping[str, Mapping[str, Mapping[str, Outcome]]]
-"""By pair, load and side."""
+"""Outcomes by pair, load and side."""
 PLAIN, ORACLE = "off", "oracle"
 NOT_FIXED = ("bandit", "goodput", ORACLE)
 """Sides that decide as they go."""

@@ -48,7 +48,7 @@ class Turn:
     tokens: int
     latencies: tuple[float, ...]
     texts: tuple[tuple[int, ...], ...]
-    """By the number of the request."""
+    """Texts by the number of the request."""
     counted: Counters
     """What the target counted meanwhile."""
 
@@ -64,11 +64,11 @@ class Figures:
 
     tokens_per_second: Spread
     over_plain: Spread
-    """Of turns of the same round."""
+    """Ratios of speed to plain decoding, of turns of the same round."""
     mean_seconds: float
     p99_seconds: float
     off_share: float
-    """Of passes of requests, those without a draft token."""
+    """Share of passes of requests without a draft token."""
     same_text: float
     """Share of answers that are those of plain decoding."""
 
@@ -80,7 +80,7 @@ class Asked:
     side: Side
     client: AsyncClient
     turns: dict[int, list[Turn]] = field(default_factory=dict)
-    """By requests at once."""
+    """Turns by requests at once."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -33,16 +33,16 @@ class Outcome:
     """What one side came to under one load."""
 
     tokens_per_second: float
-    """From the first request to the end of the last answer."""
+    """Tokens a second from the first request to the end of the last answer."""
     busy_tokens_per_second: float
-    """By the seconds in which there was a request."""
+    """Tokens a second over the seconds in which there was a request."""
     mean_seconds: float
-    """Of answers, from arrival to the last token."""
+    """Mean seconds of answers, from arrival to the last token."""
     p99_seconds: float
     first_token_seconds: float
-    """Mean, from arrival."""
+    """Mean seconds from arrival to the first token."""
     off_share: float
-    """Of passes of requests, those without a draft token."""
+    """Share of passes of requests without a draft token."""
     choices: dict[str, int]
     """Steps by the planner's choice."""
 

@@ -25,7 +25,7 @@ FILES = (
 BEFORE, AFTER = 60, 20
 """Lines around the cursor that an editor sends."""
 LEAST_LINES = 3
-"""Of a body behind the cursor."""
+"""Fewest lines of a body behind the cursor."""
 WISHES = (
     "Rename the function `{name}` to `{name}_of`, wherever it is used.",
     "Add a comment above the function `{name}` that says what it returns.",

@@ -38,8 +38,8 @@ SPREAD = 73.0
 """Standard deviation of the whole numbers from -127 to 127."""
 CONFIG = "config.json"
 NODES_AHEAD = {1: 24, 3: 64, 8: 96}
-"""By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for
-its own depth, the default for the deepest)."""
+"""Nodes ahead by depth: a pass that takes longer leaves a draft time for more nodes (the demo's own
+value for its own depth, the default for the deepest)."""
 MAX_CONTEXT = 1024
 """So that KV of the deepest target fits beside that of the others."""
 

@@ -103,7 +103,7 @@ class Part:
     bandwidth: float
     """Bytes a second of memory."""
     flops: float
-    """bfloat16 multiplications and additions a second, dense."""
+    """Multiplications and additions a second in bfloat16, dense."""
     link: float
     """Bytes a second that it sends over NVLink."""
     source: str

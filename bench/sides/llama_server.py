@@ -27,7 +27,7 @@ from outrider.contract import processors
 from outrider.contract.files import user_cache
 
 VERSION = "0.3.36"
-"""Of llama-cpp-python."""
+"""Version of llama-cpp-python."""
 TOOLS = ("cmake==4.2.1", "ninja==1.13.0", "pip==26.0")
 BUILD = (
     "GGML_NATIVE=OFF",

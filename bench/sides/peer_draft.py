@@ -30,7 +30,7 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""Of a layer's tensors: in a checkpoint, and in a GGUF file."""
+"""Names of a layer's tensors: in a checkpoint, and in a GGUF file."""
 OF_THE_FILE = ("GGUF.", "general.architecture", "general.name", "llama.block_count")
 """Begins of keys that are not copied from the target."""
 

@@ -40,9 +40,9 @@ class Sides:
     """All that are compared, in one order."""
 
     own: dict[str, Service]
-    """By name; plain decoding comes first."""
+    """Outrider's services by name; plain decoding comes first."""
     pinned: dict[str, Pinned]
-    """By name; its plain decoding comes first. Empty: it is not compared with."""
+    """Sides of the pinned commit by name, plain decoding first; empty: without that commit."""
 
     @property
     def all(self) -> dict[str, Side]:

@@ -31,14 +31,15 @@ class Counted:
     """What the counters of one side say of its passes."""
 
     blind_share: float
-    """Of verify passes: no node was there."""
+    """Share of verify passes for which no node was there."""
     resting_share: float
-    """Of verify passes: the switch was off."""
+    """Share of verify passes for which the switch was off."""
     host_ms_per_pass: float
-    """Of the target's engine, between passes and not waiting; where target and draft share a loop,
-    of both, by passes of the target."""
+    """Host milliseconds of the target's engine, between passes and not waiting; where target and
+    draft share a loop, of both, by passes of the target."""
     draft_host_ms_per_pass: float | None
-    """Of a draft's engine, by its own passes; None where there is no such engine."""
+    """Host milliseconds of a draft's engine, by its own passes; None where there is no such
+    engine."""
     draft_passes_per_pass: float | None
     """Passes of the drafts for each of the target's; None where they are not counted."""
     growth_latency: Latency | None
@@ -90,7 +91,7 @@ def quantile(counts: Sequence[int], share: float) -> float:
 
 
 Runs = Sequence[Sequence[Answer]]
-"""By repetition and prompt."""
+"""Answers by repetition and prompt."""
 
 
 @dataclass(slots=True)
@@ -98,9 +99,9 @@ class Measured:
     """All that was measured of one side in one mode."""
 
     answers: list[list[Answer]] = field(default_factory=list)
-    """By repetition and prompt."""
+    """Answers by repetition and prompt."""
     counts: list[Counts] = field(default_factory=list)
-    """By repetition; empty for a side without counters."""
+    """Counts by repetition; empty for a side without counters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,9 @@ class Found:
     """Everything that was found with one target."""
 
     near: dict[str, Figures]
-    """By side, each at its best link."""
+    """Figures by side, each at its best link."""
     far: dict[float, dict[str, Figures]]
-    """By milliseconds each way and side, over gRPC."""
+    """Figures by milliseconds each way and side, over gRPC."""
     texts: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     """Number of the prompt, and what was answered: of all answers that were compared."""
     facts: dict[str, Any] = field(default_factory=dict)

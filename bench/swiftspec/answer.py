@@ -8,7 +8,7 @@ SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock 
 PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)
 """Sides whose draft is a process of its own."""
 ALL_PARALLEL = "parallel"
-"""Those together, as one target's process has them."""
+"""Name of all parallel sides together, as one target's process has them."""
 PLAIN = "plain"
 """The serial side's target, without its draft."""
 
@@ -19,9 +19,9 @@ class Answer:
 
     token_ids: tuple[int, ...]
     tokens: int
-    """Without the first one, which is the prompt's."""
+    """Tokens without the first one, which is the prompt's."""
     passes: int
-    """Of the target."""
+    """Passes of the target."""
     began: float
     ended: float
     commits: int

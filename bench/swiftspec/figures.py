@@ -26,7 +26,7 @@ class Figures:
     """Tokens a second over the mirrored tree's, answer by answer."""
     tokens_per_pass: float
     milliseconds_per_step: float
-    """Of all time, by passes of the target: waits are in it."""
+    """Milliseconds of all time, by passes of the target: waits are in it."""
     fall_ins: float
     """Share of commits, by the target's copy of the tree."""
     draft_fall_ins: float | None
@@ -36,7 +36,7 @@ class Figures:
     draft_idle: float
     draft_passes_per_pass: float
     draft_rows_per_pass: float
-    """Of the draft, by passes of the target."""
+    """Rows of the draft, by passes of the target."""
     recomputed_per_pass: float
     messages_per_token: float
     bytes_per_token: float
@@ -84,7 +84,7 @@ class Verdict:
 
     side: str
     round_trip_ms: float
-    """That was added."""
+    """Milliseconds of round trip that were added."""
     claim: str
     bound: float
     found: float

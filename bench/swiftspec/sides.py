@@ -28,7 +28,7 @@ from outrider.worker.__main__ import QUIET_LIBRARIES
 from tests.process.proxy import Proxy
 
 SEED = 1
-"""Of answers that are sampled."""
+"""Seed of answers that are sampled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from tests.unit.kernels.cpu import integer_products
 from tests.unit.worker.model.test_llama import TOKENS, block_table_of, build, run_prompt
 
 TOLERANCE = 1e-4
-"""Of logits whose activations are not rounded to bytes, relative to the largest."""
+"""Largest difference of logits whose activations are not rounded to bytes, relative to the
+largest."""
 
 
 def main(file: str) -> None:

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 RELEASE = "bookworm"
 PACKAGES = ("python3.11", "libstdc++6", "libgomp1")
 PYTHON = "python3.11"
-"""That of the release."""
+"""Python of the release."""
 WHEELS = Path("usr", "lib", "python3", "dist-packages")
 """Where Debian's Python looks for packages of others."""
 PLATFORM = "aarch64-manylinux_2_31"

@@ -15,9 +15,9 @@ from tests.attack.record import Kind, Record
 from tests.attack.rooms import Figures, Room, marked, temporary
 
 MORE_DESCRIPTORS, MORE_THREADS = 8, 8
-"""By which a process may exceed what it held before: pools that have filled, a connection of the
-control loop. An attack opens thousands of connections and calls, so that one leak in a hundred is
-seen."""
+"""Descriptors and threads by which a process may exceed what it held before: pools that have
+filled, a connection of the control loop. An attack opens thousands of connections and calls, so
+that one leak in a hundred is seen."""
 CALM_SECONDS = 180.0
 """Within which all is given back: a connection that rests is closed after 30 s."""
 FAULTS = re.compile(

@@ -17,10 +17,10 @@ from tests.process.test_hostile import BROKEN, VIOLATIONS, WASTE
 from tests.process.workers import START_SECONDS
 
 PAUSE_SECONDS = (0.5, 2.0)
-"""Before each fault."""
+"""Seconds before each fault, least and most."""
 FAULT_SECONDS = (1.0, 4.0)
 STALL_SECONDS = 3.0
-"""By which a link that stalls is late."""
+"""Seconds by which a link that stalls is late."""
 CORRUPT = 0.2
 """Share of the pieces of a corrupt link that have a bit turned."""
 LOOK_SECONDS = 0.2

@@ -36,7 +36,7 @@ SILENT = min(4500, most_descriptors() // 4 * 3)
 LARGE_BODIES, LARGE_BYTES = 6, 15 << 20
 """Together more than a server reads at a time."""
 PROPERTIES = 1700
-"""Of a schema that takes a second or two to compile."""
+"""Properties of a schema that takes a second or two to compile."""
 SLOW_REGEXES = ("(.*[aeiou].{20}){6}", "([a-z ,.]{1,60}[aeiou]){1,200}", "(.|\n)*")
 CHUNKED = over_http.POST + b"Transfer-Encoding: chunked\r\n\r\n"
 Attack = Callable[[Room, random.Random], Awaitable[list[str]]]

@@ -97,12 +97,12 @@ class Room:
     folder: Path
     """Its home; the folder of its temporary files, by which its processes are known, is in it."""
     http: str
-    """host:port"""
+    """Host and port of the HTTP API: `host:port`."""
     workers: Mapping[str, str]
     """Address of gRPC by name: `target`, and drafts."""
     links: Links | None = None
     names: set[str] = field(default_factory=set)
-    """Of all its processes, once it has been seen whole."""
+    """Names of all processes of the room, once it has been seen whole."""
 
     @property
     def base(self) -> str:

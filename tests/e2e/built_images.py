@@ -17,7 +17,7 @@ BASE = "localhost/outrider-e2e-base"
 RELEASE = "bookworm"
 PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 SETTINGS = {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot", "BUILDER": "buildah"}
-"""Of a buildah that runs as root wherever a node can."""
+"""Settings of a buildah that runs as root wherever a node can."""
 FROM_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs", "/root/.config/pip", "/root/.config/uv")
 """Where packages come from, and whom to trust: lent to the builds, not part of the images."""
 

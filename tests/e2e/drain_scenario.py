@@ -16,10 +16,10 @@ LOADS = {
     "--check-text",
     "short": "--rate 0.5 --max-tokens 4 --prompts prompts.jsonl --check-text",
 }
-"""By the name of the file that tells of it: what three targets on two processors answer while new
-pods start (AMD EPYC, AVX2, 2026-11-25). With 0.2 answers of 800 tokens and 4 short ones a second,
-one of 1509 short ones waited 60 s for room and was refused; with 0.1 and 1, at a load average of
-12, answers took 178 s, and 13 of 39 did not end within `maxSeconds`, then 300."""
+"""Loads by the name of the file that tells of each: what three targets on two processors answer
+while new pods start (AMD EPYC, AVX2, 2026-11-25). With 0.2 answers of 800 tokens and 4 short ones a
+second, one of 1509 short ones waited 60 s for room and was refused; with 0.1 and 1, at a load
+average of 12, answers took 178 s, and 13 of 39 did not end within `maxSeconds`, then 300."""
 COSTS = (
     f"kubectl get pods -l {TARGETS} -o custom-columns=NAME:.metadata.name,"
     r"COST:'.metadata.annotations.controller\.kubernetes\.io/pod-deletion-cost'"

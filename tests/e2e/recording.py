@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_SECONDS = 1800
-"""Of one command; their own limits are shorter."""
+"""Longest time of one command in seconds; commands' own limits are shorter."""
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C ended."""
 FIRST_LINES, LAST_LINES = 6, 16

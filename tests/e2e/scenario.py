@@ -15,7 +15,7 @@ TARGETS = f"outrider.dev/service={SERVICE},outrider.dev/role=target"
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 ASK = f'outrider generate --max-tokens 600 "{PROMPT}"'
 ADDRESS = f"$(kubectl get service {SERVICE} -o jsonpath='{{.spec.clusterIP}}')"
-"""Of the service, for a shell; a cluster with DNS has a name for it."""
+"""Address of the service, for a shell; a cluster with DNS has a name for it."""
 EVERYTHING = "deployments,replicasets,pods,services,configmaps,serviceaccounts,networkpolicies"
 
 

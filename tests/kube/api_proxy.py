@@ -49,7 +49,7 @@ class Asked:
     body: bytes
     at: float
     status: int = 0
-    """Of the answer; 0 as long as there is none."""
+    """Status of the answer; 0 as long as there is none."""
     passed: bool = False
     """Whether the API server got it."""
     dry: bool = False
@@ -105,8 +105,8 @@ class ApiProxy:
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _upstream: aiohttp.ClientSession = field(init=False)
     _sockets: list[socket.socket] = field(default_factory=list)
-    """Of all connections, taken and made; transports and sessions forget theirs before they are
-    closed."""
+    """Sockets of all connections, taken and made; transports and sessions forget theirs before they
+    are closed."""
 
     @classmethod
     @contextlib.contextmanager

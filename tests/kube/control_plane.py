@@ -45,7 +45,8 @@ from tests.kube.servers import (
 START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
 MIN_PAUSE, MAX_PAUSE = 0.05, 0.1
-"""Between two looks at what is waited for, most of which are a request over a new connection."""
+"""Seconds between two looks at what is waited for, most of which are a request over a new
+connection."""
 SILENT = (Unavailable, DeadlineExceeded)
 """What asking a worker raises that does not answer now."""
 ADMIN = "admin"

@@ -24,7 +24,7 @@ ROOT = f"/apis/{GROUP}/{VERSION}"
 NAME = "external-metrics"
 Object = dict[str, Any]
 Values = Mapping[str, Callable[[], float | None]]
-"""By name; None: there is no such series now."""
+"""Values by name; None: there is no such series now."""
 
 
 @contextlib.contextmanager

@@ -44,13 +44,13 @@ class OperatorProcess:
 
     control_plane: ControlPlane
     folder: Path
-    """Of its own."""
+    """Folder of the operator's own."""
     namespace: str
     """The only one that it watches, unless `arguments` say otherwise."""
     arguments: Sequence[str] | None = None
-    """Instead of `--namespace` and `--lease-namespace`."""
+    """Arguments instead of `--namespace` and `--lease-namespace`."""
     kubeconfig: Path | None = None
-    """Of the user that it is; None: the administrator."""
+    """Kubeconfig of the user that the operator is; None: the administrator."""
     sources: Path | None = None
     """Checkout of the version that it is; None: this one."""
     forked: bool = False

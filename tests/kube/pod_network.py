@@ -23,9 +23,10 @@ from tools import kube_assets
 
 POD_RANGE = ipaddress.IPv4Network("10.64.0.0/16")
 SETS = ("core", "control", "helm", "lws", "epp")
-"""What is made before the way outside is cut, of the version of Kubernetes that is asked for;"""
+"""Sets of assets, of the version of Kubernetes that is asked for, that are made before the way
+outside is cut."""
 OF_ANY_VERSION = ("rules",)
-"""what besides."""
+"""Sets of assets, of any version of Kubernetes, that are made before the way outside is cut."""
 VARIABLE = "OUTRIDER_POD_NETWORK"
 """Holds the namespace's name for those who run in it."""
 GRACE_SECONDS = 30

@@ -21,7 +21,7 @@ class PodProbes:
     workers: PodWorkers
     role: Role
     _told: dict[str, bool] = field(default_factory=dict)
-    """By the pods' uids."""
+    """Readiness that was told to the API server, by the pods' uids."""
 
     def look(self) -> int:
         """Once at every pod; how many are ready."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 Pod = dict[str, Any]
 WATCH_SECONDS = 1
-"""Of one watch: how often `on_turn` is called, and how long an end may take."""
+"""Seconds of one watch: how often `on_turn` is called, and how long an end may take."""
 PAUSE_SECONDS = 0.2
 LOST = (OSError, http.client.HTTPException, json.JSONDecodeError)
 """What reading from an API server raises that ends meanwhile."""

@@ -34,7 +34,7 @@ class PodWorkers:
     control_plane: ControlPlane
     folder: Path
     _workers: dict[tuple[str, str], PodWorker] = field(default_factory=dict)
-    """By the pods' uids and the containers' names."""
+    """Workers by the pods' uids and the containers' names."""
     _defaults: dict[Role, Behaviour] = field(default_factory=dict)
     _ended: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)

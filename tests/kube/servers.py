@@ -35,7 +35,7 @@ class Place:
     host: str = HOST
     """Where the API server listens: an address that pods reach, where there are real ones."""
     api_options: tuple[str, ...] = ()
-    """Of the API server, beside those below."""
+    """Further options of the API server."""
 
     @property
     def url(self) -> str:

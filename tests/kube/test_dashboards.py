@@ -30,7 +30,7 @@ SCRAPED = {"namespace": "models", "service": "chat", "job": "models/chat", "endp
 CUT = (2, 2)
 Labels = frozenset[tuple[str, str]]
 Series = dict[tuple[str, Labels], int]
-"""By name and labels, how much each grows in a minute."""
+"""Growth of each series in a minute, by name and labels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tests.kube.chart_golden import FILE, NOTE, VALUES
 from tests.kube.control_plane import ControlPlane, KubectlError
 
 ELSEWHERE = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
-"""Of kinds that other projects bring."""
+"""API versions of kinds that other projects bring."""
 DIGEST = f"sha256:{'0a' * 32}"
 
 

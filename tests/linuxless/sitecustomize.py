@@ -24,7 +24,7 @@ ABSENT = {
 }  # fmt: skip
 """Beginnings of names."""
 FUNCTIONS = ("ppoll",)
-"""Of the C library."""
+"""Functions of the C library that Linux alone has."""
 FOLDERS = ("/proc/", "/sys/")
 
 

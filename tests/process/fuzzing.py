@@ -18,7 +18,7 @@ from tests.process.workers import Worker
 from tests.tiny_models import write_draft_of, write_tiny
 
 SECONDS = 30.0
-"""Of one request: far more than any takes, so that a hang is found."""
+"""Seconds for one request: far more than any takes, so that a hang is found."""
 CONTEXT = 96
 PROMPT = "Once upon"
 NASTY_NUMBERS = (

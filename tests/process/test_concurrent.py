@@ -17,7 +17,7 @@ from tests.process.workers import ANSWER_SECONDS, Worker, pair_with
 
 CONTEXT = 320
 KV_BYTES_PER_TOKEN = 2 * 4 * 50 * 64
-"""Of the tests' target: keys and values in fp32, layers, one head."""
+"""Bytes of a token's KV in the tests' target: keys and values in fp32, layers, one head."""
 BLOCKS = 7
 """One sequence of the longest context needs 7 of them, four of those below up to 16."""
 SAMPLINGS = (

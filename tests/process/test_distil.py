@@ -49,7 +49,7 @@ class Whole:
     """A distillation that nothing ended."""
 
     uri: str
-    """Of its target."""
+    """URI of the distillation's target."""
     out: Path
     result: dict[str, Any]
 

@@ -24,7 +24,7 @@ from tests.process.workers import Worker
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux")
 RUNNING, TOKENS = 4, 400
 BUDGET = 32 << 20
-"""Of the draft's weights and KV, and the target's: not for all requests at their longest."""
+"""Bytes for the draft's weights and KV, and the target's: not for all requests at their longest."""
 PROMPTS = [f"{name} was a" for name in ("Anna", "Bert", "Carl", "Dora", "Emil", "Fred")]
 CANCELLED = "Gerd was a"
 

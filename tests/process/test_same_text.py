@@ -15,7 +15,7 @@ from tests.process.workers import HITS, Worker, answer, assert_speculated, let_g
 
 COUNT = 300
 COARSE_HITS = 0.1
-"""Of a target in INT4: about 0.3."""
+"""Least share of first guesses that are right with a target in INT4: about 0.3 are."""
 SAMPLINGS = (
     Sampling(),
     Sampling(temperature=0.8, seed=11),

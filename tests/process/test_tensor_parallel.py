@@ -42,7 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {"kv_heads": 1, "intermediate_size": 100, "tie_word_embeddings": False},
 }
 DEGREES = {"llama": (3, 2), "qwen3": (4, 1)}
-"""Of target and draft, by family."""
+"""Degrees of target and draft, by family."""
 
 
 def settings_of(base: Path, role: Role, **changes: Any) -> WorkerSettings:

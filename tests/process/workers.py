@@ -31,7 +31,8 @@ to do as it has processors takes two minutes. Who waits longer has seen a fault.
 END_SECONDS = 30.0
 ANSWER_SECONDS = 120.0
 MIN_PAUSE, MAX_PAUSE = 0.01, 0.1
-"""Between two looks at what is waited for: each costs the worker that it looks at a request."""
+"""Seconds between two looks at what is waited for: each costs the worker that it looks at a
+request."""
 HITS = 0.4
 """Share of first guesses that the tests' drafts, which are hardly noisy, get right at least: about
 0.7."""

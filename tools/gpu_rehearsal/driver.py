@@ -37,7 +37,7 @@ PROPERTIES = {
     "mem_clock_rate": 2619000,
     "mem_bus_width": 5120,
 }
-"""Those of an H100, which no kernel depends on."""
+"""Properties of an H100, which no kernel depends on."""
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 SERVERS, PROMETHEUS = (Path(__file__).parent / name for name in ("module", "prometheus"))
 """Folders of the Go modules by which programs are built."""
 OLDER = {minor: SERVERS.with_name(f"module-{minor}") for minor in ("1.30", "1.32")}
-"""Of the servers of older minor versions of Kubernetes."""
+"""Folders of the Go modules of the servers of older minor versions of Kubernetes."""
 STAGES = "kwok-stages.yaml"
 PROMTOOL = "promtool-0.311.3"
 """With its version, that of `prometheus/go.mod`: another one makes no server anew."""
@@ -76,7 +76,7 @@ class Controller:
     module: str
     """Its own module, which ships its objects."""
     files: tuple[str, ...]
-    """Those objects, in the folder `config` of that: definitions, permissions, webhooks."""
+    """Files of the module's objects, in its folder `config`: definitions, permissions, webhooks."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Wheel:
 
     requirement: str
     sha256: tuple[str, ...]
-    """Of each platform's file."""
+    """SHA-256 of each platform's file."""
     platforms: tuple[str, ...]
     """Where it can be used: `os-arch`, as Go spells them."""
 

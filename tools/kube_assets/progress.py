@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 SECONDS = 5.0
-"""Between two lines where there is no terminal."""
+"""Seconds between two lines where there is no terminal."""
 
 
 @dataclass(slots=True)

@@ -33,9 +33,10 @@ class Alert:
     name: str
     expression: str
     minutes: int
-    """For which it has to hold."""
+    """Minutes for which the expression has to hold."""
     severity: str
-    """critical: requests are not answered. warning: a person should look."""
+    """Severity of the alert: `critical` if requests are not answered, `warning` if a person should
+    look."""
     summary: str
 
     def rule(self) -> dict[str, Any]:
@@ -171,7 +172,7 @@ SERVICE_ALERTS = (
         f"Stages of {SERVICE} have ended {WHOLE} times in an hour.",
     ),
 )
-"""By the metrics of workers."""
+"""Alerts by the metrics of workers."""
 
 AGE, HEARD = f"{OPERATOR}metrics_age_seconds", f"{OPERATOR}watch_last_event_age_seconds"
 PROBLEMS, ERRORS = f"{OPERATOR}problems", f"{OPERATOR}reconcile_errors_total"
@@ -244,4 +245,4 @@ OPERATOR_ALERTS = (
         "Events of services wait {{ $value | humanizeDuration }} for their reconcile.",
     ),
 )
-"""By the metrics of the operator."""
+"""Alerts by the metrics of the operator."""

@@ -27,7 +27,7 @@ from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 
 SPLITS = (4, 8, 16, 32, 64)
-"""Of a context, that a kernel could choose by its length."""
+"""Numbers of splits of a context that a kernel could choose by its length."""
 
 
 def cases(model: Shape, ranks: int) -> Iterator[Case]:

@@ -24,7 +24,7 @@ FLASH = {
     "flash_attn_interface": "flash attention 3, a chain",
 }
 PACKAGES = ("flashinfer", *FLASH)
-"""Those that need not be installed."""
+"""Packages that need not be installed."""
 
 
 @dataclass(frozen=True, slots=True)

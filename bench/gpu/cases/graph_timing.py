@@ -15,7 +15,7 @@ from bench.record.report import Spread, median_and_range
 CACHES = 4
 """Sizes of the L2 cache that the copies take together."""
 MIN_LAUNCHES = 20
-"""Of a graph; a replay's own cost is shared by them."""
+"""Fewest launches of a graph; a replay's own cost is shared by them."""
 MAX_COPIES = 64
 REPLAYS = 15
 

@@ -23,7 +23,7 @@ from outrider.contract.files import api_keys
 HANDSHAKE_ROUNDS = 3
 """Flights of a handshake of TLS 1.2, which takes more of them than 1.3."""
 KINDS = ("DNS", "IP Address")
-"""Of names that a server can have."""
+"""Kinds of names that a server can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Certificate:
     """The server's own certificate of a file."""
 
     pem: bytes
-    """That one only, without those of its issuers."""
+    """The server's certificate only, without those of its issuers."""
     names: tuple[str, ...]
     """DNS names and IP addresses that it holds for, as it lists them; else its common name."""
 

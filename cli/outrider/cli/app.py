@@ -34,7 +34,7 @@ CONTEXT = {
     "auto_envvar_prefix": "OUTRIDER",
 }
 UsageError: Any = typer.BadParameter.__base__
-"""Of all options and arguments; it has no public name."""
+"""Base of the errors of all options and arguments; it has no public name."""
 PYDANTIC_PREFIX = "Value error, "
 """What pydantic, with which typer reads options, puts before a refusal."""
 NOT_A_NUMBER = re.compile(r"Input should be a valid (integer|number), .*")
@@ -46,7 +46,7 @@ HINTS = {
     "http1.x server": "; that port speaks HTTP: --address takes the one after `gRPC at`",
     "WRONG_VERSION_NUMBER": "; a target without TLS wants no --tls-ca",
 }
-"""By what gRPC says, among other things, of a target that cannot be reached: what to do."""
+"""Advice by a part of what gRPC says of a target that cannot be reached."""
 
 
 class Commands(TyperGroup):

@@ -25,9 +25,9 @@ class Agreement:
     top: dict[int, float]
     """Share of positions where the target's likeliest token is among the draft's n likeliest."""
     covered: float
-    """Share where it is among the draft's outputs at all."""
+    """Share of positions where the target's likeliest token is among the draft's outputs at all."""
     divergence: float
-    """Of the draft's distribution from the target's, over the draft's outputs; nats."""
+    """Divergence of the draft's distribution from the target's, over the draft's outputs; nats."""
     overlap: float
     """Sum of the lesser probability of each token: what sampling at temperature 1 accepts."""
 

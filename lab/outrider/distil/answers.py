@@ -34,7 +34,7 @@ LONGEST_PERIOD = 40
 GREEDY = 0.5
 """Share of answers without sampling."""
 TEMPERATURES = (0.6, 0.8, 1.0)
-"""Of the other answers; questions have 1."""
+"""Temperatures of the answers with sampling; questions have 1."""
 TOP_K, TOP_P = 64, 0.97
 NO_TOKENS = np.zeros(0, np.int32)
 
@@ -47,7 +47,7 @@ class Beginning:
     asking: bool = False
     """The user's turn is written, too."""
     temperature: float = 0.0
-    """Of the answer."""
+    """Temperature of the answer."""
     longest: int = LONGEST
     """Tokens of the chat."""
     writer: int = ANSWERED
@@ -102,7 +102,7 @@ class Slot:
     done: int = 0
     """Tokens whose row has run."""
     features: list[NDArray[np.float16]] = field(default_factory=list)
-    """Of rows that have run, by pass."""
+    """Features of rows that have run, by pass."""
 
     @property
     def waiting(self) -> int:

@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     """Chats side by side, padded behind their ends."""
 
     tokens: Tensor
-    """int64 [texts, rows]."""
+    """Token ids: int64 [texts, rows]."""
     features: Tensor
     """[texts, rows, hidden] the target's own, which make the token after each."""
     weights: Tensor

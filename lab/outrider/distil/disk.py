@@ -8,7 +8,7 @@ from outrider.distil.network import Draft
 from outrider.worker.model.config import ModelConfig
 
 TEXT_BYTES = 5
-"""Of a token and its writer, at most."""
+"""Most bytes of a token and its writer."""
 MARGIN = 200 << 20
 
 

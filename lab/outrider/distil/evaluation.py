@@ -21,10 +21,10 @@ TREES = (1, 2, 4, 8, 16)
 """Nodes."""
 COST_ROWS = (1, 2, 4, 8, 16)
 CONTEXT = 128
-"""Tokens, in passes that are timed."""
+"""Tokens of context in passes that are timed."""
 COST_SECONDS = 2.0
 TREE_TOKENS = 128
-"""Of each answer, those that trees walk along: what they give changes little with more."""
+"""Tokens of each answer that trees walk along: what they give changes little with more."""
 GROUP = 64
 """Texts that are walked along at a time."""
 

@@ -27,7 +27,7 @@ from outrider.distil.workshop import Workshop
 LENGTH = 48
 """Tokens that the draft writes behind one text."""
 SHARE = 0.1
-"""Of the answers' tokens, those that the draft writes in a round."""
+"""Share of the answers' tokens that the draft writes in a round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,4 +56,4 @@ OPEN_SETS = {
         _chatterbot,
     ),
 }
-"""By the name that `prompts` takes."""
+"""Open sets by the name that `prompts` takes."""

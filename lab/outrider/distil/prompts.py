@@ -18,10 +18,12 @@ from outrider.distil.errors import BadRecipe
 HELD_OUT = 64
 """Chats, the first ones, on which nothing is trained."""
 STRIDE = 1_000_003
-"""From a question that is held out to the one instead of it; a prime, so that it reaches all."""
+"""Distance from a question that is held out to the one instead of it; a prime, so that it reaches
+all."""
 ATTEMPTS = 1000
 FIELDS = ("prompt", "instruction", "question")
-"""Of a JSON line, the first that is there has the prompt; or `messages`, the user's first turn."""
+"""Fields of a JSON line, the first of which that is there has the prompt; else `messages` has it,
+as the user's first turn."""
 
 
 class Opening(enum.Enum):

@@ -29,13 +29,13 @@ class Start:
     """What one distillation's draft begins as."""
 
     layers: tuple[int, ...]
-    """Of the target, or of `draft`: all that it has."""
+    """Layers of the target, or all layers of `draft`."""
     draft: PreparedModel | None = None
     """The draft that is trained further; None: layers of the target are."""
     uri: str | None = None
-    """Of that draft,"""
+    """URI of the draft that is trained further."""
     sha256: str | None = None
-    """and of its weights."""
+    """SHA-256 of the weights of the draft that is trained further."""
 
     @classmethod
     def of(cls, recipe: Recipe, target: Target, cache: Path, progress: Progress) -> Self:

@@ -29,7 +29,7 @@ class Target:
     config: ModelConfig
     layout: ChatLayout
     sha256: str
-    """Of its GGUF file, or of all files of its weights."""
+    """SHA-256 of the target's GGUF file, or of all files of its weights."""
     is_gguf: bool
 
     @classmethod

@@ -34,11 +34,11 @@ class TrainingRecipe:
     batch_tokens: int = 1200
     learning_rate: float = 1e-3
     warm_up: int = 20
-    """Steps."""
+    """Steps of warm-up."""
     floor: float = 0.03
     """Learning rate at the end, as a share of the highest."""
     asked_weight: float = 0.1
-    """Of tokens that the target wrote as user; those of answers have 1."""
+    """Weight of tokens that the target wrote as user; those of answers have 1."""
     decay: float = 0.01
     clip: float = 1.0
     seed: int = 0

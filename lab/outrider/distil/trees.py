@@ -26,7 +26,7 @@ from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.walk import ROOT
 
 DEPTH = 32
-"""Of a tree: the service's default."""
+"""Depth of a tree: the service's default."""
 
 Floats = NDArray[np.float32]
 
@@ -38,14 +38,14 @@ class Walk:
     chat: Chat
     block_table: BlockTable
     nodes: int
-    """Of each tree."""
+    """Nodes of each tree."""
     error: ErrorScale
-    """That of all texts, as a worker's is that of all its requests."""
+    """Error scale of all texts, as a worker's is that of all its requests."""
     tree: DraftTree = field(init=False)
     root: int = field(init=False)
     """Position of the last committed token."""
     passes: int = 0
-    """Of the target."""
+    """Passes of the target."""
 
     def __post_init__(self) -> None:
         self.root = first_root(self.chat)

@@ -21,7 +21,7 @@ class Workshop:
     recipe: Recipe
     target: Target
     device: str | None
-    """torch's name of a GPU; None: the CPU's own path."""
+    """Name of a GPU, as torch has it; None: the CPU's own path."""
     cache: Path
     """Folder of prepared models."""
     progress: Progress

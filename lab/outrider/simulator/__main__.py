@@ -21,7 +21,7 @@ except ImportError as error:  # the command line can be installed without operat
     sys.exit(1)
 
 PARTS = 1000
-"""Of the whole, in which progress is told."""
+"""Parts of the whole in which progress is told."""
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, SetPolic
 from outrider.worker.target.selection import RowSelector
 
 DRAIN_SECONDS = 1.0
-"""From the wish to stop a draft to its end."""
+"""Seconds from the wish to stop a draft to its end."""
 
 
 class Cell:

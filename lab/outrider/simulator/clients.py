@@ -47,10 +47,10 @@ class Clients:
     simulation: Simulation
     folder: Path
     number: int = 0
-    """Of the cell."""
+    """Number of the cell."""
     arrived: int = 0
     refused: int = 0
-    """Because too many were open."""
+    """Requests refused because too many were open."""
     too_long: int = 0
     """Refused because prompt and answer together are longer than the context."""
     answers: list[Answer] = field(default_factory=list)

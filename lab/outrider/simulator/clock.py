@@ -15,7 +15,7 @@ class Clock:
 
     now: float = 0.0
     events: int = 0
-    """That have happened."""
+    """Number of events that have happened."""
     _heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(
         default_factory=list
     )

@@ -43,7 +43,7 @@ class Costs(SpecPart):
     context_microseconds: Micros = 0.0
     """More for each sequence of a pass and 1,000 tokens of its context."""
     prefill_share: Annotated[float, Field(ge=0.01, le=1)] = 1.0
-    """Of the time that a further row adds, what one of a prompt adds."""
+    """Share of the time of a further row that a row of a prompt adds."""
     pass_microseconds: MoreMicros = 0.0
     """What a pass takes in a service beyond these costs: `outrider profile` times a model alone,
     and takes the least. May be negative; a pass takes a tenth of its cost at least."""
@@ -105,7 +105,7 @@ class SimulatedTarget(Worker):
     row_capacity: Annotated[Count, Field(ge=2, le=65_536)] = 128
     """Rows of one pass: 128 in today's workers."""
     server_microseconds: Micros = 0.0
-    """Of a request on its way through the server, there and back."""
+    """Microseconds that a request takes on its way through the server, there and back."""
 
 
 class SimulatedPlacement(enum.StrEnum):
@@ -143,7 +143,7 @@ class SimulatedDraft(Worker):
     prefill_rows: Annotated[Count, Field(ge=4, le=4096)] = 64
     """Rows of prefill in one pass: 64 in today's workers."""
     start_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
-    """From the wish for a replica to its links."""
+    """Seconds from the wish for a replica to its links."""
     link: SimulatedLink = SimulatedLink()
     """The way to and from targets."""
     contention: Annotated[float, Field(ge=1, le=10)] = 1.0
@@ -178,11 +178,13 @@ class PairModel(SpecPart):
     hit_rate: Annotated[float, Field(ge=0.01, le=0.999)] = 0.7
     """How often the draft's likeliest next token is the target's."""
     second: Annotated[float, Field(ge=0, le=0.95)] = 0.4
-    """Of the rest, how often its second one is; of what is left then, the third; and so on."""
+    """How often the draft's second token is the target's where its first one is not; of what is
+    left then, the third; and so on."""
     spread: Annotated[float, Field(ge=0, le=6)] = 1.5
     """Deviation of the first child's probability between contexts, in logits."""
     passage_share: Share = 0.5
-    """Of that variance, what a passage has in common: there are easy and hard ones."""
+    """Share of the variance between contexts that a passage has in common: there are easy and hard
+    ones."""
     passage_tokens: Annotated[Count, Field(ge=1, le=1 << 20)] = 32
     """Tokens of a passage. More than prompt and answer have: there are easy and hard requests."""
     vocabulary: Annotated[Count, Field(ge=8192, le=1 << 24)] = 32_768
@@ -210,9 +212,9 @@ class Prices(SpecPart):
     """Prices, in any currency."""
 
     target_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    """Of one GPU of a target."""
+    """Price of an hour of one GPU of a target."""
     draft_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    """Of one GPU of a draft."""
+    """Price of an hour of one GPU of a draft."""
 
 
 class Simulation(SpecPart):

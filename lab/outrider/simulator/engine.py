@@ -32,15 +32,15 @@ class SimulatedEngine:
     scheduler: Scheduler[Any, Any]
     runner: PassRunner
     pass_seconds: Callable[[Any], float]
-    """Of a step's pass."""
+    """Seconds of a step's pass."""
     host_seconds: Callable[[Any], float]
-    """Beside it."""
+    """Host seconds beside a step's pass."""
     take: Callable[[list[Any]], None] = list.clear
     """Takes what the scheduler has for its server, and empties it."""
     pace: Callable[[float], float] = lambda now: 1.0
     """Factor of a pass's seconds, by when it begins."""
     busy_seconds: float = 0.0
-    """Of passes so far."""
+    """Seconds of all passes so far."""
     passes: int = 0
     stopped: bool = False
     _mailbox: list[Any] = field(default_factory=list)

@@ -34,13 +34,13 @@ class CellFigures:
     too_long: int
     expired: int
     latencies: list[float]
-    """Of answers, from arrival to the last token, in seconds."""
+    """Seconds of answers, from arrival to the last token."""
     first_tokens: list[float]
-    """Of answers, from arrival to the first token."""
+    """Seconds of answers, from arrival to the first token."""
     per_token: list[float]
-    """Of answers of two tokens and more: seconds of each further token."""
+    """Seconds of each further token, of answers of two tokens and more."""
     counters: dict[str, float]
-    """Summed over targets."""
+    """Counters summed over targets."""
     target_busy_seconds: float
     draft_busy_seconds: float
     draft_passes: int

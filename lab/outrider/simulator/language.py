@@ -26,7 +26,8 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 STRIDE = 97
-"""Between the token ids of two children of one context; no vocabulary is smaller than all."""
+"""Distance between the token ids of two children of one context; no vocabulary is smaller than
+all."""
 QUADRATURE = 64
 """Points of the mean over z."""
 _BELOW_2_TO_53 = 1.0 / (1 << 53)
@@ -58,11 +59,11 @@ class Pair(NamedTuple):
 
     vocabulary: int
     mean: float
-    """Of the logit of the first child's probability."""
+    """Mean of the logit of the first child's probability."""
     spread: float
     """Deviation of that logit."""
     passage_share: float
-    """Of its variance, what a whole passage has in common; 0 to 1."""
+    """Share of the logit's variance that a whole passage has in common; 0 to 1."""
     second: float
     """Share of what the first child leaves that the second one gets; 0 to 1."""
     passage_tokens: int

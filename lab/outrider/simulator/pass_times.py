@@ -14,7 +14,7 @@ CONTEXT_STEP = 32
 MAX_KNOWN = 1 << 16
 """Passes whose seconds are kept."""
 LEAST_SHARE = 0.1
-"""Of a pass's cost, what it takes however much less a description says."""
+"""Share of a pass's cost that it takes however much less a description says."""
 
 
 @dataclass(slots=True)
@@ -23,15 +23,15 @@ class PassTimes:
 
     costs: StepCosts
     host_seconds: float = 0.0
-    """Between two passes, whatever is in them."""
+    """Host seconds between two passes, whatever is in them."""
     sequence_seconds: float = 0.0
-    """More of it for each sequence of a pass."""
+    """Further host seconds for each sequence of a pass."""
     row_seconds: float = 0.0
-    """Of a pass, for each row with output: sampling, or picking children."""
+    """Seconds of a pass for each row with output: sampling, or picking children."""
     more_seconds: float = 0.0
-    """Of a pass, beyond step costs;"""
+    """Seconds of a pass beyond step costs."""
     more_sequence_seconds: float = 0.0
-    """of it, for each sequence."""
+    """Seconds of a pass beyond step costs for each sequence."""
     _known: dict[tuple[int, int, int, int], float] = field(default_factory=dict)
 
     def target(self, step: TargetBatch) -> float:

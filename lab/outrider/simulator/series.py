@@ -18,11 +18,11 @@ class Point:
     arrived: int
     answered: int
     tokens: int
-    """Of answers, by decoding and prefill."""
+    """Tokens of answers, by decoding and prefill."""
     running: int
     waiting: int
     drafts: int
-    """That have been asked for and have not ended."""
+    """Drafts that have been asked for and have not ended."""
     speculating: int
     """1 while the policy allows drafting."""
     max_rows: int
@@ -40,7 +40,7 @@ class Recorder:
     clients: Clients
     steering: Steering
     seconds: float
-    """Of the whole run."""
+    """Seconds of the whole run."""
     points: list[Point] = field(default_factory=list)
 
     def begin(self) -> None:

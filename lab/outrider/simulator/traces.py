@@ -21,7 +21,7 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
 MICROSECOND_DIGITS = 6
 MOST_TOKENS = 1 << 30
-"""Of a prompt or an answer."""
+"""Most tokens of a prompt or an answer."""
 
 
 @dataclass(frozen=True, slots=True)

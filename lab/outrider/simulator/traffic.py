@@ -22,11 +22,11 @@ from outrider.simulator.traffic_description import (
 )
 
 BLOCK_TOKENS = 512
-"""Of a Mooncake trace."""
+"""Tokens of a block of a Mooncake trace."""
 CHUNK = 4096
 """Random numbers drawn at once."""
 LEAST_VARIATION = 1e-6
-"""Of lengths that differ: less is no token for a mean of a million."""
+"""Least variation of lengths that differ: less is no token for a mean of a million."""
 STRESS = {
     Stress.SPIKE: ((2, 30), (8, 40), (24, 80), (40, 120), (6, 40)),
     Stress.OSCILLATION: ((4, 30), (28, 30)) * 3,

@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that lost its lease: its pod restarts as a follower."""
 AGAIN_SECONDS = 3.0
-"""Between two attempts to begin while the API server is away."""
+"""Seconds between two attempts to begin while the API server is away."""
 LOOK_SECONDS = 20.0
-"""Between two looks whether the cluster has come to serve LeaderWorkerSets."""
+"""Seconds between two looks whether the cluster has come to serve LeaderWorkerSets."""
 BEGINNING_SECONDS = 25.0
 """Longest time for kopf to list what it watches, which it does after it reports to be ready."""
 
@@ -65,7 +65,7 @@ class OperatorOptions:
     namespaces: tuple[str, ...] = ()
     """Empty: all."""
     own_namespace: str = ""
-    """Of the operator's pod; empty: it runs in none."""
+    """Namespace of the operator's pod; empty: the operator runs in no pod."""
     pods: PodRules = field(default_factory=PodRules)
     """What the cluster wants of all pods of workers."""
     certificates: bool = True

@@ -38,9 +38,9 @@ class Trial:
     namespace: str
     name: str
     spec: Mapping[str, Any]
-    """Of the service."""
+    """Spec of the service."""
     seconds: float
-    """For all of it."""
+    """Seconds for the whole trial."""
     url: str = ""
     """Where the service is reached; empty: where its status says."""
 

@@ -28,8 +28,8 @@ MAX_LARGE_AT_ONCE = 2
 """Large passes among them: more would only wait for one another. Their requests are sent together,
 so that two keep an API server busy."""
 BURST_SECONDS = 0.1
-"""From an event to its pass: events of one change come in bursts. Making a service took 13 passes
-without it and 7 with it (`bench.operator`, 20 and 100 services on a busy machine)."""
+"""Seconds from an event to its pass: events of one change come in bursts. Making a service took 13
+passes without the wait and 7 with it (`bench.operator`, 20 and 100 services on a busy machine)."""
 log = logging.getLogger(__name__)
 
 

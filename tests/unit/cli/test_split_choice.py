@@ -23,7 +23,7 @@ LLAMA_70B = SplitCosts(
     target={2: flat(20.0), 4: flat(11.0), 6: flat(8.5), 8: flat(7.0)},
     draft={1: flat(4.0), 2: flat(2.6), 4: flat(2.0), 6: flat(1.9)},
 )
-"""Of eight GPUs; the times are made up, their fall with degrees is that of large models."""
+"""Costs on eight GPUs; the times are made up, their fall with degrees is that of large models."""
 
 
 def test_every_split_that_fits_is_there_and_plain_decoding_with_all() -> None:

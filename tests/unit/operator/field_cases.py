@@ -26,7 +26,8 @@ from outrider.operator.cluster.kinds import (
 from outrider.operator.spec.service import Spec
 
 BESIDE = ("version", "drafts", "speculate", "max_rows")
-"""Of a policy, what follows the workers and the loop; compared only where a case names it."""
+"""Fields of a policy that follow the workers and the loop; compared only where a case names
+them."""
 TARGET, DRAFT = frozenset({Role.TARGET}), frozenset({Role.DRAFT})
 BOTH: frozenset[Role] = TARGET | DRAFT
 Path = tuple[str | int, ...]

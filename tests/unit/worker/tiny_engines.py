@@ -54,9 +54,10 @@ TOKENS = (
     *(bytes([1 + i // 25, 101 + i % 25]) for i in range(VOCABULARY - 21)),
     *(bytes([byte]) for byte in (*range(1, 21), 104)),
 )
-"""Of the target, where its draft has another tokenizer."""
+"""Tokens of the target, where its draft has another tokenizer."""
 FOREIGN_TOKENS = tuple(token for number, token in enumerate(TOKENS) if number % 25 != 3)[::-1]
-"""Of such a draft: most are the target's, in another order; those at 3, 28, … take two."""
+"""Tokens of a draft with another tokenizer: most are the target's, in another order; those at 3,
+28, … take two."""
 CONTEXT, DRAFT_CONTEXT = 300, 260
 EMBEDDING = "model.embed_tokens.weight"
 ROWS = 33

@@ -124,4 +124,4 @@ COMMANDS = {
     "load": SlashCommand(_load, "goes on with a conversation that was saved", "FILE"),
     "quit": SlashCommand(_quit, "ends the chat"),
 }
-"""By name, in the order of /help."""
+"""Commands by name, in the order of /help."""

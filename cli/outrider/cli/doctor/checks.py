@@ -42,7 +42,7 @@ class Check:
     grade: Grade
     words: str
     options: str = ""
-    """That `outrider serve` then needs."""
+    """Options that `outrider serve` then needs."""
 
 
 def judged(found: Findings) -> tuple[Check, ...]:

@@ -38,7 +38,7 @@ class Disk:
     path: str
     free_bytes: int
     used_bytes: int
-    """By what is in it."""
+    """Bytes of all files in the folder."""
     writable: bool
 
 

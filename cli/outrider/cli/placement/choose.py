@@ -25,7 +25,7 @@ from outrider.operator.spec import Placement, SpeculationMode, SpeculativeServic
 MARGIN = 1.03
 """What drafting has to gain over plain decoding to be taken: an estimate is no better."""
 SAME = 1.01
-"""Of numbers of threads that differ by less, the least is taken."""
+"""Ratio of two speeds below which they count as the same: the least number of threads is taken."""
 COMPARED = (Placement.COLOCATED, Placement.SEPARATE)
 
 

@@ -23,7 +23,7 @@ from outrider.protos.v1.internal import control_pb2 as pb
 
 Answer = TypeVar("Answer")
 NAME = "placement"
-"""Of this work in progress shown and in logs."""
+"""Name of this work in progress shown and in logs."""
 TARGET = tuple(pb.MeasuredPass(rows=rows) for rows in (1, 2, 4, 8))
 DRAFT = tuple(pb.MeasuredPass(draft=True, rows=rows) for rows in (CATCH_UP_ROWS, GROWTH_ROWS))
 """Before the target's in a round, as one process runs them: the first one finds nothing in the

@@ -35,7 +35,7 @@ from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 NAME = "split"
-"""Of this work in progress shown and in logs."""
+"""Name of this work in progress shown and in logs."""
 
 
 @dataclass(frozen=True, slots=True)

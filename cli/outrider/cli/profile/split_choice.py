@@ -65,11 +65,11 @@ class Split:
     rows: int
     """Draft tokens of a verify pass that cost next to nothing."""
     target_seconds: float
-    """Of a verify pass of so many rows and the root's."""
+    """Seconds of a verify pass over `rows` draft tokens and the root."""
     draft_seconds: float
-    """Of a pass over `WIDTH` leaves."""
+    """Seconds of a draft pass over `WIDTH` leaves."""
     tokens_per_second: float
-    """Of one request."""
+    """Tokens a second of one request."""
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ class AnswerFigures:
     draft_rows: int
     """Draft tokens that were verified."""
     draft_rows_accepted: int
-    """Of those, the rows whose token was committed."""
+    """Verified draft tokens that were committed."""
     ttft_seconds: float
     """Time to first token; of several answers, the mean."""
 

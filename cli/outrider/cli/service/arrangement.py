@@ -27,9 +27,9 @@ class Arrangement:
     placement: Placement | None
     """None: without the draft."""
     threads: int
-    """Of the target."""
+    """Threads of the target."""
     draft_threads: int = 1
-    """Of a draft that is a process of its own."""
+    """Threads of a draft that is a process of its own."""
 
     @property
     def name(self) -> str:

@@ -28,7 +28,7 @@ class Problem:
     """One problem of a description."""
 
     path: str
-    """Of the field, as `spec.target.engine.threads`; empty: the document as a whole."""
+    """Path of the field, as `spec.target.engine.threads`; empty: the document as a whole."""
     message: str
     """The value and what is allowed."""
 
@@ -47,11 +47,11 @@ class Checked:
     """What was found in one document."""
 
     number: int = 1
-    """Of the document, from 1."""
+    """Number of the document, from 1."""
     line: int | None = None
     """Where it begins, from 1; None: it is not YAML, and its problem names the place."""
     name: str = ""
-    """Of the service; empty where there are errors."""
+    """Name of the service; empty where there are errors."""
     errors: tuple[Problem, ...] = ()
     refused: tuple[Problem, ...] = ()
     """What `outrider run` refuses, on one machine."""

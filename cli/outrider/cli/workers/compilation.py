@@ -28,9 +28,9 @@ from outrider.contract.files import user_cache
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 NAME = "kernels"
-"""Of this work in progress shown and in logs."""
+"""Name of this work in progress shown and in logs."""
 STAGE = "compiling, first start only"
-"""What is shown of it."""
+"""Stage of the compilation, as progress shows it."""
 SIGNATURES = 340
 """Compiled functions, by the types of their arguments, of a pair with int8 weights: about as many
 (337; Zen 4, 2026-11-26) as any pair has, and what progress is shown as a share of."""

@@ -44,7 +44,7 @@ class Place(NamedTuple):
     """Where a worker is asked."""
 
     address: str
-    """host:port."""
+    """Host and port of the worker: `host:port`."""
     access: TargetAccess
 
 

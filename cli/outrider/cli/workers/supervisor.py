@@ -71,7 +71,7 @@ class StartOptions(NamedTuple):
     progress: StageReporter
     command: Command = WORKER
     folder: Path | None = None
-    """Of settings and logs; None: `~/.cache/outrider/runs`."""
+    """Folder of settings and logs; None: `~/.cache/outrider/runs`."""
 
 
 class Supervisor:

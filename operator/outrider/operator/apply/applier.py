@@ -128,7 +128,7 @@ class ApplyResult:
     errors: dict[ChildKey, ClusterError] = field(default_factory=dict)
     """Why objects were refused or had no answer; they are tried again."""
     held: frozenset[ChildKey] = frozenset()
-    """Those of them that were not tried in this pass."""
+    """Objects with an error that were not tried in this pass."""
     differed: bool = field(default=False, compare=False)
     """True if an object was not as wanted before."""
     waiting: dict[ChildKey, ChildKey] = field(default_factory=dict)

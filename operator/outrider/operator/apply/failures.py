@@ -21,7 +21,7 @@ class ApplyFailure:
     times: int = 0
     """Tries in a row that failed."""
     generation: int = 0
-    """Of the service when it was last tried."""
+    """Generation of the service when the object was last tried."""
     not_before: float = 0.0
     """Time of the next try at the earliest, by what the server asked for."""
     due: float = 0.0

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE = datetime.timedelta(days=30)
-"""Of a worker's certificate."""
+"""Lifetime of a worker's certificate."""
 AUTHORITY_LIFE = datetime.timedelta(days=730)
 SETTLING = datetime.timedelta(days=1)
-"""For which a new authority is only trusted; a kubelet takes about a minute to tell its pods."""
+"""Time a new authority is only trusted; a kubelet takes about a minute to tell its pods."""
 SKEW = datetime.timedelta(hours=1)
-"""By which clocks of nodes may be behind the operator's."""
+"""Time by which clocks of nodes may be behind the operator's."""
 PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 

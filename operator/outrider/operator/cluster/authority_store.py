@@ -16,7 +16,7 @@ from outrider.operator.cluster.kinds import SECRET
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3600.0
-"""Between two looks whether they are due."""
+"""Seconds between two looks whether new authorities are due."""
 LABELS = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "authorities"}
 """Not those of a service's children: no service owns it."""
 

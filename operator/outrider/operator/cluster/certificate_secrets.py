@@ -17,9 +17,9 @@ from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, certificate_name
 
 Object = Mapping[str, Any]
 AGAIN_SECONDS = 600.0
-"""Between two reads, as between the full reads of what is watched."""
+"""Seconds between two reads, as between the full reads of what is watched."""
 WAITING_SECONDS = 15.0
-"""The same while a pod is not ready: it may wait for a Secret that somebody has deleted."""
+"""Seconds between two reads while a pod is not ready: it may wait for a deleted Secret."""
 
 
 class CertificateSecrets:

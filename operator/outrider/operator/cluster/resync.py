@@ -18,8 +18,8 @@ from outrider.operator.naming import SELECTOR
 from outrider.operator.work_queue import WorkQueue
 
 SERVICE_SECONDS = 60.0
-"""Between two reads of the services, one list for all of them: a watch may miss what is written
-while its definition changes, and nothing else would show it."""
+"""Seconds between two reads of the services, one list for all of them: a watch may miss what is
+written while its definition changes, and nothing else would show it."""
 FULL_EVERY = 10
 """One of so many reads is of all kinds."""
 GRACE = 30.0

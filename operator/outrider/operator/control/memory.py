@@ -70,11 +70,11 @@ class LoopMemory:
     version: Version
     """Version of the policy; rises with every change of it."""
     speculate: bool
-    """Of this version of the policy."""
+    """`speculate` of this version of the policy."""
     max_rows: Rows
-    """Of this version of the policy."""
+    """`max_rows` of this version of the policy."""
     others: str = ""
-    """Of this version of the policy: see `ControlInputs.others`."""
+    """`others` of this version of the policy: see `ControlInputs.others`."""
     phase: Phase
     entered_at: Moment
     """Start of the phase."""

@@ -20,21 +20,21 @@ class CounterSample:
     plain_seconds: float = 0.0
     """Seconds that plain decoding would have taken for the tokens."""
     spent_seconds: float = 0.0
-    """Seconds that they took."""
+    """Seconds that the tokens took."""
     passes: float = 0.0
     """Verify passes of a sequence."""
     drafted_passes: float = 0.0
-    """Of those, passes over one node row or more."""
+    """Verify passes of a sequence over one node row or more."""
     tokens: float = 0.0
-    """Tokens that they committed."""
+    """Tokens that verify passes committed."""
     first_guesses: float = 0.0
-    """Of those, passes with a first draft token: the likeliest next one."""
+    """Verify passes of a sequence with a first draft token: the likeliest next one."""
     first_hits: float = 0.0
-    """Of those, passes where it was accepted."""
+    """Verify passes of a sequence whose first draft token was accepted."""
     local_plain_seconds: float = 0.0
-    """Of `plain_seconds`, those of tokens that local sources brought, without any draft;"""
+    """Part of `plain_seconds` for the tokens that local sources brought, without any draft."""
     local_spent_seconds: float = 0.0
-    """of `spent_seconds`, those that their rows took."""
+    """Part of `spent_seconds` that the rows of local sources took."""
 
     @property
     def drafts_seconds(self) -> float:

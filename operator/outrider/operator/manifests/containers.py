@@ -30,7 +30,7 @@ GROUP_READS = 0o440
 SETTINGS_FOLDER = "/etc/outrider/settings"
 POLICY_FOLDER = "/etc/outrider/policy"
 PORTS = (("grpc", GRPC_PORT), ("http", HTTP_PORT), ("control", CONTROL_PORT))
-"""Of a pod's own worker."""
+"""Names and numbers of the ports of a pod's own worker."""
 PREPARE = "prepare"
 DRAFT_HTTP = "draft-http"
 """Name of the port with the metrics of a draft in its target's pod."""
@@ -45,9 +45,9 @@ ALIVE_FAILURES, ALIVE_PERIOD = 6, 10
 """Liveness probes in a row that fail before a worker is started again, and seconds between two: a
 server that is busy for half a minute answers the ones after it."""
 HUNG_SECONDS = 30
-"""From SIGTERM to SIGKILL for a worker that is started again because its engine hangs, and has no
-answer to finish, for which the pod's own period is there. A server that answered no probe for a
-minute gets no more, and its answers are cut: nobody can tell the two apart."""
+"""Seconds from SIGTERM to SIGKILL for a worker that is started again because its engine hangs, and
+has no answer to finish, for which the pod's own period is there. A server that answered no probe
+for a minute gets no more, and its answers are cut: nobody can tell the two apart."""
 LINK_BYTES = "64Mi"
 """Most that the link's folder may hold. It takes up what is in it, and that is sockets: the memory
 that two workers share has no name there, and counts as their containers'."""

@@ -81,9 +81,9 @@ class Platform:
     namespace: str = ""
     """The operator's own; empty: it is not known."""
     authorities: Callable[[], Authorities] | None = None
-    """Those of the operator that sign the certificates of workers; None: it signs none."""
+    """The operator's authorities that sign the certificates of workers; None: it signs none."""
     issuer: Issuer | None = None
-    """Who signs them in its place; None: nobody does."""
+    """Issuer of the workers' certificates in the operator's place; None: there is none."""
 
     def runs(self, role: Target | Draft) -> bool:
         """True if the cluster serves the kind that keeps a role's replicas running."""

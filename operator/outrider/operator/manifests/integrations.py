@@ -49,7 +49,7 @@ class MetricsEndpoint:
 
     port: str
     role: Role | None = None
-    """Of the pods; None: all."""
+    """Role of the pods; None: all."""
     tls: bool = False
 
 

@@ -7,9 +7,9 @@ finishes what runs. Leaves that to the worker.
 from outrider.operator.spec.roles import Draft, Target
 
 LAME_DUCK_SECONDS = 10
-"""From SIGTERM to the first refusal of a target. The pod leaves EndpointSlices as it is deleted;
-kube-proxies, and proxies that look at `/readyz`, which is asked every 2 seconds, follow within
-seconds."""
+"""Seconds from SIGTERM to the first refusal of a target. The pod leaves EndpointSlices as it is
+deleted; kube-proxies, and proxies that look at `/readyz`, which is asked every 2 seconds, follow
+within seconds."""
 CLOSE_SECONDS = 20
 """For a target's processes to end after its last answer."""
 DRAFT_SECONDS = 60

@@ -52,7 +52,7 @@ class Pin:
 
 
 UNSEEN = Pin()
-"""Of a role that no pass has said anything of."""
+"""Pin of a role that no pass has said anything of."""
 
 
 def template_of(workload: Seen) -> Seen:

@@ -21,7 +21,7 @@ WARNED = re.compile(r"Validation failed for ValidatingAdmissionPolicy 'stored\..
 RULE = re.compile(r"\(rule (\w+)\)$")
 """The rule at the end of a sentence; the words before it change with the chart and its values."""
 AGAIN_SECONDS = 3600.0
-"""From one question to the next, where the service stays: rules may come meanwhile."""
+"""Seconds between two questions about a service that stays: rules may come meanwhile."""
 
 
 class Privileges:

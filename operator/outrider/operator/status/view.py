@@ -56,7 +56,7 @@ class View:
     """Seconds since the epoch."""
     platform: Platform
     signers: Authorities | None
-    """Those that sign the certificates of workers; None: the operator signs none."""
+    """Authorities that sign the certificates of workers; None: the operator signs none."""
     reader: ServiceReader
     """Reader of the service, which knows what it left out."""
     rival: str

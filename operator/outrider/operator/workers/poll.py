@@ -63,7 +63,7 @@ class PollAnswer:
 
     question: PollQuestion
     reports: Mapping[str, PodReport]
-    """By the pods' uids; a pod that is silent has one that says so."""
+    """Reports by the pods' uids; a pod that is silent has one that says so."""
 
 
 @dataclass(slots=True)

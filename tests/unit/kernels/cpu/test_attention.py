@@ -12,7 +12,7 @@ from tests.pairwise import pairwise
 
 BLOCK = 64
 BLOCKS = 10
-"""Of the block pool."""
+"""Blocks of the pool."""
 IN_ORDER = np.arange(5, 10, dtype=np.int32)
 SCATTERED = np.array([8, 9, 1, 6, 3], np.int32)
 """Two blocks side by side, as a tile of values may be, then none."""

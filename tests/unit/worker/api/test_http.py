@@ -256,7 +256,7 @@ VLLM_UNSET = {
     **dict.fromkeys(("disable_fallback", "disable_any_whitespace", "_backend_was_auto"), False),
     **dict.fromkeys(("disable_additional_properties", "json_object"), False),
 }
-"""vLLM's `StructuredOutputsParams` of no form, by its fields."""
+"""Fields of vLLM's `StructuredOutputsParams` of no form."""
 AS_SCHEMA = ("json_schema", '{"type": "array"}')
 
 

@@ -60,7 +60,7 @@ def test_bytes_that_are_no_message_are_left_to_who_reads_them(sent: bytes) -> No
 
 
 GROUP = b"\xc3\x3e\x08\x01\x12\x02\xff\xff\xc4\x3e"
-"""Of field 1000, which no message has: a number and two bytes that are no message."""
+"""Field 1000, which no message has: a number and two bytes that are no message."""
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

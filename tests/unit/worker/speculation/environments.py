@@ -19,7 +19,7 @@ RECORDED = {
 """Seconds of a pass by its rows: the target of `python -m bench.proportion` at three times the
 demo's depth, on two Zen 5 cores; beyond 64 rows by the rows."""
 DRAFT_SECONDS = 0.0009
-"""Of one pass of its draft, which runs serially; one for each draft token."""
+"""Seconds of one pass of the target's draft, which runs serially; one for each draft token."""
 
 
 @dataclass
@@ -27,9 +27,9 @@ class Environment:
     """Time of a step by its rows and draft tokens, and the chance that a draft token is right."""
 
     acceptance: Callable[[int], float]
-    """By the number of the step."""
+    """Chance that a draft token is right, by the number of the step."""
     seconds: Callable[[int], float]
-    """Of a pass over so many rows."""
+    """Seconds of a pass by its rows."""
     draft_seconds: float = DRAFT_SECONDS
     seed: int = 0
 
@@ -84,7 +84,8 @@ class Run:
     """Draft tokens a sequence of each step."""
     seconds: float
     best_seconds: float
-    """That the best fixed number of each moment would have taken for the same tokens, expected."""
+    """Expected seconds that the best fixed number of each moment would have taken for the same
+    tokens."""
 
     @property
     def regret(self) -> float:

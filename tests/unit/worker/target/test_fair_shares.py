@@ -21,7 +21,8 @@ from tests.unit.worker.sampling.test_grammar import tokenizer
 
 LINK = 1
 COMPILE_SECONDS = 60.0
-"""Of all grammars, on the busiest machine; 0.1 to 0.3 on one that has nothing else to do."""
+"""Seconds for all grammars, on the busiest machine; 0.1 to 0.3 on one that has nothing else to
+do."""
 
 
 def test_no_pass_has_more_rows_than_it_can_hold() -> None:

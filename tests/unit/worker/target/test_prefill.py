@@ -46,7 +46,7 @@ MEASURED = StepCosts(
         ]
     ),
 )
-"""Of SmolLM2-135M in int8 on two Zen 5 processors (bench/results/batching.json)."""
+"""Costs of SmolLM2-135M in int8 on two Zen 5 processors (bench/results/batching.json)."""
 
 
 @given(prompts, st.integers(1, 200))
@@ -130,7 +130,7 @@ class Clocked:
         )
     )
     gaps: list[float] = field(default_factory=list)
-    """Of each pass beside streams, in steps without prefill."""
+    """Ratio of each pass's time beside streams to its time without prefill."""
 
     def __post_init__(self) -> None:
         self.pair.target.prefill_planner = self.planner

@@ -13,7 +13,7 @@ SHORT, LONG = [1, 2, 3], list(range(2, 62)) * 5
 ANSWER, LATER = 160, 30
 """Tokens of the answers to the short prompt and to the long one."""
 ROWS = 40
-"""Of the long prompt in a pass: it takes eight."""
+"""Rows of the long prompt in a pass: it takes eight passes."""
 ROW_CAPACITY = Pair.row_capacity
 
 

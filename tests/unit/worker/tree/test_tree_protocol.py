@@ -23,7 +23,7 @@ CAPACITY = 40
 LOCAL_CAPACITY = 12
 ALLOWED = np.ones(VOCABULARY, np.bool_)
 ROWS = 512
-"""Of a draft's pass, more than any schedule makes."""
+"""Rows of a draft's pass, more than any schedule makes."""
 TABLE = BlockTable(np.arange(16, dtype=np.int32), 0, 0, b"", False)
 """Slots are offsets."""
 
