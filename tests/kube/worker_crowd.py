@@ -81,7 +81,7 @@ class Crowd:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP on all addresses, answered by the worker of the one that was asked."""
-        application = self._applications.get(scope["server"][0], NOBODY)
+        application = self._applications.get(scope["server"][0].removeprefix("::ffff:"), NOBODY)
         await application(scope, receive, send)
 
     async def there(self, pod: Pod) -> None:

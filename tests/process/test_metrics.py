@@ -175,11 +175,18 @@ def test_every_name_and_no_other_is_shown(
             for m in metrics.ALL
             if role in m.roles and m not in (*SHOWN_BY_PIPELINES, *SHOWN_WITH_A_DRAFT_INSIDE)
         }
+        if role is Role.TARGET:
+            wanted |= {
+                name + "_bucket" * (m.kind is MetricKind.HISTOGRAM)
+                for m, others in metrics.VLLM.items()
+                for name in others
+            }
         shown = scrape(worker)
         names = {name for name, _ in shown.values}
         assert {n for n in names if not n.endswith(("_sum", "_count"))} == wanted
         common = {"model_name": "tiny", "engine": "0", "role": str(role)}
-        assert all(labels >= set(common.items()) for _, labels in shown.values)
+        own = (labels for name, labels in shown.values if name.startswith(metrics.PREFIX))
+        assert all(labels >= set(common.items()) for labels in own)
         assert shown(metrics.HTTP_REQUESTS, code="404") >= 1
 
 
