@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outrider.operator.cluster.kinds import CERTIFICATE, POD_MONITOR, ObjectKind
-from tests.kube.chart import CHART, PRIVILEGES, Release
+from tests.kube.chart import CHART, PRIVILEGES, Release, only
 from tests.kube.chart_golden import VALUES
 from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.odd_values import odd_values
@@ -82,6 +82,23 @@ def test_an_odd_value_is_refused_by_name_or_taken_by_the_server(
     for value in ODD[path]:
         options = ("--values", str(VALUES), "--set-json", f"{path}={json.dumps(value)}")
         assert refusal(release, *options, known=everything) is None, value
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["affinity", "podLabels", "podAnnotations", "namespaces", "podSecurityContext", "volumes"],
+)
+def test_a_default_that_is_dropped_is_none(release: Release, key: str) -> None:
+    assert refusal(release, "--set", f"{key}=null", known=[]) is None
+
+
+def test_prices_are_taken_from_the_command_line(release: Release) -> None:
+    made = release.rendered("--set", r"gpuPrices.nvidia\.com/gpu=3.2,gpuPrices.NVIDIA-L4=1")
+    arguments = only(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--gpu-price=nvidia.com/gpu=3.2", "--gpu-price=NVIDIA-L4=1"} <= set(arguments)
+    for wrong in ("0", "0.0", "free", "-1"):
+        with pytest.raises(KubectlError, match="gpuPrices"):
+            release.rendered("--set", f"gpuPrices.a={wrong}")
 
 
 COLLIDING = (

@@ -51,13 +51,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if eq (include "outrider.podUser" .) "Fixed" -}}
 {{- $own = merge $own (dict "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) -}}
 {{- end -}}
-{{ toYaml (mergeOverwrite $own (deepCopy .Values.podSecurityContext)) }}
+{{ toYaml (mergeOverwrite $own (deepCopy (.Values.podSecurityContext | default dict))) }}
 {{- end -}}
 
 {{- define "outrider.containerSecurity" -}}
 {{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true -}}
 {{- $own = merge $own (dict "capabilities" (dict "drop" (list "ALL"))) -}}
-{{ toYaml (mergeOverwrite $own (deepCopy .Values.securityContext)) }}
+{{ toYaml (mergeOverwrite $own (deepCopy (.Values.securityContext | default dict))) }}
 {{- end -}}
 
 {{/* Several pods want nodes of their own, unless the values say how they want to be apart. */}}
@@ -68,12 +68,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $wish := dict "weight" 100 "podAffinityTerm" $term }}
 {{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list $wish)) }}
 {{- end }}
-{{- toYaml (merge (dict) .Values.affinity (ternary (dict) $apart (hasKey .Values.affinity "podAntiAffinity"))) }}
+{{- $own := .Values.affinity | default dict }}
+{{- toYaml (merge (dict) $own (ternary (dict) $apart (hasKey $own "podAntiAffinity"))) }}
 {{- end -}}
 
 {{/* Where the leader's Lease is: in a namespace that is watched, for its changes show that watches live. */}}
 {{- define "outrider.leaseNamespace" -}}
-{{- first (append .Values.namespaces .Release.Namespace) -}}
+{{- first (append (.Values.namespaces | default list) .Release.Namespace) -}}
 {{- end -}}
 
 {{/* Fixed: pods name the images' user. Assigned: they leave it to the platform. */}}
@@ -105,11 +106,11 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{/* Labels and annotations of a test's pod: those of the operator's, which keep it out of a mesh. */}}
 {{- define "outrider.testPodLabels" -}}
 {{- $mine := include "outrider.testLabels" . | fromYaml -}}
-{{- toYaml (merge $mine .Values.podLabels) }}
+{{- toYaml (merge $mine (.Values.podLabels | default dict)) }}
 {{- end -}}
 
 {{- define "outrider.testPodAnnotations" -}}
-{{- toYaml (merge (include "outrider.testHook" 0 | fromYaml) .Values.podAnnotations) }}
+{{- toYaml (merge (include "outrider.testHook" 0 | fromYaml) (.Values.podAnnotations | default dict)) }}
 {{- end -}}
 
 {{- define "outrider.testHook" -}}

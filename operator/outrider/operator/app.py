@@ -120,6 +120,7 @@ async def run(options: OperatorOptions) -> int:
             await asyncio.wait({beginning, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not beginning.done():
                 beginning.cancel()
+                await asyncio.gather(beginning, return_exceptions=True)
                 return 0
             kinds = beginning.result()
             platform = Platform(

@@ -46,6 +46,16 @@ def test_its_children_are_taken_up_and_no_pod_is_replaced() -> None:
     assert {one["metadata"]["uid"] for one in service.cluster.of("Pod")} == pods
 
 
+def test_what_is_no_longer_wanted_of_them_goes() -> None:
+    service = orphaned()
+    body = service.cluster.stored[SERVICE].body
+    body["spec"].pop("draft")
+    service.rest()
+    left = {(one["kind"], one["metadata"]["name"]) for one in children(service)}
+    assert ("Deployment", "chat-target") in left
+    assert not [one for one in left if "draft" in one[1]]
+
+
 @pytest.mark.parametrize("lacks", ["label", "manager", "nothing but another owner"])
 def test_an_object_that_only_looks_like_its_own_is_left_alone(lacks: str) -> None:
     service = orphaned()

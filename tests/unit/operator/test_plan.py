@@ -223,6 +223,9 @@ MODEL = "podTemplate: {spec: {nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}}
         ("nvidia.com/mig-2g.20gb: 1", {"nvidia.com/gpu": 7.0}, 2.0),
         ("nvidia.com/mig-2g.20gb: 1", {"nvidia.com/gpu": 7.0, "nvidia.com/mig-2g.20gb": 2.5}, 2.5),
         ("nvidia.com/mig-2g.20gb: 1", {"NVIDIA-H100": 7.0}, 0.0),
+        ("nvidia.com/gpu: 0, nvidia.com/mig-1g.5gb: 1", {"nvidia.com/mig-1g.5gb": 0.5}, 0.5),
+        ("nvidia.com/gpu.shared: 1", {"nvidia.com/gpu.shared": 0.4}, 0.4),
+        ("amd.com/gpu: 1", {"nvidia.com/gpu": 3.0}, 0.0),
         ("example.com/nic: 2", {"nvidia.com/gpu": 3.0}, 0.0),
     ],
 )

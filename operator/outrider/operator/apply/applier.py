@@ -28,6 +28,7 @@ from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
 from outrider.operator.observed.carriers import orphaned
+from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import settings_of, template_of
 from outrider.operator.observed.service import Object, Observed, child_key
 
@@ -88,11 +89,16 @@ def changes(
         if (
             key not in names
             and live["kind"] not in UNDELETED
-            and observed.owns(live)
+            and (observed.owns(live) or _is_left(live, observed.owner))
             and not _leaving(live)
             and not _in_use(live, observed, named)
         ):
             yield Delete(live)
+
+
+def _is_left(live: Object, owner: Owner) -> bool:
+    """True for an orphan that can be made anew; a claim holds what was fetched."""
+    return orphaned(live, owner) and live["kind"] != CLAIM.name
 
 
 def whose(live: Object) -> str:

@@ -39,12 +39,12 @@ def break_even(settings: ControlSettings, drafts: int, targets: int) -> BreakEve
 
 def _share(settings: ControlSettings, drafts: int, targets: int) -> float:
     draft = settings.draft
-    if not draft.returns(drafts) or not draft.target_gpus or not targets:
-        return 0.0
-    ratio = draft.draft_gpus / draft.target_gpus
+    own, other = draft.draft_gpus, draft.target_gpus
     if draft.draft_price and draft.target_price:
-        ratio = draft.draft_price / draft.target_price
-    return (drafts - draft.min_replicas) * ratio / targets
+        own, other = draft.draft_price, draft.target_price
+    if not draft.returns(drafts) or not other or not targets:
+        return 0.0
+    return (drafts - draft.min_replicas) * own / (targets * other)
 
 
 def a_day(

@@ -68,7 +68,8 @@ def _price(state: PassState, gain: float) -> str:
     if found is None:
         return ""
     cost, brings = found
-    return f"drafts cost {cost:.2f} a day and bring {brings:.2f}, "
+    what = f"bring {brings:.2f}" if brings >= 0 else f"lose {-brings:.2f}"
+    return f"drafts that can be given back cost {cost:.2f} a day and {what}, "
 
 
 def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:

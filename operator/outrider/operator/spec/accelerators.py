@@ -85,11 +85,11 @@ def price(role: RoleSpec, prices: Prices) -> float:
     selected = _mapping(_mapping((role.pod_template or {}).get("spec")).get("nodeSelector"))
     of_model, total = prices.get(str(selected.get(MODEL_LABEL))), 0.0
     for name, amount in _amounts(role):
-        if not (share := _share_of_gpu(name)):
+        share = _share_of_gpu(name)
+        if not amount or not (share or name in prices):
             continue
-        each = share * (of_model or prices.get(GPU, 0.0))
-        if of_model is None:
-            each = prices.get(name, each)
+        whole = prices.get(GPU, 0.0) if name.startswith(DEVICES) else 0.0
+        each = share * of_model if of_model else prices.get(name, share * whole)
         if not each:
             return 0.0
         total += amount * each

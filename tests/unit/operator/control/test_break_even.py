@@ -66,7 +66,7 @@ def test_prices_that_both_have_count_instead_of_gpus(
 def test_drafts_that_are_kept_say_what_they_cost_and_bring_a_day() -> None:
     priced = settings(**TWO_BY_SIX, draft_price=2, target_price=12)
     said = Service(memory(grown=1), priced).passes(30, gain=150).sentence
-    assert "gain 150 %, drafts cost 48.00 a day and bring 144.00, " in said
+    assert "drafts that can be given back cost 48.00 a day and bring 144.00, " in said
     assert "cost" not in Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(30).sentence
 
 
