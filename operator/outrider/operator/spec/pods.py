@@ -159,7 +159,8 @@ class Update(SpecPart):
     """RollingUpdate: most replicas above the wanted number."""
     progress_seconds: Count = Field(default=1800, ge=1, le=86_400)
     """A rollout that brings no new pod to readiness for so long has failed, and stops. A worker has
-    as long to load its weights, and at least half an hour."""
+    as long to load its weights, and at least half an hour; another number above that replaces the
+    pods."""
 
     @property
     def surges(self) -> bool:
