@@ -45,7 +45,6 @@ NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET, CLAIM))
 TRUSTED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, SECRET))
 """Kinds of which somebody else's is none: pods would act as an account, or be given a Secret, that
 whoever writes the service may have no right to."""
-UNDELETED = frozenset(kind.name for kind in KEPT)
 WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, LEADER_WORKER_SET))
 
 
@@ -88,7 +87,7 @@ def changes(
     for key, live in observed.children.items():
         if (
             key not in names
-            and live["kind"] not in UNDELETED
+            and BY_NAME[live["kind"]] not in KEPT
             and (observed.owns(live) or _is_left(live, observed.owner))
             and not _leaving(live)
             and not _in_use(live, observed, named)

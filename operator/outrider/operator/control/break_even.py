@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from outrider.operator.control.settings import ControlSettings
 
+HOURS = 24
+"""Hours of a day; prices are those of an hour."""
 LEAST_PERCENT = 103
 """Break-even of drafts whose hardware costs nothing else: being off at 103 loses less than 3 %."""
 
@@ -42,9 +44,9 @@ def _share(settings: ControlSettings, drafts: int, targets: int) -> float:
     own, other = draft.draft_gpus, draft.target_gpus
     if draft.draft_price and draft.target_price:
         own, other = draft.draft_price, draft.target_price
-    if not draft.returns(drafts) or not other or not targets:
+    if not other or not targets:
         return 0.0
-    return (drafts - draft.min_replicas) * own / (targets * other)
+    return draft.given_back(drafts) * own / (targets * other)
 
 
 def a_day(
@@ -56,6 +58,5 @@ def a_day(
     draft = settings.draft
     if not draft.draft_price or not draft.target_price or not draft.returns(drafts):
         return None
-    hours = 24.0
-    cost = (drafts - draft.min_replicas) * draft.draft_price * hours
-    return cost, (gain - 1) * targets * draft.target_price * hours
+    cost = draft.given_back(drafts) * draft.draft_price * HOURS
+    return cost, (gain - 1) * targets * draft.target_price * HOURS

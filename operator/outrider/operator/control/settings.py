@@ -74,8 +74,12 @@ class ScalingRule:
 
     def returns(self, drafts: int) -> bool:
         """True if the loop gives some of so many drafts back while drafting is off."""
+        return self.given_back(drafts) > 0
+
+    def given_back(self, drafts: int) -> int:
+        """Return how many of so many drafts the loop gives back while drafting is off."""
         shrinks = self.managed and self.shrink is not ShrinkPolicy.NEVER
-        return shrinks and drafts > self.min_replicas
+        return max(0, drafts - self.min_replicas) if shrinks else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
