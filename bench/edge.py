@@ -197,7 +197,7 @@ ATTACKS: Mapping[str, Attack] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OtherClient:
     """What another client saw."""
 
     health: Spread
@@ -249,7 +249,9 @@ async def attack(attacks: Attack, place: Place) -> None:
             await attacks(place)
 
 
-async def measured(options: argparse.Namespace, place: Place, server: int) -> dict[str, Asked]:
+async def measured(
+    options: argparse.Namespace, place: Place, server: int
+) -> dict[str, OtherClient]:
     """Return what another client saw, calm and beside each attack."""
     async with httpx.AsyncClient(base_url=place.url, timeout=120.0, trust_env=False) as client:
         await asked(client, 3)
@@ -261,7 +263,7 @@ async def measured(options: argparse.Namespace, place: Place, server: int) -> di
                 await asyncio.sleep(SETTLE_SECONDS)
                 seen = await asked(client, options.asks)
             grown = (most() - before) / 2**20
-            found[name] = Asked(seen.health, seen.first_token, grown)
+            found[name] = OtherClient(seen.health, seen.first_token, grown)
             await _calm(client)
     return found
 
@@ -299,7 +301,7 @@ async def watched(server: int) -> AsyncIterator[Callable[[], int]]:
         task.cancel()
 
 
-async def asked(client: httpx.AsyncClient, asks: int) -> Asked:
+async def asked(client: httpx.AsyncClient, asks: int) -> OtherClient:
     """Ask for health and for a first token, in turns."""
     health, first = [], []
     for _ in range(asks):
@@ -308,7 +310,7 @@ async def asked(client: httpx.AsyncClient, asks: int) -> Asked:
         health.append(time.perf_counter() - began)
         first.append(await first_token(client))
         await asyncio.sleep(PAUSE_SECONDS)
-    return Asked(median_and_range(health), median_and_range(first))
+    return OtherClient(median_and_range(health), median_and_range(first))
 
 
 async def first_token(client: httpx.AsyncClient) -> float:
@@ -331,7 +333,7 @@ async def _calm(client: httpx.AsyncClient) -> None:
         quick = [*quick[1:], await first_token(client)]
 
 
-def table(found: Mapping[str, Asked]) -> Table:
+def table(found: Mapping[str, OtherClient]) -> Table:
     """Lay out times in milliseconds, and memory."""
     made = Table(title="Another client, beside one attack")
     for title in ("", "/healthz, ms", "most", "first token, ms", "most", "memory, MiB"):

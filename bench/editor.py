@@ -69,7 +69,7 @@ DRAFT = """  draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EditorAnswer:
     """One answer, as its client saw it."""
 
     text: str
@@ -85,7 +85,7 @@ class Server:
 
     client: httpx.AsyncClient
 
-    async def fill(self, place: Place, tokens: int, give_up: float | None = None) -> Seen:
+    async def fill(self, place: Place, tokens: int, give_up: float | None = None) -> EditorAnswer:
         """Return what is filled in; with `give_up`, leave once so many characters have come."""
         body = {"input_prefix": place.before, "input_suffix": place.after, "n_predict": tokens}
         body |= {"stream": True, "temperature": 0, "cache_prompt": True}
@@ -98,9 +98,9 @@ class Server:
                 if give_up is not None and len(text) >= give_up:
                     break
         whole = time.perf_counter() - began
-        return Seen(text, first or whole, whole, tokens_seen)
+        return EditorAnswer(text, first or whole, whole, tokens_seen)
 
-    async def edit(self, edit: Edit, tokens: int, prediction: str) -> Seen:
+    async def edit(self, edit: Edit, tokens: int, prediction: str) -> EditorAnswer:
         """Return the answer to an edit, with a prediction if there is one."""
         body: dict[str, Any] = {"messages": [{"role": "user", "content": edit.prompt}]}
         body |= {"max_completion_tokens": tokens, "temperature": 0, "stream": True}
@@ -116,7 +116,7 @@ class Server:
                         text += content
                 count = (said.get("usage") or {}).get("completion_tokens", count)
         whole = time.perf_counter() - began
-        return Seen(text, first or whole, whole, count)
+        return EditorAnswer(text, first or whole, whole, count)
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
@@ -195,7 +195,7 @@ async def serving(service: str, threads: int) -> AsyncIterator[httpx.AsyncClient
             yield client
 
 
-Answers = dict[str, dict[str, list[Seen]]]
+Answers = dict[str, dict[str, list[EditorAnswer]]]
 """Answers by side and situation."""
 
 
@@ -267,12 +267,12 @@ def figures(found: Answers) -> dict[str, Any]:
     return made
 
 
-def same(one: Seen, other: Seen) -> bool:
+def same(one: EditorAnswer, other: EditorAnswer) -> bool:
     """Return True if both texts are equal."""
     return one.text == other.text
 
 
-def rate(answers: Sequence[Seen]) -> float:
+def rate(answers: Sequence[EditorAnswer]) -> float:
     """Return tokens a second from the first token to the last, over all answers."""
     seconds = sum(one.whole - one.first for one in answers)
     return sum(max(0, one.tokens - 1) for one in answers) / seconds

@@ -39,7 +39,7 @@ RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class CommandCost:
     """What a command took."""
 
     seconds: float
@@ -55,7 +55,7 @@ class Install:
     megabytes: float
     """Megabytes of the install's site-packages, without compiled bytecode."""
     packages: int
-    took: Took
+    took: CommandCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Demo:
 
     install: Install
     """Downloads included."""
-    first: Took
+    first: CommandCost
     """Time of the first `make demo` after the install."""
-    again: Took
+    again: CommandCost
     answers: dict[str, float]
     """Seconds of commands that only print, the least of `RUNS`."""
     ready: float
@@ -140,12 +140,12 @@ def seconds_to_ready(
         process.communicate()
 
 
-def run(command: tuple[str, ...], where: Path, environment: Mapping[str, str]) -> Took:
+def run(command: tuple[str, ...], where: Path, environment: Mapping[str, str]) -> CommandCost:
     """Run a command to its good end. What it prints goes to stderr."""
     began, used = time.monotonic(), processor_seconds()
     own = own_environment() | environment
     subprocess.run(command, cwd=where, env=own, stdout=sys.stderr, check=True)
-    return Took(round(time.monotonic() - began, 2), round(processor_seconds() - used, 2))
+    return CommandCost(round(time.monotonic() - began, 2), round(processor_seconds() - used, 2))
 
 
 def own_environment() -> dict[str, str]:
@@ -160,7 +160,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measured(venv: Path, took: Took) -> Install:
+def measured(venv: Path, took: CommandCost) -> Install:
     """Return the size of an environment's packages; each file counts, linked elsewhere or not."""
     (packages,) = venv.glob("lib/python*/site-packages")
     files = (file for file in packages.rglob("*") if file.is_file() and file.suffix != ".pyc")

@@ -83,7 +83,7 @@ class Side(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class OwnService:
     """A service of this build under one policy."""
 
     service: Service
@@ -98,7 +98,7 @@ class Ours:
         return await self.service.ask(prompt, tokens, sampling)
 
     @property
-    def with_switch(self) -> "Ours":
+    def with_switch(self) -> "OwnService":
         """The same, where drafting goes off that does not pay."""
         usual = PolicySettings()
         thresholds = {
@@ -162,7 +162,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         }
         streams = await streamed(
             {
-                name: side.with_switch if isinstance(side, Ours) else side
+                name: side.with_switch if isinstance(side, OwnService) else side
                 for name, side in sides.items()
                 if not is_depth(name) and name != THEIR_DRAFT  # it answers one at a time
             }
@@ -196,7 +196,7 @@ async def own_sides(
     service: SpeculativeService,
     foreign: SpeculativeService,
     depths: Sequence[int],
-) -> dict[str, Ours]:
+) -> dict[str, OwnService]:
     """Start this build's sides; those of a depth share the service of one process. `foreign`: the
     service with a draft of another tokenizer."""
     every = processors.count()
@@ -216,11 +216,11 @@ async def own_sides(
             wanted = without_draft(wanted)
         one = await started(stack, wanted, name, arrangement)
         policy = (await one.state()).policy
-        sides[name] = Ours(one, dataclasses.replace(policy, version=0))
+        sides[name] = OwnService(one, dataclasses.replace(policy, version=0))
     whole = sides[ONE]
     for depth in depths:
         policy = dataclasses.replace(whole.policy, depth=depth, max_rows=depth, width=1)
-        sides[f"depth {depth}"] = Ours(whole.service, policy)
+        sides[f"depth {depth}"] = OwnService(whole.service, policy)
     return sides
 
 

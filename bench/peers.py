@@ -61,7 +61,7 @@ END = 2
 """The id that ends an answer of the demo's model."""
 
 
-class Said(NamedTuple):
+class Answer(NamedTuple):
     """One answer."""
 
     tokens: int
@@ -73,33 +73,35 @@ class Said(NamedTuple):
 class Side(Protocol):
     """One engine that decodes in one way."""
 
-    async def ask(self, prompt: Sequence[int], tokens: int) -> Said:
+    async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one greedy answer of at most so many tokens to a prompt's ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class OwnService:
     """A service of this build."""
 
     service: Service
 
-    async def ask(self, prompt: Sequence[int], tokens: int) -> Said:
+    async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one answer."""
         result = await self.service.result(prompt, tokens, MODES["greedy"])
         after = result.usage.completion_tokens - 1
-        return Said(after, result.timing.decode_seconds, result.token_ids)
+        return Answer(after, result.timing.decode_seconds, result.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
+class PeerProcess:
     """A way of a peer's process."""
 
     process: peer.Peer
     way: str
 
-    async def ask(self, prompt: Sequence[int], tokens: int) -> Said:
+    async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one answer."""
-        return Said(**await self.process.ask(prompt=list(prompt), way=self.way, max_tokens=tokens))
+        return Answer(
+            **await self.process.ask(prompt=list(prompt), way=self.way, max_tokens=tokens)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,9 @@ class LlamaCpp:
 
     server: LlamaServer
 
-    async def ask(self, prompt: Sequence[int], tokens: int) -> Said:
+    async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one answer."""
-        return Said(**await self.server.complete(prompt, tokens))
+        return Answer(**await self.server.complete(prompt, tokens))
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ class Measured:
         """Tokens a second over all answers."""
         return self.tokens / self.seconds
 
-    def add(self, said: Said) -> None:
+    def add(self, said: Answer) -> None:
         """Take an answer."""
         self.tokens += said.tokens
         self.seconds += said.seconds
@@ -186,7 +188,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     return {"sets": found, "threads": options.threads, "missing": missing}
 
 
-async def ids_of(side: Ours, prompt: Prompt) -> tuple[int, ...]:
+async def ids_of(side: OwnService, prompt: Prompt) -> tuple[int, ...]:
     """Return the ids of a chat's first question."""
     return await side.service.client.tokenize([Message("user", prompt.text)])
 
@@ -213,7 +215,7 @@ class Files:
 
 async def our_sides(
     stack: contextlib.AsyncExitStack, service: SpeculativeService, threads: int
-) -> dict[str, Ours]:
+) -> dict[str, OwnService]:
     """Start a service for each way."""
     sides = {}
     for way, sources in SOURCES.items():
@@ -221,7 +223,7 @@ async def our_sides(
         placement = Placement.COLOCATED if sources else None
         arranged = Arrangement(placement, threads)
         wanted = with_speculation(wanted, sources=sources or WITHOUT_ANSWERS)
-        sides[way] = Ours(await started(stack, wanted, f"{OURS} {way}", arranged))
+        sides[way] = OwnService(await started(stack, wanted, f"{OURS} {way}", arranged))
     return sides
 
 
@@ -269,7 +271,7 @@ async def script(
     process = await stack.enter_async_context(
         peer.started(name, [*command, *files.options(threads)])
     )
-    return {way: Theirs(process, way) for way in WAYS}
+    return {way: PeerProcess(process, way) for way in WAYS}
 
 
 ENGINES = {"llama.cpp": llama_cpp, "transformers": transformers, "OpenVINO": openvino}

@@ -54,7 +54,7 @@ class Growth:
     """The process ended during the soak."""
 
 
-class Impatient(LoadRun):
+class ImpatientLoad(LoadRun):
     """A load that gives up some requests at a random point of their stream, or before it."""
 
     patience = 0.0
@@ -209,12 +209,12 @@ async def soak(
 @contextlib.asynccontextmanager
 async def loading(
     service: Service, seed: int, seconds: float | None = None
-) -> AsyncIterator[Impatient]:
+) -> AsyncIterator[ImpatientLoad]:
     """A load of so many seconds."""
     place = LoadEndpoint(service.url)
     async with place.client() as client:
         shared = {"model": await place.model(client, None), "max_tokens": MOST_TOKENS}
-        yield Impatient(client, jobs(bodies(), shared, seed), seconds=seconds)
+        yield ImpatientLoad(client, jobs(bodies(), shared, seed), seconds=seconds)
 
 
 def bodies() -> list[dict[str, Any]]:

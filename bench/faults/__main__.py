@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.faults.claims import Claim, claims, listed, table
-from bench.faults.figures import LOOKED_FOR, Gap, Seen, calm_gap, seen
+from bench.faults.figures import LOOKED_FOR, FaultFigures, Gap, calm_gap, seen
 from bench.faults.injector import Event, inject
 from bench.faults.load import ask, endless, jobs, plain
 from bench.faults.plan import Fault, plan
@@ -133,7 +133,7 @@ async def under_fire(pool: Pool, faults: Sequence[Fault], options: argparse.Name
     return Run(injecting.result(), samples, texts_without_drafts, outcomes)
 
 
-def figures(run: Run, targets: int, seconds: float) -> tuple[list[Seen], list[Claim]]:
+def figures(run: Run, targets: int, seconds: float) -> tuple[list[FaultFigures], list[Claim]]:
     """Return what was seen of each fault, and what is claimed of all.
 
     Those whose draft came back too late to be watched before the load's end are left out.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.faults.figures import LOOKED_FOR, Seen, of_kinds
+from bench.faults.figures import LOOKED_FOR, FaultFigures, of_kinds
 from bench.faults.plan import Kind
 from outrider.cli.load.exchange import Exchange, Status
 
@@ -38,7 +38,7 @@ class Claim:
 def claims(
     outcomes: Sequence[Exchange],
     texts: Mapping[str, Any],
-    found: Sequence[Seen],
+    found: Sequence[FaultFigures],
     calm: float,
     targets: int,
 ) -> list[Claim]:
@@ -70,7 +70,7 @@ def none_lost(outcomes: Sequence[Exchange]) -> Claim:
     return Claim("no request is lost", f"{lost} of {len(outcomes)} lost", had, lost)
 
 
-def back_at_once(found: Sequence[Seen]) -> Claim:
+def back_at_once(found: Sequence[FaultFigures]) -> Claim:
     """Claim that throughput is back soon after a return."""
     claim = f"throughput is back within {BACK_SECONDS:g} s of a draft's return"
     if not found:
@@ -81,7 +81,7 @@ def back_at_once(found: Sequence[Seen]) -> Claim:
     return Claim(claim, words, not late, worst)
 
 
-def one_wait(found: Sequence[Seen], calm: float) -> Claim:
+def one_wait(found: Sequence[FaultFigures], calm: float) -> Claim:
     """Claim that a stalled draft costs a stream no more than one wait."""
     claim = f"a stalled draft lengthens the longest pause of a stream by {WAIT_SECONDS:g} s at most"
     if not found:
@@ -91,7 +91,7 @@ def one_wait(found: Sequence[Seen], calm: float) -> Claim:
     return Claim(claim, words, longest <= calm + WAIT_SECONDS, longest - calm)
 
 
-def sessions_move(found: Sequence[Seen]) -> Claim:
+def sessions_move(found: Sequence[FaultFigures]) -> Claim:
     """Claim that requests of a draft that is away get sessions on others."""
     claim = f"requests have sessions on other drafts while one is away: {MOVED:g} of them at least"
     moved = [one.moved for one in found if one.moved is not None]
@@ -100,7 +100,7 @@ def sessions_move(found: Sequence[Seen]) -> Claim:
     return Claim(claim, f"{min(moved):.2f}", min(moved) >= MOVED, min(moved))
 
 
-def evenly(found: Sequence[Seen], targets: int) -> Claim:
+def evenly(found: Sequence[FaultFigures], targets: int) -> Claim:
     """Claim that they go to the draft with the most room: none has many more than another.
 
     Each target balances its own, to one session.
@@ -112,7 +112,7 @@ def evenly(found: Sequence[Seen], targets: int) -> Claim:
     return Claim(claim, f"{max(spread):.2f}", max(spread) <= targets, max(spread))
 
 
-def slow_is_avoided(found: Sequence[Seen]) -> Claim:
+def slow_is_avoided(found: Sequence[FaultFigures]) -> Claim:
     """Claim that a draft behind a slow link gets fewer sessions."""
     claim = f"a slow draft is avoided: it keeps {AVOIDED:g} of its share of sessions at most"
     kept = [
@@ -132,13 +132,13 @@ HEAD = (
 )
 
 
-def table(found: Sequence[Seen]) -> str:
+def table(found: Sequence[FaultFigures]) -> str:
     """Return what was seen of each fault, as Markdown."""
     rows = [HEAD, ("---",) * len(HEAD), *(_cells(one) for one in found)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _cells(one: Seen) -> tuple[str, ...]:
+def _cells(one: FaultFigures) -> tuple[str, ...]:
     event, fault = one.event, one.event.fault
     kind = f"{fault.kind}, {1e3 * fault.delay:.0f} ms" if fault.delay else str(fault.kind)
     return (

@@ -44,7 +44,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FaultFigures:
     """What was seen of one fault; None: it could not be measured."""
 
     event: Event
@@ -69,7 +69,9 @@ class Seen:
     """Mean difference between the others' most and fewest sessions."""
 
 
-def seen(event: Event, samples: Sequence[Sample], gaps: Iterable[Gap], targets: int) -> Seen:
+def seen(
+    event: Event, samples: Sequence[Sample], gaps: Iterable[Gap], targets: int
+) -> FaultFigures:
     """Return the figures of one fault."""
     began, returned = event.began, event.returned
     before = within(samples, began - CALM_MEASURED, began)
@@ -78,7 +80,7 @@ def seen(event: Event, samples: Sequence[Sample], gaps: Iterable[Gap], targets: 
     others = [without(one, draft) for one in during]
     known = [(one, own) for one, own in zip(during, others, strict=True) if own]
     lasted = returned - began
-    return Seen(
+    return FaultFigures(
         event=event,
         rate_before=earlier,
         rate_during=rate(samples, began, returned),
@@ -166,6 +168,6 @@ def calm_gap(gaps: Iterable[Gap], events: Sequence[Event]) -> float:
     )
 
 
-def of_kinds(found: Iterable[Seen], *kinds: Kind) -> list[Seen]:
+def of_kinds(found: Iterable[FaultFigures], *kinds: Kind) -> list[FaultFigures]:
     """Return what was seen of faults of these kinds."""
     return [one for one in found if one.event.fault.kind in kinds]

@@ -179,7 +179,7 @@ class OneRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DeviceAnswers:
     """Answers to some requests."""
 
     texts: list[list[int]]
@@ -252,7 +252,7 @@ class Pair:
     def answer(
         self, prompts: Sequence[NDArray[np.int32]], sampling: SamplingParams, tokens: int,
         speculate: bool,
-    ) -> Answered:  # fmt: skip
+    ) -> DeviceAnswers:  # fmt: skip
         """Answer all prompts at once, past any end token."""
         turns = self.scheduler(speculate)
         begin = time.monotonic()
@@ -275,7 +275,7 @@ class Pair:
         passes, accepted = (
             sum(getattr(end.usage, name) for end in ends) for name in ("passes", "accepted_rows")
         )
-        return Answered(list(texts.values()), seconds, passes, accepted)
+        return DeviceAnswers(list(texts.values()), seconds, passes, accepted)
 
 
 def _loaded(model: GpuModel) -> LoadedModel:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bench.host_tree.loops import STAGES, DraftLoop, Laps, TargetLoop, TimedLoop
+from bench.host_tree.loops import STAGES, DraftLoop, StepTimings, TargetLoop, TimedLoop
 from bench.host_tree.models import computing
 from bench.host_tree.peer import DRAFT_SECONDS, TARGET_SECONDS
 from bench.record.report import RESULTS, write_run
@@ -51,7 +51,7 @@ CASES = (
 )
 
 
-def measure(case: Case, steps: int) -> Laps:
+def measure(case: Case, steps: int) -> StepTimings:
     """Return so many steps that count, after some that warm up."""
     loop, turns = case.loop(), 0
     while len(loop.laps.stages) < WARM_STEPS + steps:
@@ -60,7 +60,9 @@ def measure(case: Case, steps: int) -> Laps:
         if turns > 50 * (WARM_STEPS + steps):
             raise RuntimeError(f"{case.name}: trees are hardly ever full")
     laps = loop.laps
-    return Laps(laps.stages[WARM_STEPS:], laps.nodes[WARM_STEPS:], laps.messages[WARM_STEPS:])
+    return StepTimings(
+        laps.stages[WARM_STEPS:], laps.nodes[WARM_STEPS:], laps.messages[WARM_STEPS:]
+    )
 
 
 def entered(case: Case) -> dict[str, float]:
@@ -120,7 +122,7 @@ def main() -> None:
     """Measure all cases in turn, print a table, write the JSON."""
     options = parse()
     load = os.getloadavg()
-    runs: dict[str, list[Laps]] = {case.name: [] for case in CASES}
+    runs: dict[str, list[StepTimings]] = {case.name: [] for case in CASES}
     for _ in range(options.repetitions):
         for case in CASES:
             runs[case.name].append(measure(case, options.steps))
@@ -139,7 +141,7 @@ def main() -> None:
     write_run(options.out, "host_tree", {"unit": unit, "cases": results}, ratios, load)
 
 
-def summary(runs: list[Laps]) -> dict[str, Any]:
+def summary(runs: list[StepTimings]) -> dict[str, Any]:
     """Return the figures of one case over its repetitions."""
     stages = [np.array(laps.stages, np.int64) for laps in runs]
     return {

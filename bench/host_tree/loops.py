@@ -15,8 +15,8 @@ import numpy as np
 from bench.host_tree.models import (
     OUTPUTS,
     VOCABULARY,
+    FakeModel,
     Pass,
-    StandIn,
     draft_logits,
     stamp,
     target_logits,
@@ -70,7 +70,7 @@ class Stopwatch:
 
 
 @dataclass(slots=True)
-class Laps:
+class StepTimings:
     """The steps that count."""
 
     stages: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -83,8 +83,8 @@ class Laps:
 class TimedLoop(abc.ABC):
     """One role's scheduler and runner; the other side answers between two steps."""
 
-    def __init__(self, model: StandIn, scheduler: Any, runner: Any) -> None:
-        self.laps = Laps()
+    def __init__(self, model: FakeModel, scheduler: Any, runner: Any) -> None:
+        self.laps = StepTimings()
         self.sent: list[Any] = []
         """What the scheduler has sent and the other side has not heard."""
         self._model = model
@@ -153,7 +153,7 @@ class TargetLoop(TimedLoop):
             ),
             NODES_AHEAD,
         )
-        model = StandIn(VOCABULARY, target_logits, run_pass)
+        model = FakeModel(VOCABULARY, target_logits, run_pass)
         scheduler = TargetScheduler(
             kv_cache_of(TARGET_SHAPE),
             CONTEXT,
@@ -189,7 +189,7 @@ class DraftLoop(TimedLoop):
     """A draft that grows the tree of one session after another."""
 
     def __init__(self, run_pass: Pass) -> None:
-        model = StandIn(OUTPUTS, draft_logits, run_pass)
+        model = FakeModel(OUTPUTS, draft_logits, run_pass)
         scheduler = DraftScheduler(
             kv_cache_of(DRAFT_SHAPE),
             CONTEXT,

@@ -58,7 +58,7 @@ def draft_logits(tokens: Ints) -> tuple[Ints, NDArray[np.float32]]:
 
 
 @dataclass(slots=True)
-class StandIn:
+class FakeModel:
     """A model without weights: `forward` takes a pass's time and puts out what is likely."""
 
     columns: int

@@ -74,7 +74,7 @@ class Figures:
 
 
 @dataclass(slots=True)
-class Asked:
+class SideService:
     """A service of one side."""
 
     side: Side
@@ -134,7 +134,7 @@ def status(found: Mapping[int, Mapping[str, Figures]]) -> int:
     return int(any(one.same_text < 1 for by in found.values() for one in by.values()))
 
 
-async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[Asked]:
+async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[SideService]:
     """Start a service for each side, and ask them in turns."""
     service = with_engine(read_service(SERVICE), max_running=max(options.at_once))
     async with contextlib.AsyncExitStack() as stack:
@@ -143,7 +143,7 @@ async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[As
             print(f"starting {side.name}", file=sys.stderr)
             start = StartOptions(PlanOptions(), reporter())
             beginning = running(of_side(service, side), arrangement(side), start)
-            asked.append(Asked(side, await stack.enter_async_context(beginning)))
+            asked.append(SideService(side, await stack.enter_async_context(beginning)))
         for at_once in options.at_once:
             for one in asked:
                 print(f"{at_once} at once, {one.side.name} settles", file=sys.stderr)
@@ -157,7 +157,7 @@ async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[As
         return asked
 
 
-async def settle(one: Asked, at_once: int, options: argparse.Namespace) -> None:
+async def settle(one: SideService, at_once: int, options: argparse.Namespace) -> None:
     """Let a side answer for some seconds."""
     began, number = time.monotonic(), 0
     while number == 0 or time.monotonic() - began < options.settle_seconds:

@@ -27,7 +27,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PassCounters:
     """What the counters of one side say of its passes."""
 
     blind_share: float
@@ -46,11 +46,11 @@ class Counted:
     """None if there was no growth."""
 
 
-def counted(counts: Sequence[Counts]) -> Counted:
+def counted(counts: Sequence[Counts]) -> PassCounters:
     """Sum up the counters of several runs of one side, in which there were passes."""
     target = total(one.target for one in counts)
     drafts = total(draft for one in counts for draft in one.drafts)
-    return Counted(
+    return PassCounters(
         blind_share=target.blind_passes / target.passes,
         resting_share=target.resting_passes / target.passes,
         host_ms_per_pass=1e3 * target.host_seconds / target.steps,
@@ -114,7 +114,7 @@ class Summary:
     milliseconds_per_pass: float
     wait_milliseconds_per_pass: float
     gain: float
-    counted: Counted | None
+    counted: PassCounters | None
 
 
 def sum_up(

@@ -10,7 +10,7 @@ import httpx
 
 from bench.prompts.forms import in_all_forms
 from bench.record.report import prompts
-from bench.soak import Impatient
+from bench.soak import ImpatientLoad
 from outrider.cli.load.endpoint import CONNECT_SECONDS
 from outrider.cli.load.exchange import Exchange, Status
 from outrider.cli.load.run import jobs
@@ -27,7 +27,7 @@ AGAIN = 1.0
 Bodies = list[dict[str, Any]]
 
 
-class Streams(Impatient):
+class Streams(ImpatientLoad):
     """A load whose users rest after a failure: a target that was killed refuses at once."""
 
     cancel_share = 0.3

@@ -103,7 +103,7 @@ def test_prices_are_taken_from_the_command_line(release: Release) -> None:
 
 COLLIDING = (
     'volumes=[{"name":"a","emptyDir":{}},{"name":"a","configMap":{"name":"b"}}]',
-    'volumes=[{"name":"certificates","emptyDir":{}}]',
+    'volumes=[{"name":"certificates","emptyDir":{}}]',  # the chart's own, for it has an issuer
     'volumeMounts=[{"name":"b","mountPath":"/b"}]',
     'volumeMounts=[{"name":"extra","mountPath":"/b"},{"name":"extra","mountPath":"/b"}]',
     'volumeMounts=[{"name":"extra","mountPath":"/etc/outrider/certificates"}]',
@@ -115,6 +115,58 @@ def test_volumes_that_collide_are_refused_by_name(release: Release, value: str) 
     with pytest.raises(KubectlError, match="volume") as refused:
         release.rendered("--values", str(VALUES), "--set-json", value)
     assert REFUSED.search(str(refused.value))
+
+
+TOGETHER = (
+    'podDisruptionBudget.maxUnavailable="101%"',
+    'podAnnotations={"a..b/x":"c"}',
+    'args=["--lease-seconds","30"]',
+    'env=[{"name":"a","value":"b","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]',
+    'env=[{"name":"a","value":"","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]',
+    'env=[{"name":"a","valueFrom":{"secretKeyRef":{"name":"b"}}}]',
+    'tolerations=[{"key":"a","operator":"Exists","value":"b"}]',
+    'tolerations=[{"key":"a","effect":"NoSchedule","tolerationSeconds":3}]',
+    'tolerations=[{"key":"a","tolerationSeconds":3}]',
+    'tolerations=[{"key":"a","effect":"NoExecute","tolerationSeconds":3}]',
+    'topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a",'
+    '"whenUnsatisfiable":"ScheduleAnyway","minDomains":2}]',
+    'topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule"'
+    '},{"maxSkew":2,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule"}]',
+    'topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule"'
+    '},{"maxSkew":2,"topologyKey":"a","whenUnsatisfiable":"ScheduleAnyway"}]',
+    'networkPolicy.metricsFrom=[{"ipBlock":{}}]',
+    'networkPolicy.metricsFrom=[{"ipBlock":{"cidr":"10.0.0.0/8"},"podSelector":{}}]',
+    'networkPolicy.metricsFrom=[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}]',
+    'affinity.nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution":{}}',
+    'affinity.nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution":'
+    '{"nodeSelectorTerms":[]}}',
+    'affinity.nodeAffinity={"preferredDuringSchedulingIgnoredDuringExecution":'
+    '[{"weight":101,"preference":{}}]}',
+    'affinity.podAffinity={"requiredDuringSchedulingIgnoredDuringExecution":[{}]}',
+    'affinity.podAntiAffinity={"preferredDuringSchedulingIgnoredDuringExecution":'
+    '[{"weight":1,"podAffinityTerm":{"topologyKey":"zone"}}]}',
+    'podSecurityContext={"seccompProfile":{"type":"Localhost"}}',
+    'podSecurityContext={"seccompProfile":{"type":"RuntimeDefault","localhostProfile":"a"}}',
+    'podSecurityContext={"sysctls":[{"name":"a b","value":"1"}]}',
+    'securityContext={"privileged":true}',
+    'securityContext={"privileged":true,"allowPrivilegeEscalation":true}',
+    'securityContext={"capabilities":{"add":["CAP_SYS_ADMIN"]}}',
+)
+"""Values that are right or wrong only beside each other, and some of either kind."""
+
+
+@pytest.mark.parametrize("value", TOGETHER)
+def test_values_beside_each_other_are_refused_by_name_or_taken(
+    release: Release, everything: list[Any], value: str
+) -> None:
+    options = ("--values", str(VALUES), "--set-json", value)
+    assert refusal(release, *options, known=everything) is None
+
+
+def test_a_volume_may_be_called_certificates_where_the_chart_has_none(release: Release) -> None:
+    volume = 'volumes=[{"name":"certificates","emptyDir":{}}]'
+    assert refusal(release, "--set-json", volume, known=[]) is None
+    assert release.rendered("--set-json", volume)
 
 
 @pytest.mark.parametrize(

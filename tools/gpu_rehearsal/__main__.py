@@ -58,7 +58,7 @@ class Rehearsed:
     """Tests that ran; 0 in a stage without tests."""
     collection_errors: int
     kernels: Mapping[str, Mapping[str, Any]]
-    """Every kernel that was asked for, as `driver.Seen` has it, by hash."""
+    """Every kernel that was asked for, as `driver.LaunchedKernel` has it, by hash."""
     failures: Sequence[str]
     """What did not compile, did not fit or could not be launched."""
 

@@ -43,7 +43,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LaunchedKernel:
     """A kernel that some launch asked for."""
 
     name: str
@@ -150,7 +150,7 @@ class Listener:
     ) -> None:
         """Append a line; whole lines of several processes do not mix."""
         cubins = [path for name, path in metadata_group.items() if name.endswith(".cubin")]
-        seen = Seen(
+        seen = LaunchedKernel(
             name=metadata["name"], hash=metadata["hash"], cached=cache_hit,
             seconds=0.0 if cache_hit else times.total / 1e6, cubin=cubins[0],
         )  # fmt: skip

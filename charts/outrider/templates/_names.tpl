@@ -119,9 +119,10 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* Fails where names of volumes collide, or a mount has none. */}}
-{{- define "outrider.checkVolumes" -}}
+{{/* Fails where names of volumes collide, a mount has none, or a spread is there twice. */}}
+{{- define "outrider.checkPod" -}}
 {{- $names := list }}
+{{- if include "outrider.peerSecret" . }}{{ $names = list "certificates" }}{{ end }}
 {{- range .Values.volumes }}
 {{- if has .name $names }}{{ fail (printf "volumes: the name %q is there twice" .name) }}{{ end }}
 {{- $names = append $names .name }}
@@ -131,5 +132,11 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- if not (has .name $names) }}{{ fail (printf "volumeMounts: %q is not allowed; allowed: names of volumes: %s" .name (join ", " $names)) }}{{ end }}
 {{- if has .mountPath $paths }}{{ fail (printf "volumeMounts: the mountPath %q is there twice" .mountPath) }}{{ end }}
 {{- $paths = append $paths .mountPath }}
+{{- end }}
+{{- $spreads := list }}
+{{- range .Values.topologySpreadConstraints }}
+{{- $spread := printf "%s, %s" .topologyKey .whenUnsatisfiable }}
+{{- if has $spread $spreads }}{{ fail (printf "topologySpreadConstraints: %s is there twice" $spread) }}{{ end }}
+{{- $spreads = append $spreads $spread }}
 {{- end }}
 {{- end -}}

@@ -39,7 +39,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 """Columns of rates: heading, name, format."""
 
 
-class Look(NamedTuple):
+class WorkerSample(NamedTuple):
     """Sample of one worker."""
 
     address: str
@@ -52,7 +52,7 @@ class Look(NamedTuple):
     """Reason for no answer."""
 
 
-def rates(before: Look | None, after: Look) -> dict[str, float | None]:
+def rates(before: WorkerSample | None, after: WorkerSample) -> dict[str, float | None]:
     """Return the rates between two samples, None where there was nothing to divide by; nothing if
     the worker restarted or did not answer.
 
@@ -96,24 +96,26 @@ def difference(before: Counters, after: Counters) -> Counters:
     return Counters(**{name: less(getattr(after, name), getattr(before, name)) for name in names})
 
 
-def frame(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> Group:
+def frame(
+    before: Mapping[str, WorkerSample], samples: Sequence[WorkerSample], now: datetime
+) -> Group:
     """Return the table of all workers, and below it what does not work."""
-    models = dict.fromkeys(look.state.model for look in looks if look.state)
+    models = dict.fromkeys(sample.state.model for sample in samples if sample.state)
     heading = Text(", ".join(models) or "nothing answers", "bold").append(f"  {now:%H:%M:%S}")
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
     for name in ("worker", "role", "state", *(one[0] for one in COLUMNS), "run", "wait", "KV"):
         table.add_column(name, no_wrap=True, justify="left" if len(table.columns) < 3 else "right")
     table.add_column("drafting")
-    for look in looks:
-        table.add_row(*cells(rates(before.get(look.address), look), look))
-    troubles = [Text(f"  {trouble}", "yellow") for trouble in itertools.chain(*map(wrong, looks))]
+    for sample in samples:
+        table.add_row(*cells(rates(before.get(sample.address), sample), sample))
+    troubles = [Text(f"  {trouble}", "yellow") for trouble in itertools.chain(*map(wrong, samples))]
     return Group(heading, table, *troubles)
 
 
-def cells(found: Mapping[str, float | None], look: Look) -> Iterator[Text | str]:
+def cells(found: Mapping[str, float | None], sample: WorkerSample) -> Iterator[Text | str]:
     """Yield the cells of a worker's row."""
-    state, word = look.state, _condition(look.state)
-    yield from (look.address, str(look.role), Text(word, STYLES.get(word, "yellow")))
+    state, word = sample.state, _condition(sample.state)
+    yield from (sample.address, str(sample.role), Text(word, STYLES.get(word, "yellow")))
     if state is None:
         return
     for _, name, shown in COLUMNS:
@@ -134,30 +136,32 @@ def drafting(state: State) -> str:
     return f"{state.drafting}: {reason}" if reason else state.drafting
 
 
-def wrong(look: Look) -> Iterator[str]:
+def wrong(sample: WorkerSample) -> Iterator[str]:
     """Yield sentences on what does not work."""
-    if look.state is None:
-        yield f"{look.address} does not answer: {look.error}"
+    if sample.state is None:
+        yield f"{sample.address} does not answer: {sample.error}"
         return
-    if look.state.stages is not None and not look.state.stages.up:
-        yield f"{look.address} has not all of its stages: {look.state.stages.detail}"
-    for link in look.state.links:
+    if sample.state.stages is not None and not sample.state.stages.up:
+        yield f"{sample.address} has not all of its stages: {sample.state.stages.detail}"
+    for link in sample.state.links:
         if link.state is not LinkState.UP:
-            yield f"{look.address} has no link to {link.address}: {link.state}. {link.detail}"
+            yield f"{sample.address} has no link to {link.address}: {link.state}. {link.detail}"
 
 
-def as_fields(before: Mapping[str, Look], looks: Sequence[Look], now: datetime) -> dict[str, Any]:
+def as_fields(
+    before: Mapping[str, WorkerSample], samples: Sequence[WorkerSample], now: datetime
+) -> dict[str, Any]:
     """Return the same, and each worker's whole state, as one object."""
     workers = [
         {
-            "address": look.address,
-            "role": look.role,
-            "up": look.state is not None,
-            "error": look.error,
-            "now": rates(before.get(look.address), look),
-            "state": dataclasses.asdict(look.state) if look.state else None,
+            "address": sample.address,
+            "role": sample.role,
+            "up": sample.state is not None,
+            "error": sample.error,
+            "now": rates(before.get(sample.address), sample),
+            "state": dataclasses.asdict(sample.state) if sample.state else None,
         }
-        for look in looks
+        for sample in samples
     ]
     return {"time": now.astimezone().isoformat(timespec="milliseconds"), "workers": workers}
 
@@ -172,7 +176,7 @@ class WatchedWorkers:
         self._drafts: dict[str, tuple[str, ...]] = {}
         """Drafts of each target, as it last said: one that is down keeps them in sight."""
 
-    async def look(self) -> list[Look]:
+    async def sample(self) -> list[WorkerSample]:
         """Ask every worker: those given, in order, then the drafts of the targets."""
         given = await asyncio.gather(*(self._ask(one, Role.TARGET) for one in self._given))
         for one in given:
@@ -182,15 +186,15 @@ class WatchedWorkers:
         others = [self._ask(one, Role.DRAFT) for one in named if one not in self._given]
         return [*given, *await asyncio.gather(*others)]
 
-    async def _ask(self, address: str, role: Role) -> Look:
+    async def _ask(self, address: str, role: Role) -> WorkerSample:
         if address not in self._clients:
             access = self._access if address in self._given else OPEN
             self._clients[address] = access.client(address)
         try:
             state = await self._clients[address].state(timeout=self._timeout)
         except ClientError as error:
-            return Look(address, role, time.monotonic(), None, str(error))
-        return Look(address, state.role, time.monotonic(), state)
+            return WorkerSample(address, role, time.monotonic(), None, str(error))
+        return WorkerSample(address, state.role, time.monotonic(), state)
 
     async def __aenter__(self) -> "WatchedWorkers":
         return self
@@ -204,25 +208,25 @@ async def watch(
 ) -> None:
     """Show frames until interrupted, or one; raises `Failure` if at first nothing answers."""
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
-    before: dict[str, Look] = {}
+    before: dict[str, WorkerSample] = {}
     async with contextlib.AsyncExitStack() as stack:
         workers = await stack.enter_async_context(WatchedWorkers(addresses, access, interval + 1.0))
         live = None
         while True:
-            looks = await workers.look()
-            if not before and not any(look.state for look in looks):
-                told = "; ".join(f"{look.address}: {look.error}" for look in looks)
+            samples = await workers.sample()
+            if not before and not any(sample.state for sample in samples):
+                told = "; ".join(f"{sample.address}: {sample.error}" for sample in samples)
                 raise Failure(f"nothing answers: {told}")
             if as_json and before:
-                print(json.dumps(as_fields(before, looks, datetime.now())), flush=True)
+                print(json.dumps(as_fields(before, samples, datetime.now())), flush=True)
             elif not as_json and console.is_terminal and not once:
                 live = live or stack.enter_context(Live(console=console, screen=True))
-                live.update(frame(before, looks, datetime.now()), refresh=True)
+                live.update(frame(before, samples, datetime.now()), refresh=True)
             elif not as_json and before:
-                console.print(frame(before, looks, datetime.now()))
+                console.print(frame(before, samples, datetime.now()))
             if once and before:
                 return
-            before = {look.address: look for look in looks}
+            before = {sample.address: sample for sample in samples}
             await asyncio.sleep(interval)
 
 

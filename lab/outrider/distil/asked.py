@@ -9,11 +9,11 @@ from outrider.distil.errors import BadRecipe
 from outrider.distil.open_sets import OPEN_SETS
 from outrider.distil.prompts import (
     HELD_OUT,
-    Apart,
-    Listed,
-    Mixed,
+    MixedPrompts,
+    PromptList,
     PromptSource,
-    Reserved,
+    ReservedPrompts,
+    SeparateHeldOut,
     check_count,
     digest,
     read_prompts,
@@ -45,11 +45,11 @@ class Asked:
             sources.append(one)
             described.append({"name": name} | facts)
             digests.append(mark)
-        source: PromptSource = Mixed(sources)
+        source: PromptSource = MixedPrompts(sources)
         if tested is None:
-            return cls(Reserved(source, HELD_OUT), HELD_OUT, described, digest(digests))
+            return cls(ReservedPrompts(source, HELD_OUT), HELD_OUT, described, digest(digests))
         described.append({"name": f"{recipe.test_prompts} (to test on)"} | _listed(tested))
-        source = Reserved(Apart(tested, source), len(tested))
+        source = ReservedPrompts(SeparateHeldOut(tested, source), len(tested))
         return cls(source, len(tested), described, digest([*digests, digest(tested)]))
 
 
@@ -66,7 +66,7 @@ def _source(
     if not texts:
         raise BadRecipe(f"prompts {name}: none is left to train on")
     check_count(len(texts), held_out, f"prompts {name}")
-    return Listed(texts, seed, held_out), _listed(texts, licence), digest(texts)
+    return PromptList(texts, seed, held_out), _listed(texts, licence), digest(texts)
 
 
 def template_digest() -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from outrider.distil.asked import Asked
 from outrider.distil.card import write_card
+from outrider.distil.context import DistillationContext
 from outrider.distil.corpus import answers_origin, check_answers, read_corpus, write_answers
 from outrider.distil.disk import check_room, checkpoint_bytes
 from outrider.distil.draft_folder import write_draft
@@ -38,7 +39,6 @@ from outrider.distil.start import Start, head_of
 from outrider.distil.training import Corpus, Training, TrainingRecipe
 from outrider.distil.vocabulary import choose_ids, coverage
 from outrider.distil.whole_files import read_json, write_json
-from outrider.distil.workshop import Workshop
 from outrider.worker.checkpoints.load import load
 
 ROUND_RATE = 0.3
@@ -51,7 +51,7 @@ TREE_ROOM = 64
 class Distillation:
     """One run over a folder."""
 
-    shop: Workshop
+    context: DistillationContext
     asked: Asked
     start: Start
 
@@ -59,30 +59,30 @@ class Distillation:
     def begin(cls, recipe: Recipe, cache: Path, progress: Progress) -> Self:
         """Find and check everything that can be checked; raises `BadRecipe` and `ModelError`."""
         check_folder(recipe)
-        shop = Workshop.open(recipe, cache, progress)
-        start = Start.of(recipe, shop.target, cache, progress.stage)
-        asked = Asked.of(recipe, shop.target.layout.can_ask)
+        context = DistillationContext.open(recipe, cache, progress)
+        start = Start.of(recipe, context.target, cache, progress.stage)
+        asked = Asked.of(recipe, context.target.layout.can_ask)
         lock(recipe.out)
-        check_answers(shop, asked)
+        check_answers(context, asked)
         for folder in recipe.answers_from:
             lock_to_read(folder)
-        return cls(shop, asked, start)
+        return cls(context, asked, start)
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; return the report, or what answers there are."""
-        recipe, files = self.shop.recipe, write_answers(self.shop, self.asked)
+        recipe, files = self.context.recipe, write_answers(self.context, self.asked)
         if recipe.only_answers:
             return {"answers": str(recipe.answers)} | counted(map(load_texts, files))
-        corpus = read_corpus(self.shop, files, self.asked.held_out)
+        corpus = read_corpus(self.context, files, self.asked.held_out)
         own = counted(map(load_texts, files))
         others = corpus.chats[own["chats"] - self.asked.held_out :]
         written = own | {"of_other_runs": counted([[(c.tokens, c.writers) for c in others]])}
-        config, weights = load(self.shop.target.prepared)
+        config, weights = load(self.context.target.prepared)
         head = head_of(weights)
         words = self._vocabulary(corpus, head)
-        draft = self.start.network(config, weights, words["ids"]).to(self.shop.device or "cpu")
+        draft = self.start.network(config, weights, words["ids"]).to(self.context.device or "cpu")
         trainings = self._teach(draft, corpus, words["coverage"])
-        write_draft(recipe.out, draft, self.shop.target, self.start.fields(), words["coverage"])
+        write_draft(recipe.out, draft, self.context.target, self.start.fields(), words["coverage"])
         asked = [*self.asked.described]
         for folder in recipe.answers_from:
             asked += described_by(folder)
@@ -92,16 +92,16 @@ class Distillation:
             "vocabulary": {name: words[name] for name in ("outputs", "coverage")},
             "training": trainings,
         }
-        fields = report_fields(recipe, self.shop.target, work, self._evaluate(corpus, head))
+        fields = report_fields(recipe, self.context.target, work, self._evaluate(corpus, head))
         write_report(recipe.out, fields)
         write_card(recipe.out, recipe, fields)
         return fields
 
     def _vocabulary(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
         """Return ids, their number, and their share of answers held out; raises `BadRecipe`."""
-        recipe, file = self.shop.recipe, self.shop.recipe.work / "vocabulary.json"
+        recipe, file = self.context.recipe, self.context.recipe.work / "vocabulary.json"
         of = (
-            answers_origin(self.shop, self.asked)
+            answers_origin(self.context, self.asked)
             | {
                 "chats": len(corpus.chats),
                 "tokens": sum(len(chat.tokens) for chat in corpus.chats),
@@ -111,8 +111,8 @@ class Distillation:
         )
         found: dict[str, Any] | None = read_json(file)
         if found is None or found["of"] != of:
-            self.shop.progress.stage("vocabulary", 0, 1)
-            count, always = min(recipe.outputs, len(head)), self.shop.target.config.end_ids
+            self.context.progress.stage("vocabulary", 0, 1)
+            count, always = min(recipe.outputs, len(head)), self.context.target.config.end_ids
             ids = choose_ids(corpus.chats, head, count, always, recipe.seed)
             share = coverage(corpus.held_out, ids)
             found = {"of": of, "outputs": len(ids), "coverage": share, "ids": ids.tolist()}
@@ -120,7 +120,7 @@ class Distillation:
         words = f"{found['outputs']:,} outputs cover {found['coverage']:.1%} of the answers"
         if found["coverage"] <= 0:
             raise BadRecipe(f"{words}: more are needed")
-        self.shop.progress.note(words)
+        self.context.progress.note(words)
         return found
 
     def _teach(self, draft: Draft, corpus: Corpus, share: float) -> list[dict[str, Any]]:
@@ -128,26 +128,26 @@ class Distillation:
 
         Raises `BadRecipe` for guesses of another draft.
         """
-        shop = self.shop
-        check_room(shop.recipe.work, checkpoint_bytes(draft), "training")
+        context = self.context
+        check_room(context.recipe.work, checkpoint_bytes(draft), "training")
         found = [self._train(draft, corpus, 0)]
-        for number in range(1, shop.recipe.rounds + 1):
-            origin = guesses_origin(shop, draft, corpus)
-            check_guesses(shop, origin, number)
-            if len(shard_files(shop.recipe.round(number))) < shards_wanted(corpus):
-                folder = shop.recipe.round(number) / "draft"
-                write_draft(folder, draft, shop.target, self.start.fields(), share)
+        for number in range(1, context.recipe.rounds + 1):
+            origin = guesses_origin(context, draft, corpus)
+            check_guesses(context, origin, number)
+            if len(shard_files(context.recipe.round(number))) < shards_wanted(corpus):
+                folder = context.recipe.round(number) / "draft"
+                write_draft(folder, draft, context.target, self.start.fields(), share)
                 write_origin(folder.parent, origin)
-                write_guesses(shop, folder, corpus, number)
-            found.append(self._train(draft, with_guesses(shop, corpus, number), number))
+                write_guesses(context, folder, corpus, number)
+            found.append(self._train(draft, with_guesses(context, corpus, number), number))
         return found
 
     def _train(self, draft: Draft, corpus: Corpus, number: int) -> dict[str, Any]:
         """Train once; `number`: the round, or 0."""
         tokens = sum(len(chat.tokens) for chat in corpus.chats)
-        planned = planned_training(self.shop.recipe, tokens, number)
+        planned = planned_training(self.context.recipe, tokens, number)
         notes = {
-            "target": self.shop.target.sha256,
+            "target": self.context.target.sha256,
             "begun as": draft.digest(),
             "layers": self.start.words,
             "outputs": draft.config.outputs,
@@ -155,23 +155,23 @@ class Distillation:
             "tokens": tokens,
         } | self._others()
         name = f"round {number}" if number else "training"
-        file = self.shop.recipe.training(number)
+        file = self.context.recipe.training(number)
         training = Training(draft, corpus, planned, file, notes)
-        training.run(lambda now: watch(self.shop.progress, name, now))
+        training.run(lambda now: watch(self.context.progress, name, now))
         return training_fields(planned, training.curve)
 
     def _others(self) -> dict[str, Any]:
         """Return what training follows from where answers of other runs take part."""
-        folders = self.shop.recipe.answers_from
+        folders = self.context.recipe.answers_from
         return {"answers of": order_of(folders)} if folders else {}
 
     def _evaluate(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
         """Return what the draft in the folder is worth."""
-        shop, chats, longest = self.shop, corpus.held_out, self._longest(corpus) + TREE_ROOM
-        draft = shop.draft_engine(shop.recipe.out, min(GROUP, len(chats)), longest)
-        target = shop.target_engine(1, longest)
+        context, chats, longest = self.context, corpus.held_out, self._longest(corpus) + TREE_ROOM
+        draft = context.draft_engine(context.recipe.out, min(GROUP, len(chats)), longest)
+        target = context.target_engine(1, longest)
         found = evaluate(
-            draft, target, chats, head, lambda *parts: shop.progress.stage("evaluation", *parts)
+            draft, target, chats, head, lambda *parts: context.progress.stage("evaluation", *parts)
         )
         draft.close()
         target.close()

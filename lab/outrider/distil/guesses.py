@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from outrider.distil.answers import LONGEST, Beginning, Writer
+from outrider.distil.context import DistillationContext
 from outrider.distil.corpus import SHARD_CHATS, read_chats
 from outrider.distil.engine import Engine
 from outrider.distil.network import Draft
@@ -22,7 +23,6 @@ from outrider.distil.origin import check_origin
 from outrider.distil.shards import ANSWERED, GUESSED, Chat, save_shard, shard_files
 from outrider.distil.teacher import features_of
 from outrider.distil.training import Corpus
-from outrider.distil.workshop import Workshop
 
 LENGTH = 48
 """Tokens that the draft writes behind one text."""
@@ -56,43 +56,43 @@ def shards_wanted(corpus: Corpus) -> int:
     return max(1, math.ceil(tokens / LENGTH / SHARD_CHATS))
 
 
-def guesses_origin(shop: Workshop, draft: Draft, corpus: Corpus) -> dict[str, Any]:
+def guesses_origin(context: DistillationContext, draft: Draft, corpus: Corpus) -> dict[str, Any]:
     """Return what a round's guesses follow from."""
     return {
-        "target": shop.target.sha256,
+        "target": context.target.sha256,
         "draft": draft.digest(),
         "tokens": sum(len(chat.tokens) for chat in corpus.chats),
-        "seed": shop.recipe.seed,
+        "seed": context.recipe.seed,
     }
 
 
-def check_guesses(shop: Workshop, origin: dict[str, Any], number: int) -> None:
+def check_guesses(context: DistillationContext, origin: dict[str, Any], number: int) -> None:
     """Raise `BadRecipe` if a round's guesses follow from something else."""
-    folder, training = shop.recipe.round(number), shop.recipe.training(number)
+    folder, training = context.recipe.round(number), context.recipe.training(number)
     instead = f"remove {folder} and {training} to make the round anew"
     check_origin(folder, origin, "guesses of another draft", instead)
 
 
-def write_guesses(shop: Workshop, draft: Path, corpus: Corpus, number: int) -> None:
+def write_guesses(context: DistillationContext, draft: Path, corpus: Corpus, number: int) -> None:
     """Let a draft's folder go on with answers, and the target judge, until the round's shards are
     there; raises `NotWritten`."""
-    recipe, folder = shop.recipe, shop.recipe.round(number)
-    own, teacher = shop.draft_engine(draft, recipe.slots), shop.target_engine(1)
+    recipe, folder = context.recipe, context.recipe.round(number)
+    own, teacher = context.draft_engine(draft, recipe.slots), context.target_engine(1)
     begin = Continuations(corpus.chats, recipe.seed * 1000 + number)
-    writer = Writer(own, shop.target.layout, begin, recipe.slots, begin.seed)
+    writer = Writer(own, context.target.layout, begin, recipe.slots, begin.seed)
     wanted = shards_wanted(corpus)
     for shard in range(len(shard_files(folder)), wanted):
-        shop.progress.stage(f"guesses {number}", shard, wanted)
+        context.progress.stage(f"guesses {number}", shard, wanted)
         chats = writer.write(shard * SHARD_CHATS, SHARD_CHATS)
         save_shard(folder, shard, [judged(teacher, chat) for chat in chats])
     own.close()
     teacher.close()
 
 
-def with_guesses(shop: Workshop, corpus: Corpus, number: int) -> Corpus:
+def with_guesses(context: DistillationContext, corpus: Corpus, number: int) -> Corpus:
     """Return a round's guesses, and as many answers beside them; missing features are made."""
-    guesses = read_chats(shop, shard_files(shop.recipe.round(number)))
-    answers = random.Random(f"{shop.recipe.seed} round {number}").sample(
+    guesses = read_chats(context, shard_files(context.recipe.round(number)))
+    answers = random.Random(f"{context.recipe.seed} round {number}").sample(
         list(corpus.chats), min(len(guesses), len(corpus.chats))
     )
     return Corpus(corpus.held_out, [*answers, *guesses])

@@ -50,7 +50,7 @@ class PromptSource(Protocol):
         ...
 
 
-class Listed:
+class PromptList:
     """Prompts of a list, in an order that follows from the seed, again and again.
 
     The first `held_out` numbers have prompts that no later number has.
@@ -69,7 +69,7 @@ class Listed:
         return Question(Opening.ALL, self._texts[number])
 
 
-class Mixed:
+class MixedPrompts:
     """Several sources that take turns."""
 
     def __init__(self, sources: Sequence[PromptSource]) -> None:
@@ -81,7 +81,7 @@ class Mixed:
         return self._sources[source].question(turn)
 
 
-class Apart:
+class SeparateHeldOut:
     """Held-out prompts of a file of their own, then those of another source."""
 
     def __init__(self, held_out: Sequence[str], source: PromptSource) -> None:
@@ -94,7 +94,7 @@ class Apart:
         return self._source.question(number - len(self._held_out))
 
 
-class Reserved:
+class ReservedPrompts:
     """A source whose first questions never come again: those that are asked as a whole.
 
     A later number with such a text has the question of another one far off.

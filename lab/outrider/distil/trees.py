@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(slots=True, eq=False)
-class Walk:
+class DraftWalk:
     """The draft behind one text, from root to root."""
 
     chat: Chat
@@ -128,7 +128,7 @@ def tokens_per_pass(
     ids = np.array(engine.config.output_ids or range(engine.config.vocab), np.int32)
     rows = DraftRows(engine.row_capacity, DEPTH)
     error = error or ErrorScale()
-    walks = [Walk(chat, _room(engine), nodes, error) for chat in chats]
+    walks = [DraftWalk(chat, _room(engine), nodes, error) for chat in chats]
     left = [walk for walk in walks if walk.root <= walk.last]
     while left:
         _advance(engine, left, rows, ids, error)
@@ -152,7 +152,7 @@ def shortened(chat: Chat, tokens: int) -> Chat:
 
 def _advance(
     engine: Engine,
-    walks: Sequence[Walk],
+    walks: Sequence[DraftWalk],
     rows: DraftRows,
     ids: NDArray[np.int32],
     error: ErrorScale,
@@ -170,7 +170,9 @@ def _advance(
             output += 1
 
 
-def _write(walks: Sequence[Walk], rows: DraftRows, room: int) -> Iterator[tuple[Walk, bool]]:
+def _write(
+    walks: Sequence[DraftWalk], rows: DraftRows, room: int
+) -> Iterator[tuple[DraftWalk, bool]]:
     """Write rows of texts while there is room; yield each, and True if it has an output."""
     for walk in walks:
         count = walk.write(rows, room) if room else 0

@@ -1,7 +1,7 @@
 """Cell: targets, their drafts, and the links between them, in virtual time.
 
 A whole service, or the part of a fleet that is simulated. Leaves building workers to `workers`,
-requests to `clients`, the control loop to `steering`, and what it all comes to to `figures`.
+requests to `clients`, the control loop to `control_loop`, and what it all comes to to `figures`.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from outrider.simulator.costs import pass_times
 from outrider.simulator.description import Simulation
 from outrider.simulator.engine import SimulatedEngine
 from outrider.simulator.language import Pair
-from outrider.simulator.workers import Blueprint, DraftWorker, StartSelector, TargetWorker
+from outrider.simulator.workers import DraftWorker, StartSelector, TargetWorker, WorkerParts
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, SetPolicy
 from outrider.worker.target.selection import RowSelector
@@ -47,7 +47,7 @@ class Cell:
         self._contention = 1.0 if draft is None else draft.contention
         self._numbers, self._links = itertools.count(), itertools.count(1)
         self._routes: dict[int, tuple[TargetWorker, DraftWorker]] = {}
-        self._blueprint = Blueprint(
+        self._blueprint = WorkerParts(
             clock=self.clock,
             pair=Pair.of(**simulation.pair.model_dump()),
             target=simulation.target,

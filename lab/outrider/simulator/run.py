@@ -8,10 +8,10 @@ from typing import Any
 
 from outrider.simulator.cell import Cell
 from outrider.simulator.clients import Clients
+from outrider.simulator.control_loop import SimulatedControlLoop
 from outrider.simulator.description import Simulation
 from outrider.simulator.series import Recorder
 from outrider.simulator.service import control_of, policy_of
-from outrider.simulator.steering import Steering
 
 REPORTS = 200
 """Times that progress is told."""
@@ -24,7 +24,7 @@ class CellRun:
     simulation: Simulation
     cell: Cell
     clients: Clients
-    steering: Steering
+    control_loop: SimulatedControlLoop
     recorder: Recorder
     wall_seconds: float
 
@@ -49,12 +49,12 @@ def run_cell(
         clients.receive(message)
 
     cell = Cell(simulation, policy, folder, hear, number)
-    steering = Steering(cell, control_of(simulation), policy)
-    recorder = Recorder(cell, clients, steering, simulation.seconds)
-    steering.begin()
+    control_loop = SimulatedControlLoop(cell, control_of(simulation), policy)
+    recorder = Recorder(cell, clients, control_loop, simulation.seconds)
+    control_loop.begin()
     recorder.begin()
     clients.begin(cell)
     for part in range(1, REPORTS + 1):
         cell.clock.run(simulation.seconds * part / REPORTS)
         progress(part / REPORTS)
-    return CellRun(simulation, cell, clients, steering, recorder, time.monotonic() - began)
+    return CellRun(simulation, cell, clients, control_loop, recorder, time.monotonic() - began)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from outrider.simulator.cell import Cell
 from outrider.simulator.clients import Clients
-from outrider.simulator.steering import Steering
+from outrider.simulator.control_loop import SimulatedControlLoop
 
 POINTS = 120
 """Points of a series."""
@@ -38,7 +38,7 @@ class Recorder:
 
     cell: Cell
     clients: Clients
-    steering: Steering
+    control_loop: SimulatedControlLoop
     seconds: float
     """Seconds of the whole run."""
     points: list[Point] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Recorder:
     def _point(self) -> Point:
         targets = [target.scheduler for target in self.cell.targets]
         counters = [target.stats.counters for target in targets]
-        memory = self.steering.memory
+        memory = self.control_loop.memory
         return Point(
             second=self.cell.clock.now,
             arrived=self.clients.arrived,

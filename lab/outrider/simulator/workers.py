@@ -71,7 +71,7 @@ class DraftWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
+class WorkerParts:
     """What all workers of a simulation are built from."""
 
     clock: Clock

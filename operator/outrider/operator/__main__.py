@@ -83,7 +83,7 @@ def flags() -> argparse.ArgumentParser:
     add("--gpu-price", action="append", default=[], metavar="NAME=PRICE", help=price)
     mutual = "on: workers know each other, and the operator, by certificates that it signs (on)"
     add("--peer-certificates", choices=("on", "off"), default="on", help=mutual)
-    signs = "of cert-manager's, which signs those certificates in the operator's place"
+    signs = "issuer of cert-manager's that signs those certificates in the operator's place"
     add("--peer-issuer", metavar="KIND[.GROUP]/NAME", help=signs)
     own = "folder with the operator's own tls.crt, tls.key and ca.crt, which --peer-issuer signed"
     add("--peer-folder", type=Path, metavar="FOLDER", help=own)
@@ -161,13 +161,14 @@ def labels(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> 
 
 def prices(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> dict[str, float]:
     """Split each name=price; end with an error if one is none, or is there twice."""
-    found = labels(parser, flag, texts)
-    try:
-        read = {name: float(text) for name, text in found.items()}
-    except ValueError:
-        read = {"": 0.0}
-    if not all(0 < price < math.inf for price in read.values()):
-        parser.error(f"{flag}: {', '.join(texts)} is not allowed; allowed: prices above 0")
+    read = {}
+    for name, text in labels(parser, flag, texts).items():
+        try:
+            read[name] = float(text)
+        except ValueError:
+            read[name] = math.nan
+        if not 0 < read[name] < math.inf:
+            parser.error(f"{flag}: {name}={text} is not allowed; allowed: prices above 0")
     return read
 
 

@@ -24,9 +24,9 @@ from outrider.operator.cluster.pod_controllers import PodControllers
 from outrider.operator.cluster.watch_handlers import drafts_of
 from outrider.operator.manifests.certificates import certificate_secrets, secret_key
 from outrider.operator.manifests.replicas import ReplicaOwnerships
-from outrider.operator.observed.carriers import workload_uids
+from outrider.operator.observed.live_workloads import workload_uids
 from outrider.operator.observed.owner import Owner
-from outrider.operator.observed.pods import has_ended, is_ready
+from outrider.operator.observed.pods import has_begun, has_ended
 from outrider.operator.observed.service import (
     Object,
     Observed,
@@ -121,7 +121,7 @@ class ServiceState:
         """Read them; a service that has nothing has none."""
         if self._secrets is None or not any(self._cluster.children(self._key)):
             return
-        seconds = AGAIN_SECONDS if all(map(is_ready, self._pods(self._key))) else WAITING_SECONDS
+        seconds = AGAIN_SECONDS if all(map(has_begun, self._pods(self._key))) else WAITING_SECONDS
         await self._secrets.read(0.0 if self.own_writes.holds(SECRET.name) else seconds)
 
     def observe(self, raw: Object) -> Observed:

@@ -3,7 +3,7 @@
 import pytest
 
 from bench import editor
-from bench.editor import COLD, PLAIN, Seen, figures, rate, typed_on, with_wrong_lines
+from bench.editor import COLD, PLAIN, EditorAnswer, figures, rate, typed_on, with_wrong_lines
 from bench.prompts.editor import FILES, ROOT, edits, places
 
 
@@ -38,8 +38,8 @@ def test_what_is_typed_on_is_the_beginning_of_the_suggestion() -> None:
 
 
 def test_figures_are_of_the_same_situation_and_texts_are_compared_with_the_first_side() -> None:
-    own = {COLD: [Seen("a", 1.0, 3.0, 21), Seen("b", 2.0, 4.0, 11)]}
-    other = {COLD: [Seen("a", 1.0, 2.0, 21), Seen("c", 2.0, 2.5, 11)]}
+    own = {COLD: [EditorAnswer("a", 1.0, 3.0, 21), EditorAnswer("b", 2.0, 4.0, 11)]}
+    other = {COLD: [EditorAnswer("a", 1.0, 2.0, 21), EditorAnswer("c", 2.0, 2.5, 11)]}
     found = figures({PLAIN: own, "text": other})[COLD]
     assert found[PLAIN]["rate"] == pytest.approx(30 / 4)
     assert found["text"]["rate"] == rate(other[COLD]) == pytest.approx(20)

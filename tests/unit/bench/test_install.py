@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from bench.install import ROOT, SETS, Install, Took, measured
+from bench.install import ROOT, SETS, CommandCost, Install, measured
 
 
 def test_every_file_counts_but_compiled_bytecode(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_every_file_counts_but_compiled_bytecode(tmp_path: Path) -> None:
     (packages / "one" / "code.py").write_bytes(bytes(1_500_000))
     (packages / "one" / "code.pyc").write_bytes(bytes(1_500_000))
     (packages / "one-1.0.dist-info" / "RECORD").write_bytes(bytes(500_000))
-    took = Took(2.5, 1.0)
+    took = CommandCost(2.5, 1.0)
     assert measured(tmp_path, took) == Install(2.0, 1, took)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.peers import END, OURS, Measured, Said, all_ratios, figures
+from bench.peers import END, OURS, Answer, Measured, all_ratios, figures
 from bench.sides import peer_draft
 from bench.sides.services import SERVICE
 from outrider.cli.service.file import read_service
@@ -44,7 +44,7 @@ def test_the_draft_that_peers_read_is_the_demos(tmp_path: Path) -> None:
 def test_figures_are_over_the_engines_own_plain_decoding_and_over_outriders() -> None:
     def measured(seconds: float, *ids: int) -> Measured:
         one = Measured()
-        one.add(Said(10, seconds, list(ids)))
+        one.add(Answer(10, seconds, list(ids)))
         return one
 
     found = figures(

@@ -1,4 +1,4 @@
-"""`outrider top` counts right between looks, and shows a row for each worker."""
+"""`outrider top` counts right between samples, and shows a row for each worker."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from rich.console import Console
 
-from outrider.cli.top import Look, as_fields, difference, drafting, frame, rates
+from outrider.cli.top import WorkerSample, as_fields, difference, drafting, frame, rates
 from outrider.client import Counters, Link, LinkState, PolicySettings, StageGroup, State
 from outrider.contract.settings import Role
 
@@ -23,7 +23,7 @@ LATE = dataclasses.replace(
     plain_seconds=5.0, spent_seconds=3.0, drafted_passes=150, draft_rows=600, accepted_rows=130,
     passes_by_accepted=(70, 50, 40),
 )  # fmt: skip
-DOWN = Look(DRAFT, Role.DRAFT, 3.0, None, "refused")
+DOWN = WorkerSample(DRAFT, Role.DRAFT, 3.0, None, "refused")
 
 
 def state(counters: Counters = EARLY, life: int = 1, role: Role = Role.TARGET) -> State:
@@ -38,19 +38,23 @@ def state(counters: Counters = EARLY, life: int = 1, role: Role = Role.TARGET) -
     )  # fmt: skip
 
 
-def look(at: float, counters: Counters = EARLY, life: int = 1, role: Role = Role.TARGET) -> Look:
-    return Look("a:1", role, at, state(counters, life, role))
+def sample(
+    at: float, counters: Counters = EARLY, life: int = 1, role: Role = Role.TARGET
+) -> WorkerSample:
+    return WorkerSample("a:1", role, at, state(counters, life, role))
 
 
-def drawn(before: Mapping[str, Look], *looks: Look, width: int = 100) -> list[str]:
+def drawn(
+    before: Mapping[str, WorkerSample], *samples: WorkerSample, width: int = 100
+) -> list[str]:
     console = Console(width=width)
     with console.capture() as shown:
-        console.print(frame(before, looks, NOW))
+        console.print(frame(before, samples, NOW))
     return [" ".join(line.split()) for line in shown.get().splitlines()]
 
 
 def test_rates_are_of_what_was_counted_between_two_looks() -> None:
-    found = rates(look(10.0), look(12.0, LATE))
+    found = rates(sample(10.0), sample(12.0, LATE))
     assert (found["tokens_per_second"], found["tokens_per_pass"]) == (100, 2)
     assert (found["acceptance_rate"], found["gain"], found["hit_rate"]) == (0.25, 1.5, None)
 
@@ -58,24 +62,24 @@ def test_rates_are_of_what_was_counted_between_two_looks() -> None:
 def test_what_predictions_bring_is_said_where_there_are_any() -> None:
     helped = dataclasses.replace(LATE, source_accepted=(50, 10, 0, 40))
     found = rates(
-        look(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0))), look(12.0, helped)
+        sample(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0))), sample(12.0, helped)
     )
     assert found["predicted_tokens_per_second"] == 20
-    early = look(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0)))
-    shown = drawn({"a:1": early}, look(12.0, helped), width=140)
+    early = sample(10.0, dataclasses.replace(EARLY, source_accepted=(0, 0, 0, 0)))
+    shown = drawn({"a:1": early}, sample(12.0, helped), width=140)
     assert any("20.0 tok/s predicted" in line for line in shown)
-    assert not any("predicted" in line for line in drawn({"a:1": look(10.0)}, look(12.0, LATE)))
+    assert not any("predicted" in line for line in drawn({"a:1": sample(10.0)}, sample(12.0, LATE)))
 
 
 def test_a_draft_is_rated_by_what_its_targets_committed() -> None:
-    found = rates(look(10.0, role=Role.DRAFT), look(12.0, LATE, role=Role.DRAFT))
+    found = rates(sample(10.0, role=Role.DRAFT), sample(12.0, LATE, role=Role.DRAFT))
     assert (found["tokens_per_second"], found["tokens_per_pass"]) == (100, None)
 
 
 def test_a_worker_that_restarted_or_was_gone_has_no_rates() -> None:
-    gone = Look("a:1", Role.TARGET, 1.0, None, "gone")
-    assert rates(look(1.0, LATE), look(2.0, EARLY, life=2)) == {}
-    assert rates(gone, look(2.0)) == rates(look(1.0), gone) == rates(None, look(2.0)) == {}
+    gone = WorkerSample("a:1", Role.TARGET, 1.0, None, "gone")
+    assert rates(sample(1.0, LATE), sample(2.0, EARLY, life=2)) == {}
+    assert rates(gone, sample(2.0)) == rates(sample(1.0), gone) == rates(None, sample(2.0)) == {}
 
 
 def test_a_difference_is_of_every_field() -> None:
@@ -85,7 +89,7 @@ def test_a_difference_is_of_every_field() -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_frame_shows_workers_and_what_does_not_work(width: int) -> None:
-    lines = drawn({"a:1": look(1.0)}, look(3.0, LATE), DOWN, width=width)
+    lines = drawn({"a:1": sample(1.0)}, sample(3.0, LATE), DOWN, width=width)
     row = "a:1 target ready 100.0 2.00 25% 1.50 3 2 25% probe:"
     assert any(line.startswith(row) for line in lines)
     assert f"{DRAFT} draft down" in lines
@@ -96,7 +100,7 @@ def test_a_frame_shows_workers_and_what_does_not_work(width: int) -> None:
 
 def test_a_frame_says_which_stage_is_missing() -> None:
     group = StageGroup(up=False, detail="stage 1 is gone", losses=0)
-    one = look(1.0)._replace(state=dataclasses.replace(state(), stages=group))
+    one = sample(1.0)._replace(state=dataclasses.replace(state(), stages=group))
     assert "a:1 has not all of its stages: stage 1 is gone" in drawn({}, one)
 
 
@@ -107,7 +111,7 @@ def test_drafting_that_is_not_on_has_the_planners_reason() -> None:
 
 
 def test_the_json_has_the_same_figures() -> None:
-    shown = as_fields({"a:1": look(1.0)}, [look(3.0, LATE), DOWN], NOW)
+    shown = as_fields({"a:1": sample(1.0)}, [sample(3.0, LATE), DOWN], NOW)
     assert [one["up"] for one in shown["workers"]] == [True, False]
     assert shown["workers"][0]["now"]["tokens_per_second"] == 100
     assert shown["workers"][0]["state"]["running"] == 3

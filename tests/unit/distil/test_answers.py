@@ -11,7 +11,7 @@ from outrider.distil.answers import LONGEST, SHORTEST, Chats, check_layout, repe
 from outrider.distil.chat_layout import ChatLayout
 from outrider.distil.engine import Room, engine_of
 from outrider.distil.errors import BadRecipe
-from outrider.distil.prompts import Listed, Opening, Question
+from outrider.distil.prompts import Opening, PromptList, Question
 from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat
 from outrider.distil.target import Target
 from outrider.distil.teacher import features_of
@@ -21,7 +21,7 @@ from outrider.worker.model.tensor_names import EMBEDDING
 from tests.distilling import layout_of, written
 from tests.tiny_models import END_ID, TEMPLATE
 
-SKY = Listed(["Why is the sky blue?"], seed=0, held_out=0)
+SKY = PromptList(["Why is the sky blue?"], seed=0, held_out=0)
 
 
 def same(one: Chat, other: Chat) -> bool:
@@ -92,7 +92,7 @@ def test_an_end_token_ends_a_chat(target: Target) -> None:
 
 
 def test_a_prompt_that_is_too_long_leaves_room_for_an_answer(target: Target) -> None:
-    (chat,) = written(target.prepared, 1, Listed(["sky " * 500], seed=0, held_out=0))
+    (chat,) = written(target.prepared, 1, PromptList(["sky " * 500], seed=0, held_out=0))
     assert 0 < (chat.writers == ANSWERED).sum() <= LONGEST - (chat.writers == GIVEN).sum()
 
 
@@ -101,7 +101,7 @@ def test_a_prompt_that_is_too_long_loses_its_end_and_the_layout_stays(
     target: Target, words: str
 ) -> None:
     layout = layout_of(target.prepared)
-    begin = Chats(Listed([words], seed=0, held_out=0), layout, 1, 0)(0).tokens
+    begin = Chats(PromptList([words], seed=0, held_out=0), layout, 1, 0)(0).tokens
     assert LONGEST - SHORTEST - 4 <= len(begin) <= LONGEST - SHORTEST
     assert tuple(begin[: len(layout.before)]) == layout.before
     assert tuple(begin[-len(layout.after) :]) == layout.after

@@ -10,7 +10,7 @@ import pytest
 from outrider.distil.asked import Asked
 from outrider.distil.errors import BadRecipe
 from outrider.distil.open_sets import OPEN_SETS
-from outrider.distil.prompts import HELD_OUT, Listed, Opening, read_prompts
+from outrider.distil.prompts import HELD_OUT, Opening, PromptList, read_prompts
 from outrider.distil.recipe import Recipe
 from outrider.distil.templates import FOLDER, SLOT, Templates
 
@@ -91,7 +91,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def test_prompts_that_are_held_out_are_asked_once() -> None:
-    listed = Listed([f"prompt {i}" for i in range(20)], seed=3, held_out=5)
+    listed = PromptList([f"prompt {i}" for i in range(20)], seed=3, held_out=5)
     asked = [listed.question(number).text for number in range(50)]
     assert len(set(asked[:5])) == 5
     assert not set(asked[:5]) & set(asked[5:])

@@ -65,9 +65,9 @@ class Controllers:
                 uids.discard(stored.body["metadata"]["uid"])
                 return self._collect()
 
-    def _keep(self, carrier: dict[str, Any], numbers: Sequence[Mapping[str, str]]) -> None:
+    def _keep(self, workload: dict[str, Any], numbers: Sequence[Mapping[str, str]]) -> None:
         """Keep the pods of an object: one for each set of labels beside those of its template."""
-        meta, spec = carrier["metadata"], carrier["spec"]
+        meta, spec = workload["metadata"], workload["spec"]
         template = spec.get("template") or spec["leaderWorkerTemplate"]["workerTemplate"]
         wanted = [{**template["metadata"]["labels"], **number} for number in numbers]
         for pod in self._pods(meta["uid"]):
@@ -76,26 +76,26 @@ class Controllers:
             else:
                 self._cluster.remove(("Pod", meta["namespace"], pod["metadata"]["name"]))
         for labels in wanted:
-            self._pod(carrier, {**template["metadata"], "labels": labels}, _size(carrier))
-        self._report(carrier, self.ready(template["metadata"]["labels"][ROLE_LABEL]))
+            self._pod(workload, {**template["metadata"], "labels": labels}, _size(workload))
+        self._report(workload, self.ready(template["metadata"]["labels"][ROLE_LABEL]))
 
-    def _report(self, carrier: dict[str, Any], ready: bool) -> None:
+    def _report(self, workload: dict[str, Any], ready: bool) -> None:
         conditions = [{"type": "Ready", "status": str(ready)}]
-        for pod in self._pods(carrier["metadata"]["uid"]):
+        for pod in self._pods(workload["metadata"]["uid"]):
             address = f"10.1.0.{pod['metadata']['name'].rpartition('-')[2]}"
             self._cluster.put_status(pod, {"podIP": address, "conditions": conditions})
-        number = carrier["spec"]["replicas"]
+        number = workload["spec"]["replicas"]
         available = number if ready else 0
         status = {"replicas": number, "updatedReplicas": number, "readyReplicas": available}
-        if carrier["kind"] != "LeaderWorkerSet":  # its controller reports neither
+        if workload["kind"] != "LeaderWorkerSet":  # its controller reports neither
             status["availableReplicas"] = available
-            status["observedGeneration"] = carrier["metadata"]["generation"]
-        self._cluster.put_status(carrier, status)
+            status["observedGeneration"] = workload["metadata"]["generation"]
+        self._cluster.put_status(workload, status)
 
-    def _pods(self, carrier: str) -> list[dict[str, Any]]:
-        """Return the pods that a carrier keeps, through what controls them."""
+    def _pods(self, workload: str) -> list[dict[str, Any]]:
+        """Return the pods that a workload keeps, through what controls them."""
         every = [stored.body for stored in self._cluster.stored.values()]
-        kept = {carrier}
+        kept = {workload}
         for _ in range(4):  # its StatefulSet, the leaders, theirs, the other pods
             found = [one for one in every if controller_of(one).get("uid") in kept]
             kept |= {one["metadata"]["uid"] for one in found}
@@ -106,30 +106,30 @@ class Controllers:
         return [pod for pod in there if pod["metadata"]["name"] not in self.idle]
 
     def _pod(
-        self, carrier: dict[str, Any], meta: Mapping[str, Any], notes: Mapping[str, str]
+        self, workload: dict[str, Any], meta: Mapping[str, Any], notes: Mapping[str, str]
     ) -> None:
         self._count += 1
         meta = {**meta, "annotations": {**meta.get("annotations", {}), **notes}}
         own = {
-            "name": f"{carrier['metadata']['name']}-{self._count}",
-            "namespace": carrier["metadata"]["namespace"],
-            "ownerReferences": [self._controller(carrier, meta["labels"])],
+            "name": f"{workload['metadata']['name']}-{self._count}",
+            "namespace": workload["metadata"]["namespace"],
+            "ownerReferences": [self._controller(workload, meta["labels"])],
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copied(meta), **own}}
         self._cluster.put(pod, "controller")
 
     def _controller(
-        self, carrier: dict[str, Any], labels: Mapping[str, str]
+        self, workload: dict[str, Any], labels: Mapping[str, str]
     ) -> dict[str, str | bool]:
         """Return the owner reference of a pod: what controls it is made where it is not there."""
-        name, group = carrier["metadata"]["name"], labels.get(WORKER_GROUP)
+        name, group = workload["metadata"]["name"], labels.get(WORKER_GROUP)
         if group is None:
-            return self._owning("ReplicaSet", f"{name}-{labels[REVISION_LABEL]}", carrier)
+            return self._owning("ReplicaSet", f"{name}-{labels[REVISION_LABEL]}", workload)
         if labels[WORKER_INDEX] == "0":
-            return self._owning("StatefulSet", name, carrier)
+            return self._owning("StatefulSet", name, workload)
         leader = next(
             pod
-            for pod in self._pods(carrier["metadata"]["uid"])
+            for pod in self._pods(workload["metadata"]["uid"])
             if pod["metadata"]["labels"].items() >= {WORKER_GROUP: group, WORKER_INDEX: "0"}.items()
         )
         return self._owning("StatefulSet", f"{name}-{group}", leader)
@@ -153,9 +153,9 @@ def reference(owner: Mapping[str, Any]) -> dict[str, str | bool]:
     return {"apiVersion": owner["apiVersion"], **named, "controller": True}
 
 
-def _size(carrier: Mapping[str, Any]) -> dict[str, str]:
+def _size(workload: Mapping[str, Any]) -> dict[str, str]:
     """Return the annotation by which the pods of a LeaderWorkerSet's group keep their number."""
-    whole = carrier["spec"].get("leaderWorkerTemplate")
+    whole = workload["spec"].get("leaderWorkerTemplate")
     return {} if whole is None else {GROUP_SIZE: str(whole["size"])}
 
 

@@ -11,7 +11,7 @@ SLASH = "/"
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ChatState:
     """The state of a chat between two lines."""
 
     conversation: Conversation = field(default_factory=Conversation)
@@ -23,7 +23,7 @@ class Talk:
 class Step:
     """What one line comes to."""
 
-    talk: Talk
+    talk: ChatState
     question: str | None = None
     """To be asked now."""
     words: str = ""
@@ -31,7 +31,7 @@ class Step:
     ends: bool = False
 
 
-def take(line: str, talk: Talk) -> Step:
+def take(line: str, talk: ChatState) -> Step:
     """Return what a line comes to: a question, or what a command does; raises `BadInput`.
 
     `//` begins a question that begins with a slash.
@@ -46,7 +46,7 @@ def take(line: str, talk: Talk) -> Step:
     return COMMANDS[name].run(talk, rest.strip())
 
 
-def _help(talk: Talk, rest: str) -> Step:
+def _help(talk: ChatState, rest: str) -> Step:
     lines = [
         f"{f'/{name} {command.takes}':20}{command.words}" for name, command in COMMANDS.items()
     ]
@@ -57,29 +57,29 @@ def _help(talk: Talk, rest: str) -> Step:
     return Step(talk, words="\n".join((*lines, *keys)))
 
 
-def _reset(talk: Talk, rest: str) -> Step:
+def _reset(talk: ChatState, rest: str) -> Step:
     fresh = Conversation(talk.conversation.system)
     return Step(replace(talk, conversation=fresh), words="The conversation begins anew.")
 
 
-def _system(talk: Talk, rest: str) -> Step:
+def _system(talk: ChatState, rest: str) -> Step:
     if not rest:
         return Step(talk, words=talk.conversation.system or "There is no system prompt.")
     told = replace(talk.conversation, system=rest)
     return Step(replace(talk, conversation=told), words="The model is told so from now on.")
 
 
-def _save(talk: Talk, rest: str) -> Step:
+def _save(talk: ChatState, rest: str) -> Step:
     talk.conversation.write(_path("save", rest))
     return Step(talk, words=f"{len(talk.conversation.turns)} turns are in {rest}.")
 
 
-def _load(talk: Talk, rest: str) -> Step:
+def _load(talk: ChatState, rest: str) -> Step:
     found = Conversation.read(_path("load", rest))
     return Step(replace(talk, conversation=found), words=f"{len(found.turns)} turns from {rest}.")
 
 
-def _retry(talk: Talk, rest: str) -> Step:
+def _retry(talk: ChatState, rest: str) -> Step:
     question = talk.conversation.last_question
     if question is None:
         raise BadInput("/retry needs a question before it")
@@ -87,14 +87,14 @@ def _retry(talk: Talk, rest: str) -> Step:
     return Step(replace(talk, conversation=before), question=question)
 
 
-def _draft(talk: Talk, rest: str) -> Step:
+def _draft(talk: ChatState, rest: str) -> Step:
     if rest not in ("on", "off"):
         raise BadInput(f"/draft {rest!r} is not allowed; allowed: on or off")
     words = "Answers come with the draft." if rest == "on" else "Answers come by plain decoding."
     return Step(replace(talk, speculate=rest == "on"), words=words)
 
 
-def _quit(talk: Talk, rest: str) -> Step:
+def _quit(talk: ChatState, rest: str) -> Step:
     return Step(talk, ends=True)
 
 
@@ -108,7 +108,7 @@ def _path(command: str, rest: str) -> Path:
 class SlashCommand:
     """One command."""
 
-    run: Callable[[Talk, str], Step]
+    run: Callable[[ChatState, str], Step]
     words: str
     """For /help."""
     takes: str = ""

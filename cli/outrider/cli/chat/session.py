@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from outrider.cli.chat.commands import Step, Talk, take
+from outrider.cli.chat.commands import ChatState, Step, take
 from outrider.cli.chat.conversation import Conversation
 from outrider.cli.failures import BadInput
 from outrider.client import (
@@ -28,7 +28,7 @@ QUOTES = '"""'
 """Around a message of several lines."""
 
 
-def chat(client: Client, options: Options, talk: Talk, lines: Iterable[str]) -> None:
+def chat(client: Client, options: Options, talk: ChatState, lines: Iterable[str]) -> None:
     """Answer `lines` until they end or one ends the chat; raises `ClientError` if nobody answers
     at first, and `BadInput` for a model that holds no conversations."""
     model = client.models()[0]
@@ -54,7 +54,7 @@ def chat(client: Client, options: Options, talk: Talk, lines: Iterable[str]) -> 
             say(str(error))
 
 
-def answered(client: Client, options: Options, model: Model, step: Step) -> Talk:
+def answered(client: Client, options: Options, model: Model, step: Step) -> ChatState:
     """Return the talk after a step, its question answered if it has one; raises `ClientError`, and
     `BadInput` where the conversation fills the context."""
     talk = step.talk

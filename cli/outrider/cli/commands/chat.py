@@ -68,7 +68,7 @@ def chat(
         raise BadInput(f"{HERE} need MODEL.")
     from outrider.cli.access import access_from
     from outrider.cli.chat import session
-    from outrider.cli.chat.commands import Talk
+    from outrider.cli.chat.commands import ChatState
     from outrider.cli.chat.conversation import Conversation
     from outrider.client import Options
 
@@ -77,7 +77,7 @@ def chat(
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )
-    talk = Talk(Conversation(system), speculate=not no_draft)
+    talk = ChatState(Conversation(system), speculate=not no_draft)
     if model is None:
         reached = access_from(api_key_env, tls_ca, tls_name).blocking_client(address)
         with reached as client:

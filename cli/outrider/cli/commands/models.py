@@ -35,7 +35,7 @@ def list_models(json: Json = False) -> None:
     from outrider.cli.terminal import interrupts
     from outrider.cli.terminal.text import print_json
 
-    found = interrupts.run(kept_models.own_shelf().models())
+    found = interrupts.run(kept_models.own_cache().models())
     if json:
         print_json({"models": found})
     elif found:
@@ -84,9 +84,9 @@ def pull(
 
     uris = [model_uri("MODEL", one) for one in model]
     lender = None if embeddings_from is None else model_uri(kept_models.LENDER, embeddings_from)
-    shelf = kept_models.own_shelf()
-    found = interrupts.run(kept_models.pulled(uris, shelf, lender))
-    pair = interrupts.run(shelf.pairing(*uris)) if len(uris) == 2 else Pairing()
+    cache = kept_models.own_cache()
+    found = interrupts.run(kept_models.pulled(uris, cache, lender))
+    pair = interrupts.run(cache.pairing(*uris)) if len(uris) == 2 else Pairing()
     if json:
         print_json({"models": found} | ({"drafting": str(pair)} if str(pair) else {}))
     else:
@@ -123,7 +123,7 @@ def remove(
     from outrider.cli.terminal.amounts import size
     from outrider.cli.terminal.text import print_json
 
-    removed = interrupts.run(kept_models.own_shelf().models(model))
+    removed = interrupts.run(kept_models.own_cache().models(model))
     if json:
         print_json({"models": removed})
         return

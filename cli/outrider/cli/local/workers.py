@@ -16,7 +16,7 @@ from outrider.cli.machine.run_dir import RunFolder
 from outrider.cli.models.pairing import pairing
 from outrider.cli.undecided import Undecided
 from outrider.cli.workers.compilation import beside, compile_kernels
-from outrider.cli.workers.control_loop import Steering
+from outrider.cli.workers.control_loop import LocalControlLoop
 from outrider.cli.workers.output import ask_worker
 from outrider.cli.workers.prepared_models import is_prepared, note_of, write_note
 from outrider.cli.workers.process import NOTHING
@@ -102,7 +102,7 @@ class LocalWorkers:
     async def run(self, work: Callable[[], Awaitable[Done]]) -> Done:
         """Do `work` once the links are up, while crashed workers are started again."""
         keepers = [asyncio.ensure_future(s.keep()) for s in self.supervisors]
-        keepers.append(asyncio.ensure_future(self._steering.keep()))
+        keepers.append(asyncio.ensure_future(self._control_loop.keep()))
         working = asyncio.ensure_future(self._linked_then(work))
         try:
             await asyncio.wait({working, *keepers}, return_when=asyncio.FIRST_COMPLETED)
@@ -169,11 +169,13 @@ class LocalWorkers:
                 Launch(self._command, self.folder, visible.get(worker.name, NOTHING)),
                 self._ports if worker is first else further_ports(self._ports, worker.role),
                 self._progress,
-                lambda: self._steering.changed(),
+                lambda: self._control_loop.changed(),
             )
             for worker in plan.workers
         ]
-        self._steering = Steering(self.supervisors, plan.control, self._progress, self._grace)
+        self._control_loop = LocalControlLoop(
+            self.supervisors, plan.control, self._progress, self._grace
+        )
 
     async def _settle(self, decide: Decide) -> None:
         """Start the workers, have them measured, and let those of the plan that follows serve, in
@@ -225,7 +227,7 @@ class LocalWorkers:
     async def _link(self, target: Supervisor) -> None:
         name = target.worker.name
         self._progress.stage(name, "linking")
-        links = await self._steering.linked(target, LINK_SECONDS)
+        links = await self._control_loop.linked(target, LINK_SECONDS)
         self._progress.finish(name)
         for link in links:
             if link.state is not LinkState.UP:

@@ -37,7 +37,7 @@ LENDER = "--embeddings-from"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ModelCache:
     """Where models are kept, and who looks after them."""
 
     cache: Path
@@ -75,13 +75,13 @@ class Shelf:
         run.remove()
 
 
-def own_shelf() -> Shelf:
+def own_cache() -> ModelCache:
     """Return that of this user: where `outrider run` looks."""
-    return Shelf(told_cache())
+    return ModelCache(told_cache())
 
 
 async def pulled(
-    uris: Sequence[str], shelf: Shelf, lender: str | None = None
+    uris: Sequence[str], cache: ModelCache, lender: str | None = None
 ) -> list[dict[str, Any]]:
     """Fetch and prepare models; return what is then kept of them.
 
@@ -95,14 +95,14 @@ async def pulled(
     progress = reporter()
     try:
         for uri in uris:
-            await shelf.pull(uri, progress, lender)
+            await cache.pull(uri, progress, lender)
     except asyncio.CancelledError:
         if any(uri.startswith(HUB) for uri in uris):
             progress.note("what was downloaded stays, and the next pull goes on with it")
         raise
     finally:
         progress.clear()
-    return [one for one in await shelf.models() if {*uris, lender} & {*one["uris"]}]
+    return [one for one in await cache.models() if {*uris, lender} & {*one["uris"]}]
 
 
 def sampling_in_words(params: Mapping[str, float]) -> str:

@@ -8,18 +8,18 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outrider.cli.models.kept import Shelf, sampling_in_words
+from outrider.cli.models.kept import ModelCache, sampling_in_words
 from outrider.cli.service.validation import Checked, Problem
 
 
-async def kept_of(found: Sequence[Checked], shelf: Shelf) -> dict[str, dict[str, Any]]:
+async def kept_of(found: Sequence[Checked], cache: ModelCache) -> dict[str, dict[str, Any]]:
     """Return what is kept of any model, by its URIs; nothing where no service has any.
 
     Raises `Failure`.
     """
-    if not any(one.models for one in found) or not shelf.has_any():
+    if not any(one.models for one in found) or not cache.has_any():
         return {}
-    kept = await shelf.models()
+    kept = await cache.models()
     return {uri: model for model in kept if model["is_whole"] for uri in model["uris"]}
 
 
@@ -37,18 +37,18 @@ def answers_of(
 
 
 async def with_pairings(
-    found: Sequence[Checked], kept: Container[str], shelf: Shelf
+    found: Sequence[Checked], kept: Container[str], cache: ModelCache
 ) -> tuple[Checked, ...]:
     """Return what was found, with how the draft of each service drafts whose models are `kept`: one
     that cannot is an error. Raises `Failure`."""
-    return tuple([await _with_pairing(one, kept, shelf) for one in found])
+    return tuple([await _with_pairing(one, kept, cache) for one in found])
 
 
-async def _with_pairing(one: Checked, kept: Container[str], shelf: Shelf) -> Checked:
+async def _with_pairing(one: Checked, kept: Container[str], cache: ModelCache) -> Checked:
     target, draft = one.models.get("target"), one.models.get("draft")
     if target is None or draft is None or target not in kept or draft not in kept:
         return one
-    pair = await shelf.pairing(target, draft)
+    pair = await cache.pairing(target, draft)
     if pair.refused:
         return replace(one, errors=(Problem("spec.draft.model.uri", str(pair)),))
     return replace(one, drafting=str(pair))

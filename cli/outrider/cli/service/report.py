@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli.failures import Failure
-from outrider.cli.models.kept import own_shelf
+from outrider.cli.models.kept import own_cache
 from outrider.cli.service import validation
 from outrider.cli.service.answers import answers_of, in_words, kept_of, with_pairings
 from outrider.cli.service.validation import Checked
@@ -57,11 +57,11 @@ class Report:
 def report(file: Path, text: str) -> Report:
     """Check the text of a file; paths in it are taken from the file's folder."""
     found = validation.check(text, str(file.absolute().parent))
-    shelf = own_shelf()
+    cache = own_cache()
     try:
-        kept = interrupts.run(kept_of(found, shelf))
+        kept = interrupts.run(kept_of(found, cache))
         return Report(
-            file, interrupts.run(with_pairings(found, kept, shelf)), answers_of(found, kept)
+            file, interrupts.run(with_pairings(found, kept, cache)), answers_of(found, kept)
         )
     except Failure as error:  # the YAML is right or wrong all the same
         print(f"{file}: what is kept of its models is not known: {error}", file=sys.stderr)

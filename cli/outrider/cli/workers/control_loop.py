@@ -30,7 +30,7 @@ States = Mapping[str, State]
 """What each worker that serves has said, by its name."""
 
 
-class Steering:
+class LocalControlLoop:
     """One plan's policy and drafts, while it runs."""
 
     def __init__(

@@ -15,7 +15,7 @@ from outrider.operator.control.settings import SpeculationMode
 from outrider.operator.manifests.certificates import former_secret
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import restart_command
-from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.live_workloads import LiveWorkloads
 from outrider.operator.observed.owner import Owner
 from outrider.operator.plan import control, sessions
 from outrider.operator.spec.accelerators import NO_PRICES, Prices
@@ -58,13 +58,13 @@ def on_unguarded(service: SpeculativeService, certified: bool) -> Iterator[str]:
 
 
 def on_former_secrets(
-    owner: Owner, wanted: Mapping[Role, str], current: Mapping[Role, RoleCarriers]
+    owner: Owner, wanted: Mapping[Role, str], current: Mapping[Role, LiveWorkloads]
 ) -> Iterator[str]:
     """Yield a sentence for each role whose pods keep a certificate of whoever signed before;
     `wanted`: names of the Secrets that their certificates are to be in."""
     for role, name in wanted.items():
-        carriers = current.get(role, RoleCarriers())
-        if former := former_secret(owner.name, role, carriers, name):
+        live = current.get(role, LiveWorkloads())
+        if former := former_secret(owner.name, role, live, name):
             words = f"pods of {role} keep the certificate in the Secret {former}, which this"
             words += " operator does not renew, and with which it does not reach them"
             command = restart_command(owner.namespace, owner.name)

@@ -146,7 +146,7 @@ def _spare_gpus(_: Role) -> Advice:
     return (
         f"(!(self.engine.device == 'GPU' || {_ASKS} || {_BRINGS}) || {_NO_SURGE})",
         "each rollout needs the GPUs of more replicas than there are; without spare ones, maxSurge"
-        " 0 and maxUnavailable 1 replace pods one by one",
+        " 0 and maxUnavailable 1 replace pods one by one; a single replica serves nobody meanwhile",
         ".update.maxSurge",
         holds,
     )

@@ -27,7 +27,7 @@ from outrider.operator.cluster.kinds import (
 from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
-from outrider.operator.observed.carriers import orphaned
+from outrider.operator.observed.live_workloads import orphaned
 from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import settings_of, template_of
 from outrider.operator.observed.service import Object, Observed, child_key

@@ -19,11 +19,12 @@ Object = Mapping[str, Any]
 AGAIN_SECONDS = 600.0
 """Seconds between two reads, as between the full reads of what is watched."""
 WAITING_SECONDS = 15.0
-"""Seconds between two reads while a pod is not ready: it may wait for a deleted Secret."""
+"""Seconds between two reads while no container of a pod has begun: it may wait for a Secret that
+was deleted."""
 
 
 class CertificateSecrets:
-    """Those of one service, as they were last read."""
+    """The Secrets of one service, as they were last read."""
 
     def __init__(self, writer: ClusterWriter, key: ServiceKey, clock: Callable[[], float]) -> None:
         """`clock` gives seconds."""

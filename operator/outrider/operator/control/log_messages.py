@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from outrider.operator.control.break_even import a_day
 from outrider.operator.control.inputs import Transition
 from outrider.operator.control.memory import LoopMemory, Phase
-from outrider.operator.control.phases import WITHOUT_WISH, PassState
+from outrider.operator.control.phases import NEVER_DRAFTS, PassState
 from outrider.operator.control.reasons import Hold, LoopReason, PhaseChange
 from outrider.operator.control.scaling import ScalingResult, replicas
 from outrider.operator.control.settings import WINDOWS, SpeculationMode
@@ -97,7 +97,7 @@ def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
 def _why_woken(before: LoopMemory, state: PassState) -> str:
     if state.memory.for_probe:
         return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
-    if before.cause in WITHOUT_WISH:
+    if before.cause in NEVER_DRAFTS:
         return "the service asks for it"
     if not state.returns:
         return "being off gives nothing back"

@@ -153,12 +153,12 @@ class PassState:
         return dataclasses.replace(self.memory, **start | changes)
 
 
-WITHOUT_WISH = (LoopReason.NO_DRAFT, LoopReason.DISABLED_BY_USER)
-"""Causes for which drafting is off whatever is measured."""
+NEVER_DRAFTS = (LoopReason.NO_DRAFT, LoopReason.DISABLED_BY_USER)
+"""Causes that keep drafting off whatever is measured."""
 
 
-def unwanted(settings: ControlSettings) -> LoopReason | None:
-    """Return why the service wants no drafting; None: it wants it where it pays."""
+def why_never(settings: ControlSettings) -> LoopReason | None:
+    """Return why the service never drafts; None: it drafts where that pays."""
     if settings.draftless:
         return LoopReason.NO_DRAFT
     disabled = settings.mode is SpeculationMode.DISABLED
@@ -168,8 +168,8 @@ def unwanted(settings: ControlSettings) -> LoopReason | None:
 def follow_mode(state: PassState) -> LoopMemory:
     """Return the memory with the phase that the mode asks for, whatever is measured."""
     memory, mode = state.memory, state.settings.mode
-    disabled = memory.phase is Phase.OFF and memory.cause in WITHOUT_WISH
-    if (cause := unwanted(state.settings)) is not None:
+    disabled = memory.phase is Phase.OFF and memory.cause in NEVER_DRAFTS
+    if (cause := why_never(state.settings)) is not None:
         because = state.settings.draftless or "speculation.mode is Disabled"
         if disabled:
             return dataclasses.replace(memory, cause=cause, because=because)

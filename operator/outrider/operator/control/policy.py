@@ -99,7 +99,7 @@ def _push(state: PassState) -> LoopMemory:
 
 def _reason(state: PassState) -> LoopReason:
     memory, settings = state.memory, state.settings
-    if (cause := phases.unwanted(settings)) is not None:
+    if (cause := phases.why_never(settings)) is not None:
         return cause
     if not state.inputs.targets:
         return LoopReason.NO_TARGETS

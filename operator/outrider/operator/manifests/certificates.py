@@ -15,7 +15,7 @@ from outrider.operator.cluster.kinds import CERTIFICATE as ISSUED_KIND
 from outrider.operator.cluster.kinds import SECRET, ChildKey
 from outrider.operator.manifests.child import Object, child
 from outrider.operator.naming import OPERATOR_IDENTITY, certificate_name, identity, issued_name
-from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.live_workloads import LiveWorkloads
 from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import template_of
 
@@ -99,11 +99,11 @@ def issued_certificate(
     return child(ISSUED_KIND, owner, name, role, spec=spec)
 
 
-def former_secret(service: str, role: Role, current: RoleCarriers, wanted: str) -> str:
+def former_secret(service: str, role: Role, current: LiveWorkloads, wanted: str) -> str:
     """Return the Secret with another signer's certificate that a role's pods still mount, empty:
     none; `wanted` is the one that they are to mount."""
     signed = {certificate_name(service, role), issued_name(service, role)} - {wanted}
-    specs = (template_of(carrier.live).get("spec", {}) for carrier in current.carriers)
+    specs = (template_of(one.live).get("spec", {}) for one in current.workloads)
     volumes = (volume for spec in specs for volume in spec.get("volumes") or ())
     names = (volume.get("secret", {}).get("secretName", "") for volume in volumes)
     return next((name for name in names if name in signed), "")

@@ -44,7 +44,7 @@ from outrider.operator.naming import (
     role_name,
     selector,
 )
-from outrider.operator.observed.carriers import RoleCarriers
+from outrider.operator.observed.live_workloads import LiveWorkloads
 from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import settings_of
 from outrider.operator.plan import PlanOptions, role_settings
@@ -56,8 +56,8 @@ from outrider.operator.spec.service import SpeculativeService
 from outrider.operator.spec.speculation import DraftLink
 from outrider.operator.spec.surroundings import Automatic
 
-NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
-"""Carriers of a new service."""
+NOTHING: Mapping[Role, LiveWorkloads] = MappingProxyType({})
+"""Live workloads of a new service."""
 NO_SETS = (
     "replicas of several pods need LeaderWorkerSet, which this cluster does not serve;"
     f" install it: {INSTALL_LWS}"
@@ -134,10 +134,10 @@ def desired(
     replicas: Mapping[Role, int | None],
     intent: Intent,
     platform: Platform,
-    current: Mapping[Role, RoleCarriers] = NOTHING,
+    current: Mapping[Role, LiveWorkloads] = NOTHING,
 ) -> Desired:
     """Return all children of a service; `replicas` None: the number has another owner. `current`
-    are the carriers that keep pods running now."""
+    are the workloads that keep pods running now."""
     maps = {
         worker: settings.settings_map(owner, _settings(service, worker, owner, platform), role)
         for role in roles(service)
@@ -197,7 +197,7 @@ def _workload_inputs(
     service: SpeculativeService,
     role: Role,
     platform: Platform,
-    current: Mapping[Role, RoleCarriers],
+    current: Mapping[Role, LiveWorkloads],
     maps: Mapping[Role, Object],
 ) -> WorkloadInputs:
     spec = role_spec(service, role)
@@ -221,7 +221,7 @@ def _workload_inputs(
         spec=spec,
         served=platform.runs(spec),
         template=pod_template(owner, plan),
-        current=current.get(role, RoleCarriers()),
+        current=current.get(role, LiveWorkloads()),
     )
 
 

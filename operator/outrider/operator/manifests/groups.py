@@ -34,7 +34,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     role_name,
 )
-from outrider.operator.observed.carriers import PodCarrier
+from outrider.operator.observed.live_workloads import LiveWorkload
 from outrider.operator.observed.owner import Owner
 from outrider.operator.spec.engine import Parallelism
 
@@ -117,10 +117,10 @@ def leader_worker_set(
     return queued(made, template)
 
 
-def as_it_is(carrier: PodCarrier, replicas: int) -> Object:
+def as_it_is(workload: LiveWorkload, replicas: int) -> Object:
     """Return a live object of an older description, which cannot be built any more, with `replicas`
     replaced."""
-    live, meta = carrier.live, carrier.live["metadata"]
+    live, meta = workload.live, workload.live["metadata"]
     spec: dict[str, Any] = {**live["spec"], "replicas": replicas}
     kept = {key: meta[key] for key in ("name", "namespace", "labels", "ownerReferences")}
     kept["annotations"] = {**_ours(meta.get("annotations", {})), DIGEST_ANNOTATION: digest(spec)}

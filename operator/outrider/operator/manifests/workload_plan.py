@@ -15,7 +15,7 @@ from outrider.operator.manifests import groups, workloads
 from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.rollout import Bounds, Count, bounds, step
 from outrider.operator.naming import PROGRESS_ANNOTATION, WORKER_INDEX, role_name, single_labels
-from outrider.operator.observed.carriers import PodCarrier, RoleCarriers
+from outrider.operator.observed.live_workloads import LiveWorkload, LiveWorkloads
 from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import revision_of
 from outrider.operator.spec.pods import Strategy
@@ -66,7 +66,7 @@ class WorkloadInputs:
     served: bool
     """False: the cluster does not know the kind of the role's shape."""
     template: Object
-    current: RoleCarriers
+    current: LiveWorkloads
 
     @property
     def shape(self) -> WorkloadShape:
@@ -91,7 +91,7 @@ def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObje
     current, shape = inputs.current, inputs.shape
     old = current.of(shape.other)
     if not inputs.served:
-        kept = tuple(groups.as_it_is(one, one.replicas) for one in current.carriers)
+        kept = tuple(groups.as_it_is(one, one.replicas) for one in current.workloads)
         return WorkloadObjects(kept, _picked(inputs.role, shape.other if old else shape))
     leaving = shape.other in current.pod_kinds
     recreates = inputs.spec.update.strategy is Strategy.RECREATE
@@ -106,8 +106,8 @@ def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObje
     return WorkloadObjects(objects, _picked(inputs.role, answers))
 
 
-def _count(carrier: PodCarrier | None) -> Count:
-    return Count() if carrier is None else Count(carrier.replicas, carrier.ready)
+def _count(live: LiveWorkload | None) -> Count:
+    return Count() if live is None else Count(live.replicas, live.ready)
 
 
 def _number(inputs: WorkloadInputs, replicas: int | None) -> int:

@@ -98,6 +98,14 @@ def is_ready(raw: Mapping[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def has_begun(raw: Object) -> bool:
+    """True if a container of a pod runs or has run: what they mount is there."""
+    status = raw.get("status", {})
+    every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    runs = (not one.get("state", {}).keys() <= {"waiting"} for one in every)
+    return is_ready(raw) or any(runs)
+
+
 def has_ended(raw: Object) -> bool:
     """True for a pod that was evicted, preempted or shut down with its node: Kubernetes keeps it,
     and its controller has made another."""

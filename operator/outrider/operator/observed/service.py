@@ -22,7 +22,7 @@ from outrider.operator.naming import (
     member_names,
     role_name,
 )
-from outrider.operator.observed.carriers import RoleCarriers, find_carriers, owned
+from outrider.operator.observed.live_workloads import LiveWorkloads, live_workloads, owned
 from outrider.operator.observed.owner import Owner
 from outrider.operator.observed.pins import Pin
 from outrider.operator.observed.pods import Pod, pod
@@ -47,7 +47,7 @@ class Observed:
     """The other pods of replicas on several machines."""
     lent: Sequence[Pod] = ()
     """Pods of another service's drafts, to which the targets link."""
-    carriers: Mapping[Role, RoleCarriers] = field(default_factory=dict)
+    live_workloads: Mapping[Role, LiveWorkloads] = field(default_factory=dict)
     """The objects that keep each role's pods running."""
     workloads: Mapping[Role, Workload] = field(default_factory=dict)
     """Workload of each role, once it is there."""
@@ -85,7 +85,7 @@ class Observed:
         While a LeaderWorkerSet rolls, replicas of its former size stay what they are, and some are
         there beyond those that it wants: what a leader says of its own replica counts.
         """
-        wanted = self.carriers.get(role, RoleCarriers()).members
+        wanted = self.live_workloads.get(role, LiveWorkloads()).members
         known = (pod for pod in self.pods_of(role) if pod.group and pod.size)
         return {**wanted, **{pod.group: member_names(pod.group, pod.size) for pod in known}}
 
@@ -113,11 +113,11 @@ class Observed:
         """True if none of it changes by the clock alone: every pod is ready and nothing is wrong
         with it, and every workload has come to rest."""
         pods = (*self.pods, *self.followers, *self.lent)
-        carriers = (one for current in self.carriers.values() for one in current.carriers)
+        each = (one for current in self.live_workloads.values() for one in current.workloads)
         return (
             all(pod.ready and not pod.leaving and not pod.trouble for pod in pods)
             and all(live.settled and not live.failed for live in self.workloads.values())
-            and not any(one.has_surge for one in carriers)
+            and not any(one.has_surge for one in each)
         )
 
     @cached_property
@@ -158,10 +158,10 @@ def observe(
     known = {child_key(c): c for c in children}
     mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
     every = [pod(p, at) for p in mine]
-    carriers = {role: find_carriers(known, every, owner, role, Pin.of(raw, role)) for role in Role}
+    lives = {role: live_workloads(known, every, owner, role, Pin.of(raw, role)) for role in Role}
     leaders = tuple(p for p in every if p.is_leader)
     lent = (pod(p, at) for p in lender if p["metadata"]["labels"].get(ROLE_LABEL) == Role.DRAFT)
-    found = {role: _workload(one, _staying(leaders, role), at) for role, one in carriers.items()}
+    found = {role: _workload(one, _staying(leaders, role), at) for role, one in lives.items()}
     return Observed(
         owner=owner,
         generation=int(meta["generation"]),
@@ -170,7 +170,7 @@ def observe(
         pods=leaders,
         followers=tuple(p for p in every if not p.is_leader),
         lent=_staying([p for p in lent if p.is_leader], Role.DRAFT),
-        carriers=carriers,
+        live_workloads=lives,
         workloads={role: live for role, live in found.items() if live is not None},
     )
 
@@ -197,14 +197,14 @@ class Observer:
         return self._found
 
 
-def _workload(current: RoleCarriers, leaders: Sequence[Pod], at: float) -> Workload | None:
+def _workload(current: LiveWorkloads, leaders: Sequence[Pod], at: float) -> Workload | None:
     """Return a role's workload; of one that changes its kind, with the replicas of both."""
     if current.newest is None:
         return None
     found = workload(current.newest.live, leaders, at)
-    if len(current.carriers) == 1:
+    if len(current.workloads) == 1:
         return found
-    ready = sum(one.ready for one in current.carriers)
+    ready = sum(one.ready for one in current.workloads)
     return replace(found, ready=ready, available=ready, settled=False, replacing=True)
 
 

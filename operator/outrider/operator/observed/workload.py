@@ -6,7 +6,7 @@ from typing import Any
 
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET
 from outrider.operator.naming import FIELD_MANAGER, PROGRESS_ANNOTATION
-from outrider.operator.observed.carriers import PodCarrier
+from outrider.operator.observed.live_workloads import LiveWorkload
 from outrider.operator.observed.pins import revision_of, template_of
 from outrider.operator.observed.pods import UNSCHEDULABLE, Pod, seconds_since
 
@@ -44,7 +44,7 @@ def workload(raw: Object, leaders: Sequence[Pod] = (), at: float = 0.0) -> Workl
     """Return one Deployment or LeaderWorkerSet; `leaders` are its role's pods that answer, `at` is
     the time in seconds since the epoch."""
     status = raw.get("status", {})
-    wanted, updated = PodCarrier(raw).wanted, int(status.get("updatedReplicas", 0))
+    wanted, updated = LiveWorkload(raw).wanted, int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
     generation = raw["metadata"]["generation"]
     observed = status.get("observedGeneration", generation if status else 0) >= generation
@@ -105,7 +105,7 @@ def _late(raw: Object, leaders: Iterable[Pod], at: float) -> str:
         return f"{late[0]} was not ready within {seconds} s"
     serving = [pod.ready_for for pod in fresh if pod.ready]
     waited = min((_rolling_for(raw, at), *serving))
-    if len(serving) >= PodCarrier(raw).replicas or waited <= seconds:
+    if len(serving) >= LiveWorkload(raw).replicas or waited <= seconds:
         return ""
     return f"no new group was ready within {seconds} s"
 

@@ -60,7 +60,9 @@ def said(view: View) -> list[str]:
         *view.reader.removed,
         *advice.on_unknown(view.reader.unknown),
         *advice.on_unguarded(view.service, any(view.certificates.values())),
-        *advice.on_former_secrets(view.observed.owner, view.certificates, view.observed.carriers),
+        *advice.on_former_secrets(
+            view.observed.owner, view.certificates, view.observed.live_workloads
+        ),
         *advice.on(view.service, view.platform.gpu_prices),
     )
     return [sentence[:MAX_MESSAGE] for sentence in every[:MAX_ADVICE]]

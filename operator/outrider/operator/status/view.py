@@ -121,7 +121,9 @@ class View:
         """The objects that carry out the decision, those with certificates first."""
         owner, service, platform = self.observed.owner, self.service, self.platform
         intent = Intent(policy=self.policy, memory=self.decision.memory.dumps())
-        made = desired(owner, service, self.replicas, intent, platform, self.observed.carriers)
+        made = desired(
+            owner, service, self.replicas, intent, platform, self.observed.live_workloads
+        )
         children, signers = self.observed.children, self.signers
         lender = service.spec.drafts_of
         secrets = certificate_secrets(owner, roles(service), children, signers, self.now, lender)

@@ -8,7 +8,7 @@ import pytest
 
 from bench.faults import claims as module
 from bench.faults.claims import Claim, claims
-from bench.faults.figures import Seen
+from bench.faults.figures import FaultFigures
 from bench.faults.injector import Event
 from bench.faults.plan import Fault, Kind
 from outrider.cli.load.exchange import Exchange, Status
@@ -18,9 +18,9 @@ SAME = {"compared": 2, "differences": []}
 DIFFERENT = {"compared": 2, "differences": ["prompt 0: 'a' and 'b' from character 3 on"]}
 
 
-def of(kind: Kind, **changes: Any) -> Seen:
+def of(kind: Kind, **changes: Any) -> FaultFigures:
     """What is seen where all is well."""
-    well = Seen(
+    well = FaultFigures(
         event=Event(Fault(kind, 1, 6.0, 4.0), 10.0, 15.0),
         rate_before=100.0,
         rate_during=90.0,
@@ -63,7 +63,7 @@ def test_nothing_asked_is_nothing_had() -> None:
     ],
 )
 def test_one_fault_that_goes_wrong_is_enough(
-    claim: Callable[[Sequence[Seen]], Claim], found: list[Seen]
+    claim: Callable[[Sequence[FaultFigures]], Claim], found: list[FaultFigures]
 ) -> None:
     assert claim(found).verdict == "missed"
 

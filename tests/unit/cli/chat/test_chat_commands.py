@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.chat.commands import COMMANDS, Talk, take
+from outrider.cli.chat.commands import COMMANDS, ChatState, take
 from outrider.cli.chat.conversation import Conversation
 from outrider.cli.chat.session import status
 from outrider.cli.failures import BadInput
 from outrider.client import FinishReason, Message, Result, Timing, Usage
 
 TOLD = Conversation("Be brief.").asked("Who are you?").answered("A pirate.")
-TALK = Talk(TOLD)
+TALK = ChatState(TOLD)
 RESULT = Result(
     text="",
     token_ids=(),
@@ -24,11 +24,11 @@ RESULT = Result(
 )
 
 
-def words_of(line: str, talk: Talk = TALK) -> str:
+def words_of(line: str, talk: ChatState = TALK) -> str:
     return take(line, talk).words
 
 
-def talk_after(line: str, talk: Talk = TALK) -> Talk:
+def talk_after(line: str, talk: ChatState = TALK) -> ChatState:
     step = take(line, talk)
     assert step.question is None
     assert not step.ends
@@ -67,7 +67,7 @@ def test_reset_keeps_the_system_prompt() -> None:
 
 def test_system_shows_and_sets_what_the_model_is_told() -> None:
     assert words_of("/system") == "Be brief."
-    assert words_of("/system", Talk()) == "There is no system prompt."
+    assert words_of("/system", ChatState()) == "There is no system prompt."
     changed = talk_after("/system  Be kind. ").conversation
     assert (changed.system, changed.turns) == ("Be kind.", TOLD.turns)
 
@@ -77,7 +77,7 @@ def test_retry_asks_the_last_question_again_without_its_answer() -> None:
     assert step.question == "Who are you?"
     assert step.talk.conversation == Conversation("Be brief.")
     with pytest.raises(BadInput, match="needs a question before it"):
-        take("/retry", Talk())
+        take("/retry", ChatState())
 
 
 def test_drafts_are_turned_off_and_on() -> None:
@@ -101,8 +101,8 @@ def test_a_saved_conversation_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     assert words_of(f"/save {file}") == f"2 turns are in {file}."
     assert json.loads(file.read_text())["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert talk_after(f"/load {file}", Talk()) == TALK
-    plain = Talk(Conversation().asked("a").answered("b"))
+    assert talk_after(f"/load {file}", ChatState()) == TALK
+    plain = ChatState(Conversation().asked("a").answered("b"))
     take(f"/save {file}", plain)
     assert talk_after(f"/load {file}") == plain
 

@@ -54,11 +54,11 @@ def test_plain_decoding_that_is_compared_with_is_asked_for(tmp_path: Path) -> No
 def test_the_log_says_why_nothing_is_drafted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asyncio.run(local(tmp_path).workers()._steering._pass())
+    asyncio.run(local(tmp_path).workers()._control_loop._pass())
     assert "drafting off: plain decoding is the fastest on this machine" in capsys.readouterr().err
     options = start(tmp_path)._replace(folder=tmp_path / "runs")
     alone = LocalService(load(ALONE), PLAIN, options)
-    asyncio.run(alone.workers()._steering._pass())
+    asyncio.run(alone.workers()._control_loop._pass())
     assert "drafting off: the service has no draft" in capsys.readouterr().err
 
 

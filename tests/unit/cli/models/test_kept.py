@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from outrider.cli.failures import BadInput
-from outrider.cli.models.kept import Shelf, pulled, show
+from outrider.cli.models.kept import ModelCache, pulled, show
 
 TARGET, DRAFT, OTHER = "hf://org/target", "hf://org/draft", "hf://org/other"
 WORKER = f"""
@@ -24,13 +24,13 @@ else:
 """
 
 
-def shelf(folder: Path) -> Shelf:
+def cache(folder: Path) -> ModelCache:
     command = (sys.executable, "-c", WORKER, str(folder / "told"))
-    return Shelf(folder / "cache", command, folder / "runs")
+    return ModelCache(folder / "cache", command, folder / "runs")
 
 
 def test_a_draft_is_prepared_with_the_model_that_lends_its_embedding(tmp_path: Path) -> None:
-    found = asyncio.run(pulled([DRAFT], shelf(tmp_path), TARGET))
+    found = asyncio.run(pulled([DRAFT], cache(tmp_path), TARGET))
     told = json.loads((tmp_path / "told").read_text())
     assert (told["uri"], told["embeddings_from"]) == (DRAFT, TARGET)
     assert [one["uris"] for one in found] == [[TARGET], [DRAFT]]
@@ -39,13 +39,13 @@ def test_a_draft_is_prepared_with_the_model_that_lends_its_embedding(tmp_path: P
 def test_a_draft_that_borrows_is_refused_without_its_lender(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"target": {"uri": TARGET}}))
     with pytest.raises(BadInput, match=r"borrows the embedding .* name that: --embeddings-from$"):
-        asyncio.run(pulled([OTHER, f"file://{tmp_path}"], shelf(tmp_path)))
+        asyncio.run(pulled([OTHER, f"file://{tmp_path}"], cache(tmp_path)))
     assert not (tmp_path / "told").exists(), "nothing is fetched before"
 
 
 def test_a_lender_is_of_one_draft(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^--embeddings-from is of one draft"):
-        asyncio.run(pulled([DRAFT, OTHER], shelf(tmp_path), TARGET))
+        asyncio.run(pulled([DRAFT, OTHER], cache(tmp_path), TARGET))
 
 
 KEPT = {

@@ -13,8 +13,8 @@ GPU = ", engine: {device: GPU}"
 
 def group(text: str) -> Object:
     """The pods of a target's groups."""
-    (carrier,) = (one for (kind, _), one in made(text).items() if kind == "LeaderWorkerSet")
-    template: Object = carrier["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    (workload,) = (one for (kind, _), one in made(text).items() if kind == "LeaderWorkerSet")
+    template: Object = workload["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
     return template
 
 

@@ -11,7 +11,7 @@ import pytest
 from outrider.protos.v1.internal import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
 from outrider.worker.link import distributed
-from outrider.worker.link.distributed import PairCarrier
+from outrider.worker.link.distributed import DistributedPayloads
 
 SECONDS = 20.0
 MAX_BYTES, MAX_UNREAD = 100, 1000
@@ -56,12 +56,12 @@ class FakePair:
 
 
 class Side:
-    """A carrier, what it puts on its stream, and what is lost."""
+    """Payloads of one end, what it puts on its stream, and what is lost."""
 
     def __init__(self, join: Callable[[], Any]) -> None:
         self.stream: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.lost: asyncio.Queue[WorkerError] = asyncio.Queue()
-        self.carrier = PairCarrier(
+        self.pair = DistributedPayloads(
             join,
             pb.DraftMessage,
             self.stream.put_nowait,
@@ -86,14 +86,14 @@ def run(case: Callable[[Side, Side, FakePair, FakePair], Coroutine[Any, Any, Non
         async with asyncio.timeout(SECONDS):
             await case(*sides, *pairs)
         for side in sides:
-            side.carrier.close()
+            side.pair.close()
 
     asyncio.run(both())
 
 
 def heard(by: Side, of: Side) -> AsyncIterator[bytes]:
     """The payloads that one side has of the other."""
-    return by.carrier.payloads(of.said(), pb.DraftMessage)
+    return by.pair.payloads(of.said(), pb.DraftMessage)
 
 
 def announcement(size: int) -> bytes:
@@ -102,14 +102,14 @@ def announcement(size: int) -> bytes:
 
 def test_payloads_come_in_order_among_what_the_stream_says_itself() -> None:
     async def case(one: Side, two: Side, *_: FakePair) -> None:
-        one.carrier.send(b"first")
+        one.pair.send(b"first")
         one.stream.put_nowait(b"")
-        one.carrier.send(b"second one")
+        one.pair.send(b"second one")
         one.stream.put_nowait(b"\xff no message")
         one.stream.put_nowait(None)
         found = [payload async for payload in heard(two, one)]
         assert found == [b"first", b"", b"second one", b"\xff no message"]
-        assert one.carrier.sent_bytes == len(b"firstsecond one")
+        assert one.pair.sent_bytes == len(b"firstsecond one")
 
     run(case)
 
@@ -120,7 +120,7 @@ def test_no_receive_is_posted_before_its_bytes_are_announced() -> None:
         waiting = asyncio.ensure_future(anext(payloads))
         await asyncio.sleep(0)
         assert pair.asked == []
-        one.carrier.send(b"some bytes")
+        one.pair.send(b"some bytes")
         assert await waiting == b"some bytes"
         assert pair.asked == [10]
 
@@ -136,11 +136,11 @@ def test_what_is_sent_before_the_other_has_joined_waits_for_it() -> None:
             return pair
 
         late = Side(join_late)
-        late.carrier.send(b"early")
-        assert not late.carrier.joined.done()
+        late.pair.send(b"early")
+        assert not late.pair.joined.done()
         may_join.set()
         assert await anext(heard(two, late)) == b"early"
-        late.carrier.close()
+        late.pair.close()
 
     run(case)
 
@@ -154,10 +154,10 @@ def test_a_pair_that_joins_too_late_is_closed() -> None:
             return pair
 
         late = Side(join_late)
-        late.carrier.close()
+        late.pair.close()
         may_join.set()
         assert await asyncio.to_thread(pair.closed.wait, SECONDS)
-        late.carrier.send(b"too late")
+        late.pair.send(b"too late")
         assert late.stream.empty()
 
     run(case)
@@ -175,7 +175,7 @@ def test_who_cannot_join_loses_the_link(error: Exception, says: str) -> None:
         lost = await alone.lost.get()
         assert isinstance(lost, LinkBroken)
         assert str(lost) == says
-        alone.carrier.close()
+        alone.pair.close()
 
     run(case)
 
@@ -194,9 +194,9 @@ def test_a_peer_that_leaves_too_much_unread_is_given_up() -> None:
     async def case(one: Side, two: Side, pair: FakePair, _: FakePair) -> None:
         pair.may_send.clear()
         for _turn in range(MAX_UNREAD // MAX_BYTES):
-            one.carrier.send(bytes(MAX_BYTES))
+            one.pair.send(bytes(MAX_BYTES))
         assert one.lost.empty()
-        one.carrier.send(b"!")
+        one.pair.send(b"!")
         lost = await one.lost.get()
         assert isinstance(lost, ProtocolViolation)
         assert str(lost) == "more than 1000 bytes were left unread"
@@ -231,7 +231,7 @@ def test_a_peer_that_has_left_ends_a_send(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def case(one: Side, two: Side, _: FakePair, other: FakePair) -> None:
         other.close()
-        one.carrier.send(b"to nobody")
+        one.pair.send(b"to nobody")
         assert str(await one.lost.get()) == "it has left"
 
     run(case)
@@ -240,8 +240,8 @@ def test_a_peer_that_has_left_ends_a_send(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_side_that_closed_itself_has_lost_nothing() -> None:
     async def case(one: Side, two: Side, pair: FakePair, _: FakePair) -> None:
         pair.may_send.clear()
-        one.carrier.send(b"some bytes")
-        one.carrier.close()
+        one.pair.send(b"some bytes")
+        one.pair.close()
         assert await asyncio.to_thread(pair.closed.wait, SECONDS)
         await asyncio.sleep(0.05)
         assert one.lost.empty()

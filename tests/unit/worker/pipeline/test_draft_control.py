@@ -82,5 +82,5 @@ def test_what_the_text_brings_is_none_of_the_drafts_gain() -> None:
         alone.count(0.03, True, 0.0, number * 0.05)
         spent = helped.count(0.07, True, 0.0, number * 0.09, step)
         assert spent == pytest.approx(0.09)
-    assert helped.local.lent == pytest.approx((0.04, 0.04))
+    assert helped.local.share == pytest.approx((0.04, 0.04))
     assert helped.switch.state is alone.switch.state is Drafting.OFF

@@ -10,7 +10,7 @@ from outrider.worker.speculation.local_sources import (
     EARNED_SHARE,
     HOST_SECONDS,
     NO_ROWS,
-    NOTHING_LENT,
+    NO_SHARE,
     LocalSources,
     SourceRows,
 )
@@ -71,9 +71,9 @@ def test_rows_cost_what_they_add_to_their_step_and_bring_plain_decoding_for_thei
     local = LocalSources()
     local.decide(BOTH)
     local.observe(step, COSTS, each=0.004, scale=0.5, spent=0.0)
-    assert local.lent == pytest.approx((0.004, 0.001))
+    assert local.share == pytest.approx((0.004, 0.001))
     local.observe(NO_ROWS, COSTS, each=0.004, scale=0.5, spent=0.0)
-    assert local.lent == NOTHING_LENT
+    assert local.share == NO_SHARE
 
 
 def test_a_source_whose_rows_lose_rests_and_comes_back() -> None:

@@ -9,7 +9,7 @@ from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.messages import SetPolicy
-from outrider.worker.speculation.local_sources import Lent, SourceRows
+from outrider.worker.speculation.local_sources import LocalShare, SourceRows
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.selection import RowSelector
@@ -175,7 +175,7 @@ def test_what_local_sources_bring_and_take_is_told_apart_from_the_drafts_gain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def lends(self: RowSelector, *_: Any) -> None:
-        self.local.lent = Lent(plain=0.03, spent=0.01)
+        self.local.share = LocalShare(plain=0.03, spent=0.01)
 
     pair = Pair()
     pair.submit([1, 2, 3], COUNT)

@@ -28,7 +28,7 @@ from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, WorkerError
 from outrider.worker.messages import NO_KEY, Submit
 
-NO_CARRIER: Mapping[str, Any] = MappingProxyType({})
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -116,19 +116,19 @@ class Inference:
         self,
         request: GenerateRequest,
         seconds: float | None,
-        carrier: Mapping[str, Any] = NO_CARRIER,
+        metadata: Mapping[str, Any] = NO_METADATA,
     ) -> Admitted:
         """Hand a request to the engine, to be answered within `seconds`.
 
-        `carrier` is the client's metadata or headers, which may hold its span and its key.
+        `metadata` is the client's metadata or headers, which may hold its span and its key.
 
         Raises `InvalidField`, `UnknownModel`, `QueueFull` or `Stopping`.
         """
         with self._count_rejection():
-            return await self._admit(request, seconds, carrier)
+            return await self._admit(request, seconds, metadata)
 
     async def _admit(
-        self, request: GenerateRequest, seconds: float | None, carrier: Mapping[str, Any]
+        self, request: GenerateRequest, seconds: float | None, metadata: Mapping[str, Any]
     ) -> Admitted:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit, warnings = await self._parser.parse(request)
@@ -136,13 +136,13 @@ class Inference:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()
-        given, keys = carrier.get(AUTHORIZATION, ""), self.keys
+        given, keys = metadata.get(AUTHORIZATION, ""), self.keys
         submit = dataclasses.replace(submit, key=keys.number(given) if keys else self.callers)
         answer = self._answer_text(request, submit)
         if submit.max_tokens == 0:
             events = empty_answer(submit, answer)
         else:
-            submit = self.trace(submit, carrier) if self.trace is not None else submit
+            submit = self.trace(submit, metadata) if self.trace is not None else submit
             events = self.engine.submit(submit, answer)
         return Admitted(submit, events, answer, deadline, warnings, request.echo)
 

@@ -13,7 +13,7 @@ from outrider.contract.inference import Model
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.api import convert
-from outrider.worker.api.inference import NO_CARRIER, Inference
+from outrider.worker.api.inference import NO_METADATA, Inference
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Inference"].full_name
 FOREVER_SECONDS = 1e9
@@ -40,9 +40,9 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         limited = remaining is not None and remaining < FOREVER_SECONDS
         seconds = None if limited else inference.settings.request_seconds  # gRPC keeps its own
         reads = inference.trace is not None or inference.keys is not None
-        carrier = dict(context.invocation_metadata()) if reads else NO_CARRIER
+        metadata = dict(context.invocation_metadata()) if reads else NO_METADATA
         plain = convert.generate_request(request)
-        admitted = await inference.admit(plain, seconds, carrier)
+        admitted = await inference.admit(plain, seconds, metadata)
         async for response in inference.responses(admitted):
             yield convert.generate_response(response)
 

@@ -32,7 +32,7 @@ from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import best_count
 from outrider.worker.speculation.wait import MOST_GROWTHS, worth_of_growth
 from outrider.worker.target.tree_pass import (
-    Hunt,
+    SearchTerms,
     TreeHandle,
     candidates,
     search,
@@ -247,7 +247,7 @@ class GrowthTables(NamedTuple):
 class RootTerms(NamedTuple):
     """Bounds of one run, and what is taken for known while it goes on."""
 
-    hunt: Hunt
+    search: SearchTerms
     """Terms of local sources, and which node rows pay."""
     most_tokens: int
     """Committed tokens at which the answer ends."""
@@ -314,11 +314,11 @@ def run_roots(
 @njit(inline="always")
 def _look(tables: RootTables, terms: RootTerms, root: int) -> int:
     """Let local sources look for nodes; return the candidates that may run."""
-    log, hunt = tables.log.value, terms.hunt
+    log, limits = tables.log.value, terms.search
     log.first[root], log.passes[root] = monotonic(), 0
     if terms.local:
-        depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
-        tables.call.search(tables.tree, hunt.sources, hunt.nodes, depth)
+        depth = min(limits.depth, terms.most_tokens - _length(tables) - 1)
+        tables.call.search(tables.tree, limits.sources, limits.nodes, depth)
     return int(_rank(tables, terms, root))
 
 
@@ -354,20 +354,20 @@ def _pays(tables: RootTables, terms: RootTerms, own: GrowthTerms, count: int) ->
     """True if the next growth is worth its time; `count`: candidates that may run now."""
     if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
         return False
-    hunt, out = terms.hunt, tables.tree.value.out
+    limits, out = terms.search, tables.tree.value.out
     reach, more = out.reach[:count], out.next_reaches.reshape(-1, 1)
-    return bool(worth_of_growth(reach, more, hunt.costs, hunt.rate, own.price) > own.price)
+    return bool(worth_of_growth(reach, more, limits.costs, limits.rate, own.price) > own.price)
 
 
 @njit(inline="always")
 def _rank(tables: RootTables, terms: RootTerms, root: int) -> int:
     """Rank the candidates; write down how many of the best pay, and return how many may run."""
-    log, hunt, out = tables.log.value, terms.hunt, tables.tree.value.out
+    log, limits, out = tables.log.value, terms.search, tables.tree.value.out
     limit, count = terms.most_tokens - _length(tables), 0
-    if hunt.sources:
-        count = tables.call.candidates(tables.tree, limit, hunt.depth, hunt.sources)
-    count = log.candidates[root] = min(count, hunt.nodes)
-    log.nodes[root] = best_count(out.reach[:count], hunt.costs, hunt.rate)
+    if limits.sources:
+        count = tables.call.candidates(tables.tree, limit, limits.depth, limits.sources)
+    count = log.candidates[root] = min(count, limits.nodes)
+    log.nodes[root] = best_count(out.reach[:count], limits.costs, limits.rate)
     return count
 
 

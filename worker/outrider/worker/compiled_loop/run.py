@@ -167,14 +167,14 @@ class RootPlanner:
         block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
         if sequence.length >= block_tokens:
             return None
-        hunt, drafting = selector.hunt(sequence), None
+        limits, drafting = selector.search_terms(sequence), None
         if own is not None and self._draft is not None:
             if not self._draft.sessions.make_room(own, MOST_NEW_NODES):
                 return None
-            price = hunt.rate * selector.account.growth_seconds(first=False)
+            price = limits.rate * selector.account.growth_seconds(first=False)
             drafting = GrowthPlan(own, self._draft.terms(own), price)
         terms = RootTerms(
-            hunt=hunt,
+            search=limits,
             most_tokens=sequence.most_tokens,
             block_tokens=block_tokens,
             sent_at=sequence.sent_at,

@@ -32,7 +32,7 @@ OutputIn = TypeVar("OutputIn", contravariant=True)
 OutputOut = TypeVar("OutputOut", covariant=True)
 
 
-class News:
+class WakeUp:
     """A message of a process to itself, which wakes it: look around."""
 
 
@@ -150,7 +150,7 @@ class EngineLoop(abc.ABC):
                 self.scheduler.outbox.append(self._timeline())
             elif isinstance(message, AskAlive):
                 self.scheduler.outbox.append(Alive())
-            elif not isinstance(message, News):
+            elif not isinstance(message, WakeUp):
                 self.scheduler.receive(message, time.monotonic())
                 self._changed = True
 

@@ -32,8 +32,8 @@ from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.distributed import LEFT_SECONDS
 from outrider.worker.link.handshake import DraftHello
+from outrider.worker.link.payload_stream import CHANNEL_OPTIONS, END, PayloadStream
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
-from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, END, StreamCarrier
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
     DirectLinkUp,
@@ -95,8 +95,8 @@ class DraftLinks:
     identity: Identity
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
-    _streams: dict[int, StreamCarrier] = field(default_factory=dict)
-    """Carriers of links that are not direct."""
+    _streams: dict[int, PayloadStream] = field(default_factory=dict)
+    """Payload streams of links that are not direct."""
     _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
     """Set when what carries a link beside its stream is lost."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
@@ -170,7 +170,7 @@ class DraftLinks:
         async with open_channel(link.status.address, options, peers, name) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             max_unread = max_unread_bytes(own.context, own.sessions)
-            stream = StreamCarrier(pb.TargetMessage, pb.DraftMessage, max_bytes, max_unread)
+            stream = PayloadStream(pb.TargetMessage, pb.DraftMessage, max_bytes, max_unread)
             call = pair(stream)
             stream.put(handshake.hello_to_draft(own))
             answers: AsyncIterator[bytes] = aiter(call)
@@ -194,7 +194,7 @@ class DraftLinks:
         self,
         link: _Link,
         answers: AsyncIterator[bytes],
-        stream: StreamCarrier,
+        stream: PayloadStream,
         draft: DraftHello,
         chosen: Chosen,
     ) -> None:
@@ -288,7 +288,7 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
     raise error
 
 
-async def _joined(stream: StreamCarrier, reading: "asyncio.Task[None]") -> None:
+async def _joined(stream: PayloadStream, reading: "asyncio.Task[None]") -> None:
     """Wait until a draft has joined; raise `LinkBroken`, or why it has ended the stream."""
     joined = asyncio.create_task(stream.joined())
     ends: tuple[asyncio.Future[Any], ...] = (joined, reading)

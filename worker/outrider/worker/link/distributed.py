@@ -99,7 +99,7 @@ def _pair(store: Any, prefix: str, number: int, host: str) -> "ProcessPair":
     return ProcessPair(prefix_store(prefix, store), number, host, SECONDS)
 
 
-class PairCarrier:
+class DistributedPayloads:
     """Payloads of one stream, both ways: a thread sends them, another one receives them."""
 
     def __init__(

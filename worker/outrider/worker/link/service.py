@@ -32,8 +32,8 @@ from outrider.worker.link.client import HELLO_SECONDS
 from outrider.worker.link.distributed import LEFT_SECONDS, join
 from outrider.worker.link.handshake import TargetHello
 from outrider.worker.link.meeting import LinkMemory, MeetingPlace
+from outrider.worker.link.payload_stream import END, PayloadStream
 from outrider.worker.link.rate_limit import UNREAD_BYTES, TokenBucket, max_bytes_of_target
-from outrider.worker.link.stream_carrier import END, StreamCarrier
 from outrider.worker.link.wire import Close
 from outrider.worker.messages import (
     DirectLinkLost,
@@ -53,7 +53,7 @@ OPTIONS = (("grpc.http2.min_ping_interval_without_data_ms", 5_000),)
 alive. Without it gRPC ends the connection at the third look ("too many pings")."""
 
 
-class TargetStream(StreamCarrier):
+class TargetStream(PayloadStream):
     """Stream of one target."""
 
     def __init__(self, own: Identity) -> None:

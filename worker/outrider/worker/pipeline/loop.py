@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outrider.contract.state import StageLayers
-from outrider.worker.engine.loop import EngineLoop, News, Transport
+from outrider.worker.engine.loop import EngineLoop, Transport, WakeUp
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.messages import (
@@ -20,7 +20,7 @@ from outrider.worker.pipeline.scheduler import PipelinedScheduler
 from outrider.worker.pipeline.stage_group import Facts, StageGroupLinks
 from outrider.worker.pipeline.wire.hello import StageFacts
 
-STAGE_NEWS = News()
+STAGE_NEWS = WakeUp()
 """The group of stages has news."""
 
 

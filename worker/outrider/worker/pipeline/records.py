@@ -208,7 +208,7 @@ Record = Begin | Segment | Move | End
 
 
 @dataclass(slots=True)
-class Dying:
+class RejectedRows:
     """Rows of one sequence that die, on a way back through the records before the killing one."""
 
     sequence: int
@@ -238,9 +238,9 @@ def drop_killed(killer: Record, *queues: deque[Any]) -> None:
     """
     match killer:
         case Move(freed=freed) if len(freed):
-            dying = Dying(killer.sequence, set(freed.tolist()))
+            dying = RejectedRows(killer.sequence, set(freed.tolist()))
         case End():
-            dying = Dying(killer.sequence, None)
+            dying = RejectedRows(killer.sequence, None)
         case _:
             return
     for queue in queues:

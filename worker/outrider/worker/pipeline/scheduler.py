@@ -122,7 +122,7 @@ class PipelinedScheduler(RequestScheduler[PipelinedSequence]):
             costs = self.planner.row_costs(len(decoding))
             step = SourceStep(self.stats.take_step(), costs, plain)
             spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now, step)
-            self.stats.count_lent(self.control.local.lent)
+            self.stats.count_local_share(self.control.local.share)
             self.stats.count_gain(tokens * plain, spent)
         else:
             self.control.settled_at = now

@@ -24,7 +24,7 @@ from outrider.worker.sampling.params import SamplingParams
 NO_LOGITS = np.empty((0, 0), np.float32)
 
 
-class Aside(NamedTuple):
+class PendingRoot(NamedTuple):
     """The root of one sequence, which is sampled later."""
 
     segment: int
@@ -51,7 +51,7 @@ class StageSampler:
         self._sampler = Sampler(processors.vocabulary)
         self._processors = processors
         self._by_sequence: dict[int, LogitsProcessor | None] = {}
-        self._aside: dict[int, Aside] = {}
+        self._aside: dict[int, PendingRoot] = {}
         """Roots that are set aside, by sequence."""
 
     @property
@@ -122,7 +122,7 @@ class StageSampler:
                 "grammar is compiled; 1 may wait"
             )
         kept = part._replace(rows=part.rows.with_hidden(None))
-        self._aside[sequence] = Aside(segment, kept, logits[:, : self._sampler.vocab].copy())
+        self._aside[sequence] = PendingRoot(segment, kept, logits[:, : self._sampler.vocab].copy())
         return []
 
     def _sample(self, segment: int, part: SequenceRows, logits: Floats) -> Results:

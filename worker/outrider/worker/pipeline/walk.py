@@ -19,7 +19,7 @@ from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
 NO_TOKEN = -1
 
 
-class Walk(NamedTuple):
+class KnownChoices(NamedTuple):
     """Choices that can be committed, as far as they are known."""
 
     sampled: list[Sampled]
@@ -44,7 +44,7 @@ class Rerooted(NamedTuple):
     """Rows of nodes that are gone."""
 
 
-def walk(sequence: PipelinedSequence) -> Walk:
+def walk(sequence: PipelinedSequence) -> KnownChoices:
     """Follow the choices from the root, through rows that are back, to the end of what is known."""
     mirror, node = sequence.mirror, ROOT
     sampled: list[Sampled] = []
@@ -61,7 +61,7 @@ def walk(sequence: PipelinedSequence) -> Walk:
             node = child_of(mirror.parent, mirror.token, len(mirror), node, token)
             if node != DEAD:
                 path.append(node)
-    return Walk(sampled, path, finish)
+    return KnownChoices(sampled, path, finish)
 
 
 def _finish(sequence: PipelinedSequence, token: int, count: int) -> Finish | None:
@@ -73,7 +73,7 @@ def _finish(sequence: PipelinedSequence, token: int, count: int) -> Finish | Non
     return Finish.LENGTH if count == sequence.remaining else None
 
 
-def commit(sequence: PipelinedSequence, done: Walk) -> Rerooted:
+def commit(sequence: PipelinedSequence, done: KnownChoices) -> Rerooted:
     """Commit the tokens of a walk that ends nothing; the survivors' rows stay on their way."""
     mirror, placed = sequence.mirror, sequence.kv
     tokens = np.array([one.token for one in done.sampled], np.int32)
@@ -91,7 +91,7 @@ def commit(sequence: PipelinedSequence, done: Walk) -> Rerooted:
     return rerooted
 
 
-def _root_has_left(done: Walk, rerooted: Rerooted) -> bool:
+def _root_has_left(done: KnownChoices, rerooted: Rerooted) -> bool:
     return done.fall_in and len(rerooted.promoted) == len(done.path)
 
 
@@ -112,7 +112,7 @@ def reroot(placed: KVPlacement, path: list[int], renumbered: list[int]) -> Reroo
     return Rerooted(promoted, dead)
 
 
-def record_of(sequence: PipelinedSequence, done: Walk) -> PassRecord[PipelinedSequence]:
+def record_of(sequence: PipelinedSequence, done: KnownChoices) -> PassRecord[PipelinedSequence]:
     """Return what a walk commits; call it before the commit."""
     mirror, row_of, count = sequence.mirror, sequence.kv.row_of, len(sequence.mirror)
     tokens = np.array([one.token for one in done.sampled], np.int32)

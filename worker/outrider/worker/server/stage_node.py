@@ -30,7 +30,7 @@ from outrider.worker.parallel.placement import leaders_processors
 from outrider.worker.parallel.rank_spec import GROUP_LOST
 from outrider.worker.parallel.watchdog import Watchdog
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.pipeline.wire.stage_door import StageDoor
+from outrider.worker.pipeline.wire.stage_handler import StageHandler
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.pipeline.wire.stream import MAX_BYTES
 from outrider.worker.server import control_service
@@ -74,7 +74,7 @@ class StageNode:
         self.control = StageControl(settings, secrets.randbits(64), settings.policy, stop.request)
         self._loop: StageLoop | None = None
         self._thread: threading.Thread | None = None
-        self._door = StageDoor(lambda: f"stage {place.index}: it {self._steps.now.doing}")
+        self._door = StageHandler(lambda: f"stage {place.index}: it {self._steps.now.doing}")
         self._service: StageService | None = None
         self._server: grpc.aio.Server | None = None
         self._failed = asyncio.Event()

@@ -37,7 +37,7 @@ NO_ROWS = SourceRows([0] * len(SOURCES), [0] * len(SOURCES))
 """Rows of a step without passes that ran local sources."""
 
 
-class Lent(NamedTuple):
+class LocalShare(NamedTuple):
     """What rows of local sources did in one step, which is none of the draft's."""
 
     plain: float = 0.0
@@ -46,7 +46,7 @@ class Lent(NamedTuple):
     """Seconds that they took."""
 
 
-NOTHING_LENT = Lent()
+NO_SHARE = LocalShare()
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class LocalSources:
         default_factory=lambda: {at: Budget(EARNED_SHARE, ADVANCE_TOKENS) for at in LOCAL}
     )
     """In tokens of plain decoding."""
-    lent: Lent = NOTHING_LENT
+    share: LocalShare = NO_SHARE
     """Work of their rows in the last step."""
     _allowed: tuple[int, ...] = ()
     """Places of those that the policy names."""
@@ -71,7 +71,7 @@ class LocalSources:
         """Follow a policy."""
         allowed = policy.local_sources
         self._allowed = tuple(at for at in LOCAL if SOURCES[at] in allowed)
-        self.wanted, self.lent = sum(1 << at for at in self._allowed), NOTHING_LENT
+        self.wanted, self.share = sum(1 << at for at in self._allowed), NO_SHARE
         self._turn_on()
 
     def observe(
@@ -83,14 +83,14 @@ class LocalSources:
         decoding of a token by the step costs, `scale` times which it takes. A step without their
         rows, which is most of them where nothing repeats, costs their host time alone.
         """
-        self.lent = NOTHING_LENT
-        lent, token = [] if step is NO_ROWS else _lent_by(step, costs, each), scale * each
+        self.share = NO_SHARE
+        shares, token = [] if step is NO_ROWS else _shares_of(step, costs, each), scale * each
         for at in self._allowed:
-            plain, cost = lent[at] if lent else NOTHING_LENT
+            plain, cost = shares[at] if shares else NO_SHARE
             cost += HOST_SECONDS * (self.on >> at & 1)
             self.budgets[at].add(spent / token, (plain * scale - cost) / token)
-        if lent:
-            self.lent = Lent(*map(sum, zip(*lent, strict=True)))
+        if shares:
+            self.share = LocalShare(*map(sum, zip(*shares, strict=True)))
         self._turn_on()
 
     def _turn_on(self) -> None:
@@ -98,12 +98,12 @@ class LocalSources:
         self.on = sum([1 << at for at in self._allowed if not self.budgets[at].rests])
 
 
-def _lent_by(step: SourceRows, costs: Seconds, each: float) -> list[Lent]:
-    """Return what each source's rows did in a step; the draft's lend nothing."""
+def _shares_of(step: SourceRows, costs: Seconds, each: float) -> list[LocalShare]:
+    """Return what each source's rows did in a step; the draft's has none."""
     total = min(step.total, len(costs) - 1)
-    found = [NOTHING_LENT] * len(SOURCES)
+    found = [NO_SHARE] * len(SOURCES)
     for at in LOCAL:
         if rows := step.rows[at]:
             cost = costs.item(total) - costs.item(max(0, total - rows))
-            found[at] = Lent(each * step.accepted[at], cost)
+            found[at] = LocalShare(each * step.accepted[at], cost)
     return found

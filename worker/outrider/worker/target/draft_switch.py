@@ -86,13 +86,13 @@ class DraftSwitch:
 
         `level`: false while drafts catch up.
         """
-        lent = self.local.lent
-        self.switch.observe(plain - lent.plain, spent - lent.spent, now, level)
+        local = self.local.share
+        self.switch.observe(plain - local.plain, spent - local.spent, now, level)
 
     def saw_plain(self, plain: float, spent: float, now: float) -> None:
         """Learn the seconds of decoding without any draft; arguments as of `saw_drafting`."""
-        lent = self.local.lent
-        self.account.present.add(False, plain - lent.plain, spent - lent.spent, now)
+        local = self.local.share
+        self.account.present.add(False, plain - local.plain, spent - local.spent, now)
 
 
 def switch_settings(policy: PolicySettings) -> SwitchSettings:

@@ -24,7 +24,7 @@ from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.request import TargetSession
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import Hunt, candidates, search
+from outrider.worker.target.tree_pass import SearchTerms, candidates, search
 from outrider.worker.tree.growth import Ints
 
 NO_NODES = np.zeros(0, np.int32)
@@ -238,10 +238,10 @@ class RowSelector(DraftSwitch):
         """True if no draft has to catch up."""
         return self.behind == 0 and not self._rests
 
-    def hunt(self, sequence: Sequence) -> Hunt:
+    def search_terms(self, sequence: Sequence) -> SearchTerms:
         """Return what local sources may add to the tree of a sequence that is alone, and what pays
         now."""
-        return Hunt(
+        return SearchTerms(
             self.policy.max_rows,
             self.policy.depth,
             self.sources(sequence.submit),

@@ -22,7 +22,7 @@ from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.engine.open_answer import count_finish
 from outrider.worker.messages import EngineReport, Finish
-from outrider.worker.speculation.local_sources import NO_ROWS, NOTHING_LENT, Lent, SourceRows
+from outrider.worker.speculation.local_sources import NO_ROWS, NO_SHARE, LocalShare, SourceRows
 from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.pass_costs import PlainCost
 from outrider.worker.target.pass_record import PassRecord
@@ -173,11 +173,11 @@ class RequestStats(Generic[Control]):
         self.counters.plain_seconds += plain * self.control.account.present.scale
         self.counters.spent_seconds += spent
 
-    def count_lent(self, lent: Lent) -> None:
+    def count_local_share(self, share: LocalShare) -> None:
         """Count what is none of the draft's gain."""
-        if lent is not NOTHING_LENT:
-            self.counters.local_plain_seconds += lent.plain * self.control.account.present.scale
-            self.counters.local_spent_seconds += lent.spent
+        if share is not NO_SHARE:
+            self.counters.local_plain_seconds += share.plain * self.control.account.present.scale
+            self.counters.local_spent_seconds += share.spent
 
     def _count_sources(self, record: PassRecord[Any]) -> None:
         """Count the node rows of a pass by what proposed them."""
@@ -269,7 +269,7 @@ class Stats(RequestStats[RowSelector]):
         each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
         selector.observe_sources(sources, each, spent)
-        self.count_lent(selector.local.lent)
+        self.count_local_share(selector.local.share)
         if learns:
             self._learn(step, StepTimes(plain, spent, now))
         self.count_gain(plain, spent)

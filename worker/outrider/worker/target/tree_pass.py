@@ -68,7 +68,7 @@ class TreeTables(NamedTuple):
 TreeHandle = Handle[TreeTables]
 
 
-class Hunt(NamedTuple):
+class SearchTerms(NamedTuple):
     """Terms on which local sources look for nodes, and nodes are run."""
 
     nodes: int

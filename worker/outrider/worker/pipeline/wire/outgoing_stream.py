@@ -11,7 +11,7 @@ from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, Sta
 from outrider.worker.host.peers import open_channel
 from outrider.worker.link import distributed
 from outrider.worker.link.distributed import PairRendezvous
-from outrider.worker.link.stream_carrier import END
+from outrider.worker.link.payload_stream import END
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
 from outrider.worker.pipeline.wire.stream import (

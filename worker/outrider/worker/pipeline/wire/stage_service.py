@@ -19,7 +19,7 @@ from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.host.peers import AllowedCaller
 from outrider.worker.link.distributed import join
-from outrider.worker.link.stream_carrier import END
+from outrider.worker.link.payload_stream import END
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.stage_loop import StageLinks
 from outrider.worker.pipeline.wire import hello

@@ -1,7 +1,7 @@
 """One stream of gRPC between two parties of a pipeline, as its asyncio loop sees it.
 
 Each side says that it lives where it has nothing else to say, and gives the other up once it has
-been silent for too long. Leaves the payloads' way to `StreamCarrier`, Hello to the callers, and
+been silent for too long. Leaves the payloads' way to `PayloadStream`, Hello to the callers, and
 what payloads mean to a `Mailbox`.
 """
 
@@ -13,7 +13,7 @@ import grpc
 
 from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import StageLost, WorkerError
-from outrider.worker.link.stream_carrier import CHANNEL_OPTIONS, StreamCarrier
+from outrider.worker.link.payload_stream import CHANNEL_OPTIONS, PayloadStream
 
 SIGN_OF_LIFE: Final = b""
 MAX_BYTES = 1 << 26
@@ -28,7 +28,7 @@ HELLO_SECONDS = 10.0
 OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_send_message_length", -1))
 
 
-class StageStream(StreamCarrier):
+class StageStream(PayloadStream):
     """Our side of one stream."""
 
     def __init__(self, name: str) -> None:

@@ -64,14 +64,14 @@ class Traces:
     def __post_init__(self) -> None:
         self._tracer = self.provider.get_tracer(SCOPE)
 
-    def begin(self, submit: Submit, carrier: Mapping[str, Any]) -> Submit:
-        """Begin the span of a request; `carrier` has the client's metadata or headers.
+    def begin(self, submit: Submit, metadata: Mapping[str, Any]) -> Submit:
+        """Begin the span of a request; `metadata` has the client's metadata or headers.
 
         The request that is returned carries the span to the draft, if it is sampled.
         """
         span = self._tracer.start_span(
             names.REQUEST,
-            extract(carrier, Context()),
+            extract(metadata, Context()),
             SpanKind.SERVER,
             start_time=nanoseconds(submit.arrived),
         )

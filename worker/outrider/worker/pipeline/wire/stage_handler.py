@@ -13,7 +13,7 @@ from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, SERVICE
 from outrider.worker.pipeline.wire.stage_service import StageService
 
 
-class StageDoor(grpc.GenericRpcHandler):
+class StageHandler(grpc.GenericRpcHandler):
     """A handler of a gRPC server, before and after `open`."""
 
     def __init__(self, doing: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""Carrier of a link's payloads: a gRPC stream, or torch.distributed beside it.
+"""How a link's payloads travel: in a gRPC stream, or by torch.distributed beside it.
 
 The same for both sides of draft links and stage links. Nothing is dropped: a peer that leaves too
 much unread loses its stream. Leaves Hello, what payloads hold and ending the stream to the caller.
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from outrider.worker.errors import ProtocolViolation, WorkerError
-from outrider.worker.link.distributed import PairCarrier
+from outrider.worker.link.distributed import DistributedPayloads
 
 if TYPE_CHECKING:
     from outrider.worker.link.process_pair import ProcessPair
@@ -27,7 +27,7 @@ CHANNEL_OPTIONS = (
 """Options of the channel of a stream, by the side that opens it."""
 
 
-class StreamCarrier:
+class PayloadStream:
     """Our side of one stream; iterating over it yields what the stream is to write."""
 
     def __init__(self, says: type[Any], hears: type[Any], max_bytes: int, max_unread: int) -> None:
@@ -41,13 +41,13 @@ class StreamCarrier:
         self._waiting: deque[bytes] = deque()
         self._arrived = asyncio.Event()
         self._unread = self._sent = 0
-        self._beside: PairCarrier | None = None
+        self._beside: DistributedPayloads | None = None
 
     def join(self, join: "Callable[[], ProcessPair]", lost: Callable[[WorkerError], None]) -> None:
         """Have torch.distributed carry the payloads, both ways, once `join` has met the other; on
         the loop's thread. `lost` is called with the reason why it carries no more."""
         limits = self._max_bytes, self._max_unread
-        self._beside = PairCarrier(join, self._says, self.put, lost, *limits)
+        self._beside = DistributedPayloads(join, self._says, self.put, lost, *limits)
 
     async def joined(self) -> None:
         """Wait until what carries the payloads is there; raise `LinkBroken`, with it closed."""

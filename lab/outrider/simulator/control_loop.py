@@ -25,7 +25,7 @@ from outrider.simulator.workers import DraftWorker, TargetWorker
 
 
 @dataclass(slots=True)
-class Steering:
+class SimulatedControlLoop:
     """The control loop of one cell."""
 
     cell: Cell

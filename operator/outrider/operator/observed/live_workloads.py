@@ -1,4 +1,4 @@
-"""Carriers: the live objects that keep the pods of one role running, whose replicas they count.
+"""Live workloads: the objects that keep the pods of one role running, whose replicas they count.
 
 Made from children as the cluster shows them. A role has two only while it changes from replicas of
 one pod to replicas of several, or back. Leaves the next step to `workload_plan`.
@@ -35,7 +35,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class PodCarrier:
+class LiveWorkload:
     """A Deployment, whose replicas are pods, or a LeaderWorkerSet, whose replicas are groups."""
 
     live: Object
@@ -83,10 +83,10 @@ class PodCarrier:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleCarriers:
-    """Live carriers and groups of one role."""
+class LiveWorkloads:
+    """Live workloads and groups of one role."""
 
-    carriers: tuple[PodCarrier, ...] = ()
+    workloads: tuple[LiveWorkload, ...] = ()
     groups: Mapping[str, tuple[Pod, ...]] = dataclasses.field(default_factory=dict)
     """Pods of the groups of a LeaderWorkerSet that stay, by the groups' names."""
     pod_kinds: frozenset[str] = frozenset()
@@ -96,20 +96,20 @@ class RoleCarriers:
     config_maps: frozenset[str] = frozenset()
     """Names of the service's ConfigMaps."""
 
-    def of(self, kind: str) -> PodCarrier | None:
-        """Return the carrier of a kind."""
-        return next((one for one in self.carriers if one.kind == kind), None)
+    def of(self, kind: str) -> LiveWorkload | None:
+        """Return the workload of a kind."""
+        return next((one for one in self.workloads if one.kind == kind), None)
 
     @property
-    def newest(self) -> PodCarrier | None:
-        """The carrier that stays: where there are two, the one that says how many are wanted."""
-        noted = (one for one in self.carriers if one.noted is not None)
-        return next(itertools.chain(noted, self.carriers), None)
+    def newest(self) -> LiveWorkload | None:
+        """The workload that stays: where there are two, the one that says how many are wanted."""
+        noted = (one for one in self.workloads if one.noted is not None)
+        return next(itertools.chain(noted, self.workloads), None)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
         """Names of the pods of all groups, by the group's."""
-        return {name: pods for one in self.carriers for name, pods in one.members.items()}
+        return {name: pods for one in self.workloads for name, pods in one.members.items()}
 
     def kept(self, kind: str, built: Object) -> dict[str, Any] | None:
         """Return the template that pods of a kind of workload keep instead of a `built` one; None:
@@ -124,14 +124,14 @@ class RoleCarriers:
         return as_written(template) if held else None
 
 
-def find_carriers(
+def live_workloads(
     children: Mapping[ChildKey, Object],
     pods: Iterable[Pod],
     owner: Owner,
     role: Role,
     pin: Pin = UNSEEN,
-) -> RoleCarriers:
-    """Return a role's carriers; `pods` are the service's, and `pin` is what its status says."""
+) -> LiveWorkloads:
+    """Return a role's workloads; `pods` are the service's, and `pin` is what its status says."""
     name = role_name(owner.name, role)
     lives = (children.get((kind.name, name)) for kind in (DEPLOYMENT, LEADER_WORKER_SET))
     mine = [pod for pod in pods if pod.role is role]
@@ -139,8 +139,10 @@ def find_carriers(
     for pod in mine:
         if pod.group and not pod.leaving:
             groups[pod.group] = (*groups.get(pod.group, ()), pod)
-    return RoleCarriers(
-        carriers=tuple(PodCarrier(one) for one in lives if one is not None and owned(one, owner)),
+    return LiveWorkloads(
+        workloads=tuple(
+            LiveWorkload(one) for one in lives if one is not None and owned(one, owner)
+        ),
         groups=groups,
         pod_kinds=frozenset((LEADER_WORKER_SET if p.group else DEPLOYMENT).name for p in mine),
         pin=pin,

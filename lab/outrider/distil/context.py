@@ -15,8 +15,8 @@ from outrider.worker.host.device import torch_device
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
-    """One run over a folder."""
+class DistillationContext:
+    """What all stages of one run work with."""
 
     recipe: Recipe
     target: Target
