@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = (
     "cli/outrider/cli/machine/info.py",
-    "operator/outrider/operator/observed/carriers.py",
+    "operator/outrider/operator/observed/live_workloads.py",
     "cli/outrider/cli/load/summary.py",
     "worker/outrider/worker/api/auth.py",
     "worker/outrider/worker/api/prompt.py",

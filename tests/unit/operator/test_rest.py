@@ -164,9 +164,9 @@ def test_a_certificate_that_is_deleted_comes_back_sooner_where_a_pod_may_wait_fo
     service = at_rest()
     if pods != "serve":
         unready(service)
-        if pods == "load":
-            running(service)
         service.rest(2)
+    if pods == "load":
+        running(service)
     service.now += AGAIN_SECONDS
     service.pass_()
     service.cluster.writes.clear()
