@@ -27,7 +27,7 @@ OFFERS = 2_000
 """Further looks, one after each offer, before a helper sleeps: about a millisecond where no thread
 takes the offer, several times what an engine does between two passes."""
 LATEST, ASLEEP = 0, 16
-"""Places in `Crew.words`: the latest pass, and from ASLEEP on a word a helper, each on a cache line
+"""Places in `Team.words`: the latest pass, and from ASLEEP on a word a helper, each on a cache line
 of its own, that is 1 while it sleeps."""
 KINDS = 4
 """A pass is KINDS times its number, plus which of the models runs it; so one word says both."""
@@ -45,8 +45,8 @@ class Work(NamedTuple):
     shared: SharedSums
 
 
-class Crew(NamedTuple):
-    """What the threads of one engine have in common, as one of its models takes it."""
+class Team(NamedTuple):
+    """The team of threads of one engine, as one of its models takes it."""
 
     model: int
     """0 or 1."""
@@ -63,23 +63,23 @@ class Crew(NamedTuple):
 
 
 def make_words(threads: int) -> NDArray[np.int64]:
-    """Make `Crew.words`."""
+    """Make `Team.words`."""
     return np.zeros(ASLEEP + 16 * threads, np.int64)
 
 
 @njit(cache=True, nogil=True)
-def run_together(crew, model, rows, shared):  # type: ignore[no-untyped-def]
-    """Run a pass as `forward.run`, on all threads of the crew's model."""
-    if crew.value.own.threads > 1:
-        crew.value.work.value = Work(rows, shared)
-        begin_pass(crew, crew.value.model)
-    crew.value.run(model, rows, shared, crew.value.own)
+def run_together(team, model, rows, shared):  # type: ignore[no-untyped-def]
+    """Run a pass as `forward.run`, on all threads of the team's model."""
+    if team.value.own.threads > 1:
+        team.value.work.value = Work(rows, shared)
+        begin_pass(team, team.value.model)
+    team.value.run(model, rows, shared, team.value.own)
 
 
 @njit(cache=True, nogil=True)
-def begin_pass(crew, model):  # type: ignore[no-untyped-def]
+def begin_pass(team, model):  # type: ignore[no-untyped-def]
     """Have all helpers begin; wake those that sleep."""
-    words, bells = crew.value.words, crew.value.bells
+    words, bells = team.value.words, team.value.bells
     write(words, LATEST, (read(words, LATEST) // KINDS + 1) * KINDS + model)
     ring = np.zeros(1, np.uint8)
     for helper in range(1, bells.shape[0]):
@@ -88,13 +88,13 @@ def begin_pass(crew, model):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def help_passes(crews, models, threads):  # type: ignore[no-untyped-def]
-    """Take part in every pass of two models, which may be one, until their crews are closed.
+def help_passes(teams, models, threads):  # type: ignore[no-untyped-def]
+    """Take part in every pass of two models, which may be one, until their teams are closed.
 
     `threads`: the helper's `Thread` among those that run each model. One that is beyond those of a
     model lets its passes go by.
     """
-    first, second = crews[0].value, crews[1].value
+    first, second = teams[0].value, teams[1].value
     words, work, latest = first.words, first.work, 0
     number = max(threads[0].number, threads[1].number)
     while True:

@@ -1,7 +1,7 @@
 """Tiles of linear layers by float products, or by instructions that add whole groups of them.
 
-[rows] by [32 outputs] in registers, inputs in order. The instructions are those of `dot` for int8
-and AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
+[rows] by [32 outputs] in registers, inputs in order. The instructions are those of `dot` and of
+`matrix_products` for int8, and AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
 """
 
 from typing import Any
@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
 from outrider.kernels.cpu.packing import BLOCK
+from outrider.kernels.jit import matrix_products
 from outrider.kernels.jit.simd import (
     BYTE,
     FLOAT,
@@ -59,17 +60,20 @@ def dot_tile(rows: int) -> Any:
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             ws = builder.gep(ws, [builder.mul(column, stride)])
-            groups = builder.udiv(stride, LONG(kind.group))
+            together, add = step_of(kind, rows)
+            steps = builder.udiv(stride, LONG(together))
             of_input = np.dtype(kind.weight).itemsize * BLOCK
-            line = kind.group * of_input
+            line = together * of_input
             size, passes = builder.mul(stride, LONG(of_input)), parts(rows)
             for own, part in enumerate(passes):
                 hints = ahead(builder, (cut, cuts), (own, len(passes)), size, line)
                 first = builder.add(column, LONG(part.start * LANES))
                 cells = _start(builder, kind, rows, part, builder.gep(starts, [first]))
-                with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                _change_pairs(builder, kind, cells, matrix_products.paired)
+                with cgutils.for_range(builder, steps, intp=LONG) as loop:
                     prefetch_at(builder, ws, hints, loop.index)
-                    _step(builder, kind, cells, inputs, ws, part, loop.index)
+                    add(builder, kind, cells, inputs, ws, part, loop.index)
+                _change_pairs(builder, kind, cells, matrix_products.unpaired)
                 for number, row_cells in zip(numbers, cells, strict=True):
                     scale = builder.load(builder.gep(of_row, [number]))
                     at = builder.add(builder.mul(number, out_stride), first)
@@ -96,25 +100,69 @@ def _start(builder: Any, kind: NumericKind, rows: int, part: range, starts: Any)
     return cells
 
 
-def _step(
+def step_of(kind: NumericKind, rows: int) -> tuple[int, Any]:
+    """Return how many inputs a tile's step takes, and the function that adds their products."""
+    if matrix_products.pairs(kind, rows):
+        return matrix_products.INPUTS, _add_to_pairs
+    return kind.group, _add
+
+
+def _change_pairs(builder: Any, kind: NumericKind, cells: list[list[Any]], change: Any) -> None:
+    """Change the sums of rows to those of pairs, or back."""
+    for r in matrix_products.pairs(kind, len(cells)):
+        for one, other in zip(cells[r], cells[r + 1], strict=True):
+            changed = change(builder, kind, builder.load(one), builder.load(other))
+            for cell, value in zip((one, other), changed, strict=True):
+                builder.store(value, cell)
+
+
+def _add_to_pairs(
+    builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, part: range, k: Any
+) -> None:
+    """Add two groups of inputs: their weights once, times the activations of two rows at a time,
+    and of an odd last one."""
+    at = builder.mul(k, LONG(matrix_products.INPUTS))
+    pairs = matrix_products.pairs(kind, len(xs))
+    rows = [matrix_products.rows_of(builder, xs[r], xs[r + 1], at) for r in pairs]
+    first = builder.mul(k, LONG(2))
+    groups = [first, builder.add(first, LONG(1))]
+    lines = [builder.gep(w0, [builder.mul(group, LONG(BLOCK * kind.group))]) for group in groups]
+    for j, number in enumerate(part):
+        weights = [_weights(builder, kind, line, number) for line in lines]
+        for own, outputs in enumerate(matrix_products.outputs_of(builder, *weights)):
+            for r, x in zip(pairs, rows, strict=True):
+                cell = cells[r + own][j]
+                builder.store(
+                    matrix_products.multiply(builder, builder.load(cell), x, outputs), cell
+                )
+        if len(xs) % 2:
+            cell = cells[-1][j]
+            for group, w in zip(groups, weights, strict=True):
+                x = _activation(builder, kind, xs[-1], group)
+                builder.store(_dot(builder, kind, builder.load(cell), x, w), cell)
+
+
+def _add(
     builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, part: range, k: Any
 ) -> None:
     """Add one group of inputs: its weights once, times the activations of each row."""
-    size = np.dtype(kind.weight).itemsize
-    count = LANES * kind.group  # weights of one vector of outputs
     group = builder.gep(w0, [builder.mul(k, LONG(BLOCK * kind.group))])
     weights: dict[int, Any] = {}
     values: dict[int, Any] = {}
     for r, j in order(len(xs), len(part)):
         if j not in weights:
-            first = LONG((part.start + j) * count)
-            where = place(builder, group, first, vector(ELEMENTS[size], count))
-            line = builder.load(where, align=min(64, count * size))
-            weights[j] = _widen(builder, kind, line)
+            weights[j] = _widen(builder, kind, _weights(builder, kind, group, part.start + j))
         if r not in values:
             values[r] = _activation(builder, kind, xs[r], k)
         cell = cells[r][j]
         builder.store(_dot(builder, kind, builder.load(cell), values[r], weights[j]), cell)
+
+
+def _weights(builder: Any, kind: NumericKind, group: Any, number: int) -> Any:
+    """Load a group's weights of one vector of outputs."""
+    size, count = np.dtype(kind.weight).itemsize, LANES * kind.group
+    where = place(builder, group, LONG(number * count), vector(ELEMENTS[size], count))
+    return builder.load(where, align=min(64, count * size))
 
 
 def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:

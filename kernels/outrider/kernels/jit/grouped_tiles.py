@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from outrider.kernels.cpu.grouped_packing import LAYOUTS, Layout
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
 from outrider.kernels.cpu.packing import BLOCK
-from outrider.kernels.jit import isa
+from outrider.kernels.jit import isa, matrix_products
 from outrider.kernels.jit.maddubs import magnitudes, multiply_pairs, widen_pairs, with_signs
 from outrider.kernels.jit.simd import (
     BYTE,
@@ -218,12 +218,41 @@ class GroupProducts:
     def _summed(self, builder: Any, at: GroupPlace, part: range) -> list[list[Any]]:
         """Return sums of quant * activation over the group, [rows][vectors of outputs]."""
         totals = [[first] * len(part) for first in self._first(builder, at)]
-        for first in range(0, self.layout.group, self.kind.group):
+        alone = self._sum_pairs(builder, at, part, totals)
+        for first in range(0, self.layout.group, self.kind.group) if alone else ():
             quants = self._quants(builder, at.quants, first, part)
-            for x, row in zip(at.inputs, totals, strict=True):
-                value = self._activation(builder, builder.gep(x, [LONG(first)]))
-                row[:] = [self._dot(builder, s, value, w) for s, w in zip(row, quants, strict=True)]
+            for r in alone:
+                value = self._activation(builder, builder.gep(at.inputs[r], [LONG(first)]))
+                totals[r] = [
+                    self._dot(builder, s, value, w) for s, w in zip(totals[r], quants, strict=True)
+                ]
         return totals
+
+    def _sum_pairs(
+        self, builder: Any, at: GroupPlace, part: range, totals: list[list[Any]]
+    ) -> range:
+        """Add the products of the rows that are multiplied two at a time; return the others."""
+        pairs = matrix_products.pairs(self.kind, len(totals))
+        for j in range(len(part)) if pairs else ():
+            sums = [
+                matrix_products.paired(builder, self.kind, totals[r][j], totals[r + 1][j])
+                for r in pairs
+            ]
+            for first in range(0, self.layout.group, matrix_products.INPUTS):
+                fours = (first, first + self.kind.group)
+                quants = [self._quants(builder, at.quants, i, part[j : j + 1])[0] for i in fours]
+                one, other = matrix_products.outputs_of(builder, *quants)
+                for n, r in enumerate(pairs):
+                    rows = at.inputs[r], at.inputs[r + 1]
+                    x = matrix_products.rows_of(builder, *rows, LONG(first))
+                    sums[n] = (
+                        matrix_products.multiply(builder, sums[n][0], one, x),
+                        matrix_products.multiply(builder, sums[n][1], other, x),
+                    )
+            for r, own in zip(pairs, sums, strict=True):
+                both = matrix_products.unpaired(builder, self.kind, *own)
+                totals[r][j], totals[r + 1][j] = both
+        return range(2 * len(pairs), len(totals))
 
     def _first(self, builder: Any, at: GroupPlace) -> list[Any]:
         """Return what the sums of each row begin with."""

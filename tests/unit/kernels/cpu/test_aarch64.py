@@ -3,42 +3,37 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("aarch64_assembly.py")
-PRODUCTS = re.compile(r"\b(sdot|udot|usdot|fmla|smull|mul)\b")
+PRODUCTS = re.compile(r"^(sdot|udot|usdot|usmmla|fmla|smull|mul)\b", re.MULTILINE)
+INTEGERS = {"sdot", "udot", "usdot", "usmmla", "smull"}
 
 
-def products(isa: str, features: str) -> dict[str, set[str]]:
-    """Return the multiplying instructions of each function."""
-    command = [sys.executable, str(SCRIPT), isa, features]
+def products(isa: str, rows: int) -> tuple[set[str], set[str]]:
+    """Return the multiplying instructions of int8's loop and of Q4_K's."""
+    command = [sys.executable, "-m", "bench.inner_loops", "--isa", isa, "--rows", str(rows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    eight, four = (done.stdout.split(f"\n{name}:")[1] for name in ("int8", "int4"))
-    eight = eight.split("\nint4:")[0]
-    return {"int8": set(PRODUCTS.findall(eight)), "int4": set(PRODUCTS.findall(four))}
+    eight, four = done.stdout.split("q4_k:")
+    return {*PRODUCTS.findall(eight)}, {*PRODUCTS.findall(four)}
 
 
 @pytest.mark.parametrize(
-    ("isa", "features", "int8", "int4"),
+    ("isa", "rows", "int8", "integers"),
     [
-        ("dotprod", "+dotprod", "sdot", "sdot"),
-        ("i8mm", "+dotprod,+i8mm", "usdot", "usdot"),
-        ("neon", "", "fmla", "fmla"),
+        ("neon", 4, {"fmla"}, set()),
+        ("dotprod", 4, {"sdot"}, {"sdot"}),
+        ("i8mm", 1, {"usdot"}, {"usdot"}),
+        ("i8mm", 2, {"usmmla"}, {"usmmla"}),
+        ("i8mm", 5, {"usdot", "usmmla"}, {"usdot", "usmmla"}),
+        ("i8mm", 8, {"usmmla"}, {"usmmla"}),
     ],
 )
 def test_a_step_multiplies_by_the_instruction_of_its_set(
-    isa: str, features: str, int8: str, int4: str
+    isa: str, rows: int, int8: set[str], integers: set[str]
 ) -> None:
-    found = products(isa, features)
-    integers = {"sdot", "udot", "usdot", "smull"}
-    assert found["int8"] & (integers | {"fmla"}) == {int8}
-    assert int4 in found["int4"]
-    assert found["int4"] & integers == ({int4} & integers)
-
-
-def test_compiling_for_a_machine_without_the_instruction_fails() -> None:
-    command = [sys.executable, str(SCRIPT), "dotprod", ""]
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    of_int8, of_q4_k = products(isa, rows)
+    assert of_int8 & (INTEGERS | {"fmla"}) == int8
+    assert of_q4_k & INTEGERS == integers
+    assert "fmla" in of_q4_k

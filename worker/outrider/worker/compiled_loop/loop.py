@@ -18,7 +18,7 @@ from outrider.contract.sources import SOURCES
 from outrider.kernels.cpu.clock import monotonic
 from outrider.kernels.cpu.collectives import SharedSums
 from outrider.kernels.cpu.forward import Batch
-from outrider.kernels.cpu.pass_threads import Crew, run_together
+from outrider.kernels.cpu.pass_threads import Team, run_together
 from outrider.kernels.jit.atomics import read
 from outrider.kernels.jit.by_address import ByAddress
 from outrider.kernels.jit.compiled import njit
@@ -181,7 +181,7 @@ class Moves(NamedTuple):
 class Side(NamedTuple):
     """What runs the passes of one role."""
 
-    crew: Handle[Crew]
+    team: Handle[Team]
     model: Any
     """Handle of `kernels.cpu.forward.PassModel`."""
     moves: Moves
@@ -435,7 +435,7 @@ def _run_draft(
         sources,
         destinations,
     )
-    run_together(side.crew, side.model, batch, tables.shared)
+    run_together(side.team, side.model, batch, tables.shared)
 
 
 @njit(inline="always")
@@ -520,7 +520,7 @@ def _sampled(tables: RootTables, block_table: Ints, rows: int) -> Ints:
         sources,
         destinations,
     )
-    run_together(side.crew, side.model, batch, tables.shared)
+    run_together(side.team, side.model, batch, tables.shared)
     sampled = np.zeros(rows, np.int32)
     following = (out.positions[:rows] + 1).astype(np.int64)
     logits = side.model.value.buffers.logits[:rows]

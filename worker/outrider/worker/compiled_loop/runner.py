@@ -134,7 +134,7 @@ class CompiledTarget:
                 self._functions = RootFunctions.of(sequence.tree)
             tables = RootTables(
                 sequence.tree,
-                Side(model.crew, model.compiled, self._moves),
+                Side(model.team, model.compiled, self._moves),
                 ALONE,
                 self._runner.sampler.compiled(sequence.submit.sampling),
                 self._vocabulary,
@@ -197,7 +197,7 @@ class CompiledDraft:
                 own.tree.compiled,
                 own.tokens,
                 self._rows.handle,
-                Side(model.crew, model.compiled, self._moves),
+                Side(model.team, model.compiled, self._moves),
                 noise,
                 self._allowed,
                 self._runner.columns,

@@ -103,7 +103,7 @@ class Llama:
         self._model = handle(PassModel(self._weights, self._buffers, self._shape))
         self.threads = options.threads
         self.pass_threads = PassThreads((self._model,), (options.threads,))
-        (self.crew,) = self.pass_threads.crews
+        (self.team,) = self.pass_threads.teams
         self._pool = ThreadPool(options.threads)
 
     def close(self) -> None:
@@ -119,11 +119,11 @@ class Llama:
         other.pass_threads.close()
         shared = PassThreads((self._model, other._model), (self.threads, other.threads))
         self.pass_threads, other.pass_threads = shared, shared
-        self.crew, other.crew = shared.crews
+        self.team, other.team = shared.teams
 
     @property
     def compiled(self) -> Any:
-        """Handle of its `PassModel`; `crew` has the threads that run it."""
+        """Handle of its `PassModel`; `team` has the threads that run it."""
         return self._model
 
     @property
@@ -144,7 +144,7 @@ class Llama:
         head returns are as for `forward_layers`, and the same on all ranks.
         """
         batch = self._begin(rows, hidden)
-        run_together(self.crew, self._model, batch, shared)
+        run_together(self.team, self._model, batch, shared)
         return self._results(rows)
 
     def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:

@@ -18,7 +18,7 @@ from outrider.kernels.cpu.forward import run as run_pass
 from outrider.kernels.cpu.pass_threads import (
     ASLEEP,
     CLOSED,
-    Crew,
+    Team,
     Work,
     begin_pass,
     help_passes,
@@ -46,13 +46,13 @@ class PassThreads:
         self._words = make_words(most)
         bells = [os.pipe() if number else (-1, -1) for number in range(most)]
         ends, work = np.array(bells, np.int32), handle(NO_WORK)
-        self.crews = []
+        self.teams = []
         """By model, what compiled code takes."""
         for at, (model, count) in enumerate(zip(models, threads, strict=True)):
             own = Thread(barrier, 0, count)
             run = ByAddress(run_pass, model, *NO_WORK, own)
-            self.crews.append(handle(Crew(at, own, self._words, ends, work, run)))
-        both = (self.crews[0], self.crews[-1]), (models[0], models[-1])
+            self.teams.append(handle(Team(at, own, self._words, ends, work, run)))
+        both = (self.teams[0], self.teams[-1]), (models[0], models[-1])
         self.helpers = tuple(
             threading.Thread(
                 target=help_passes,
@@ -64,7 +64,7 @@ class PassThreads:
         """All threads but the caller's."""
         for helper in self.helpers:
             helper.start()
-        self._end = weakref.finalize(self, _end, self.crews[0], bells[1:], self.helpers)
+        self._end = weakref.finalize(self, _end, self.teams[0], bells[1:], self.helpers)
         self._end.atexit = False
 
     @property
@@ -84,8 +84,8 @@ def _places(
     return Thread(barrier, number, threads[0]), Thread(barrier, number, threads[-1])
 
 
-def _end(crew: Any, bells: Sequence[tuple[int, int]], helpers: Sequence[threading.Thread]) -> None:
-    begin_pass(crew, CLOSED)
+def _end(team: Any, bells: Sequence[tuple[int, int]], helpers: Sequence[threading.Thread]) -> None:
+    begin_pass(team, CLOSED)
     for helper in helpers:
         helper.join()
     for ends in bells:
