@@ -2,8 +2,8 @@
 
 The pair is Qwen2.5-Coder-Instruct of 1.5B and 0.5B parameters (`bench.sides.code_pair` fetches
 them), or any two GGUF files. Compared are plain decoding with one thread and with all, target and
-draft in one process and in two, a draft with another tokenizer in one process (SmolLM2-135M), the
-text as the only source of draft tokens, and one process with each depth from 1 to 6. Beside them
+draft `Colocated` and `Separate`, a draft with another tokenizer, `Colocated` (SmolLM2-135M), the
+text as the only source of draft tokens, and `Colocated` with each depth from 1 to 6. Beside them
 stands llama.cpp on the same files, plain and with its own draft. The prompts are code to write,
 edits of code, and chats. The sides run at once and are asked in turns, each alone. Every answer of
 this build is compared with plain decoding's. Two more tables: streams that write one answer after
@@ -52,7 +52,7 @@ from outrider.operator.spec.speculation import Proposer
 
 SETS = {"code": code, "edits": edits, "chats": chats}
 GREEDY = "greedy"
-ONE, TWO, SUFFIX = "one process", "two processes", "suffix source"
+COLOCATED, SEPARATE, SUFFIX = "Colocated", "Separate", "suffix source"
 FOREIGN = "another tokenizer"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
 STREAMS = (1, 2, 4, 8)
@@ -197,16 +197,16 @@ async def own_sides(
     foreign: SpeculativeService,
     depths: Sequence[int],
 ) -> dict[str, OwnService]:
-    """Start this build's sides; those of a depth share the service of one process. `foreign`: the
+    """Start this build's sides; those of a depth share the colocated service. `foreign`: the
     service with a draft of another tokenizer."""
     every = processors.count()
     separate = Arrangement(Placement.SEPARATE, max(1, every - 1))
     plain = {f"plain {n}": (Arrangement(None, n), WITHOUT_ANSWERS) for n in sorted({1, every})}
     arranged = plain | {
         SUFFIX: (Arrangement(Placement.COLOCATED, every), (Proposer.SUFFIX,)),
-        ONE: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
+        COLOCATED: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
         FOREIGN: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
-        TWO: (separate, WITHOUT_ANSWERS),
+        SEPARATE: (separate, WITHOUT_ANSWERS),
     }
     sides = {}
     for name, (arrangement, sources) in arranged.items():
@@ -217,7 +217,7 @@ async def own_sides(
         one = await started(stack, wanted, name, arrangement)
         policy = (await one.state()).policy
         sides[name] = OwnService(one, dataclasses.replace(policy, version=0))
-    whole = sides[ONE]
+    whole = sides[COLOCATED]
     for depth in depths:
         policy = dataclasses.replace(whole.policy, depth=depth, max_rows=depth, width=1)
         sides[f"depth {depth}"] = OwnService(whole.service, policy)
@@ -225,7 +225,7 @@ async def own_sides(
 
 
 def is_depth(name: str) -> bool:
-    """Return True for one process whose depth is given."""
+    """Return True for a colocated draft whose depth is given."""
     return name.startswith("depth ")
 
 

@@ -20,7 +20,7 @@ from bench.cost_curve import here
 from bench.record.report import RESULTS, write_run
 
 OUT = RESULTS / "processors.json"
-ARRANGEMENTS = {"serial": "one process", "async": "two processes", "auto": "Auto"}
+PLACEMENTS = ("Colocated", "Separate", "Auto")
 """Names of `bench.speculation`, and in words."""
 IDENTITY = ("cpu", "flags", "cores", "isa")
 """Fields that identify a row: another row with the same ones replaces it."""
@@ -72,7 +72,7 @@ def measured(isa: str, options: argparse.Namespace) -> Row:
         command = [
             *(sys.executable, "-P", "-m", "bench.speculation", "--pinned", "none"),
             *("--repetitions", str(options.repetitions), "--prompts", str(options.prompts)),
-            *("--sides", *ARRANGEMENTS, "--out", str(out)),
+            *("--sides", *PLACEMENTS, "--out", str(out)),
         ]
         root = str(Path(__file__).parent.parent)
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -95,7 +95,7 @@ def row(report: Mapping[str, Any], isa: str) -> Row:
         "plain": greedy["tokens_per_second"]["median"],
         "ratios": {
             side: report["ratios"][f"{side}_vs_plain"]
-            for side in ARRANGEMENTS
+            for side in PLACEMENTS
             if f"{side}_vs_plain" in report["ratios"]
         },
         "same_text": min(mode["same_text"] for mode in results["modes"].values()),
@@ -122,13 +122,13 @@ def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown."""
     heads = (
         *("processors", "instruction set", "plain, tokens a second"),
-        *ARRANGEMENTS.values(),
+        *PLACEMENTS,
         "date",
     )
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for one in rows:
         ratios = one["ratios"]
-        gains = (f"{ratios[side]:.2f} x" if side in ratios else "-" for side in ARRANGEMENTS)
+        gains = (f"{ratios[side]:.2f} x" if side in ratios else "-" for side in PLACEMENTS)
         cells = (processors(one), one["isa"], f"{one['plain']:.0f}", *gains, one["date"])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

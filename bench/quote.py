@@ -21,9 +21,9 @@ PROCESSORS = ("<!-- processors -->", "<!-- /processors -->")
 PEERS = ("<!-- peers -->", "<!-- /peers -->")
 PAIRS = ("<!-- pairs -->", "<!-- /pairs -->")
 SIDES = {
-    "async_vs_plain": ("asynchronous speculation (two processes) over plain decoding", "async", ""),
-    "serial_vs_plain": ("serial speculation (one process) over plain decoding", "serial", ""),
-    "async_vs_serial": ("asynchronous over serial", "async", "serial"),
+    "Separate_vs_plain": ("Separate over plain decoding", "Separate", ""),
+    "Colocated_vs_plain": ("Colocated over plain decoding", "Colocated", ""),
+    "Separate_vs_Colocated": ("Separate over Colocated", "Separate", "Colocated"),
 }
 """Words for each ratio and the two sides that it compares; "" is the plain one."""
 UNMEASURED = """\

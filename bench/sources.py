@@ -2,7 +2,7 @@
 
 Three sets of prompts: chats, edits that repeat most of what they are given, and questions over
 quoted passages. Services run at once and are asked one after the other, each alone: plain decoding,
-the text as the only source, the draft as the only one (serially, in one process), and text and
+the text as the only source, the draft as the only one (`Colocated`), and text and
 draft together, which is the default. Finished answers are left out: prompts that are asked again
 would be answered from them. Every answer is checked
 against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and without: the ratio

@@ -55,10 +55,10 @@ from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.launch.build_draft import draft_scheduler
 from outrider.worker.launch.build_target import target_scheduler
+from outrider.worker.launch.colocated import ColocatedScheduler, LoopbackLink
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.run import run_engine
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Failed, Finished, Submit, Tokens
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
@@ -224,7 +224,7 @@ class Pair:
 
         return cls(model(weights), model(few))
 
-    def scheduler(self, speculate: bool) -> SerialScheduler:
+    def scheduler(self, speculate: bool) -> ColocatedScheduler:
         """Put both together, before any request."""
         policy = PolicySettings(speculate=speculate, off_below_percent=0)
         settings = WorkerSettings(
@@ -235,7 +235,7 @@ class Pair:
         loaded, draft = self.loaded
         link, outbox = LoopbackLink(), list[Any]()
         vocabulary = self.target.config.vocab
-        return SerialScheduler(
+        return ColocatedScheduler(
             target_scheduler(
                 settings, loaded, LogitsProcessors(vocabulary), link.send_to_draft, outbox
             ),

@@ -2,7 +2,7 @@
 
 Targets of 1, 3 and 8 times the demo's depth, made of it by layers that change no text
 (`inert_layers`), so that acceptance stays and only the proportion of target and draft differs. Each
-runs in every arrangement: plain with one thread and with all, target and draft serially in one
+runs in every arrangement: plain with one thread and with all, target and draft in turns in one
 process, and in two. Beside what was measured stands what step costs and acceptance predict.
 """
 

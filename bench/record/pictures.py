@@ -22,13 +22,12 @@ CAPTIONS = {
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
     "nightjar_real": f"Planners by requests at once, {MODELS}, dtype auto",
     "peers": "SmolLM2-135M and its draft in other engines, each in the numeric type that it takes",
-    "proportion": f"{PAIR}, and targets of more layers. "
-    "serial: one process, async: two; two processors",
+    "proportion": f"{PAIR}, and targets of more layers. Two processors",
     "soak": "Memory of each process under load",
-    "sources": f"{MODELS}, dtype auto: sources of draft tokens by kind of prompt, serial",
+    "sources": f"{MODELS}, dtype auto: sources of draft tokens by kind of prompt, Colocated",
     "sources_staged": "SmolLM2-135M over two stages, a process of one thread each, dtype auto: the "
     "text as a source of draft tokens, by kind of prompt",
-    "speculation": f"{PAIR}. serial: one process with two threads, async: two processes with one "
+    "speculation": f"{PAIR}. Colocated with two threads, Separate with one "
     "each, plain 2: plain decoding with two threads, pinned: of an earlier commit, ceiling: by "
     "step costs alone",
     "swiftspec": f"{PAIR}: SwiftSpec taken apart, by the delay of the link. Dotted: what is "

@@ -1,7 +1,7 @@
-"""Plain, serial and asynchronous speculation side by side: `python -m bench.speculation`.
+"""Plain decoding and every placement of the draft side by side: `python -m bench.speculation`.
 
 Services run at once and are asked one after the other, each alone: the target by itself at its best
-number of threads, target and draft serially in one process on all threads, target and draft in two
+number of threads, target and draft `Colocated` on all threads, target and draft in two
 processes that share the same threads, and each of these as an earlier commit has it, so that this
 build is compared with something that stands still. Every answer of this build is checked against
 plain decoding's.
@@ -203,7 +203,7 @@ def plot(measured: dict[str, Any], path: Path) -> None:
             ratio = values["geometric_mean_over_plain"][name]
             axis.text(at, rate["median"] / 2, f"{ratio:.2f} x", ha="center", color="white")
         names = [name.replace(" ", "\n") for name in values["sides"]]
-        axis.set_xticks(range(len(names)), names)
+        axis.set_xticks(range(len(names)), names, fontsize=8)
         axis.set_title(mode)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("tokens per second (dotted: ceiling)")

@@ -12,12 +12,12 @@ from outrider.contract import processors
 from outrider.operator.spec import Placement
 
 ARRANGEMENTS = {
-    "serial": Arrangement(Placement.COLOCATED, processors.count()),
-    "async": Arrangement(Placement.SEPARATE, max(1, processors.count() - 1)),
-    "samepod": Arrangement(Placement.SAME_POD, max(1, processors.count() - 1)),
-    "auto": Arrangement(Placement.AUTO, processors.count()),
+    "Colocated": Arrangement(Placement.COLOCATED, processors.count()),
+    "Separate": Arrangement(Placement.SEPARATE, max(1, processors.count() - 1)),
+    "SamePod": Arrangement(Placement.SAME_POD, max(1, processors.count() - 1)),
+    "Auto": Arrangement(Placement.AUTO, processors.count()),
 }
-QUOTED = ("serial", "async")
+QUOTED = ("Colocated", "Separate")
 """Sides that the page of benchmarks quotes, and that the pinned commit has too."""
 
 

@@ -176,7 +176,8 @@ def summary(measured: Measured) -> Summary:
 def ceiling(found: Summary, measured: Measured, costs: Mapping[int, float]) -> float:
     """Tokens per second if a pass took no more than its measured step cost.
 
-    Drafting beside the target is taken as free; serial, it takes the time that it was seen to take.
+    Drafting beside the target is taken as free; that of a colocated draft takes the time that it
+    was seen to take.
     """
     counters = total(one.target for one in measured.counts)
     seconds = interpolate(costs, found.rows_per_pass + 1)
@@ -236,9 +237,9 @@ def all_ratios(
     if "pinned_plain" in bases:
         own = (values["geometric_mean_over_pinned_plain"] for values in modes.values())
         ratios["plain_vs_pinned_plain"] = geometric_mean(m[bases["plain"]] for m in own)
-    if "async" in pairs and "serial" in pairs:
-        each = (m["async"] / m["serial"] for m in means.values())
-        ratios["async_vs_serial"] = geometric_mean(each)
+    if "Separate" in pairs and "Colocated" in pairs:
+        each = (m["Separate"] / m["Colocated"] for m in means.values())
+        ratios["Separate_vs_Colocated"] = geometric_mean(each)
     for mode, values in modes.items():
         key = mode.replace(" ", "_")
         for name in pairs:

@@ -1,6 +1,6 @@
 """SwiftSpec's claim, taken apart: `python -m bench.swiftspec`.
 
-Target and draft serially in one process; side by side in two without re-use of the draft's KV, with
+Target and draft in turns in one process; side by side in two without re-use of the draft's KV, with
 the paper's exchange in lock step (arXiv 2506.11309, Algorithm 1), and with the mirrored tree: the
 same models, planner, noise and messages, so that each side differs in one thing. Real processes on
 this machine. First each at its best link; then those in two processes over gRPC with time added
@@ -27,7 +27,7 @@ from bench.proportion.inert_layers import MAX_CONTEXT, NODES_AHEAD, deeper
 from bench.record.pictures import put_title
 from bench.record.report import RESULTS, Prompt, prompts, write_run
 from bench.sides.services import SERVICE, with_engine, with_speculation
-from bench.swiftspec.answer import PARALLEL, PLAIN, SERIAL, Answer
+from bench.swiftspec.answer import COLOCATED, PARALLEL, PLAIN, Answer
 from bench.swiftspec.figures import Figures, Verdict, by_side, differing, ratios, verdicts
 from bench.swiftspec.plots import plot_delays
 from bench.swiftspec.sides import Side, all_started, delayed, link_near
@@ -151,7 +151,7 @@ async def measure(depth: int, delays: Sequence[float], options: argparse.Namespa
         facts={
             "nodes_ahead": nodes_ahead,
             "checkpoint_mb": round(size / 1e6),
-            "dtype": sides[SERIAL].target.facts["dtype"],
+            "dtype": sides[COLOCATED].target.facts["dtype"],
             "step_seconds": {
                 name: side.target.facts["step_seconds"] for name, side in sides.items()
             },
@@ -177,12 +177,12 @@ async def compare(
 ) -> dict[str, list[Answer]]:
     """Return the answers of each side; they take turns at every prompt, for so many seconds.
 
-    Where the serial side is among them, its target also answers without its draft.
+    Where the colocated side is among them, its target also answers without its draft.
     """
-    names = [*([PLAIN] if SERIAL in sides else []), *sides]
+    names = [*([PLAIN] if COLOCATED in sides else []), *sides]
 
     async def ask(side: str, prompt: Prompt) -> Answer:
-        one = sides[SERIAL if side == PLAIN else side]
+        one = sides[COLOCATED if side == PLAIN else side]
         return await one.ask(prompt, options.max_tokens, options.temperature, side != PLAIN)
 
     for prompt in chosen[:WARM_UP]:

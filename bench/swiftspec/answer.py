@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from outrider.contract.state import TimelineSpan
 
-SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock step"
+COLOCATED, MIRRORED, NO_REUSE, LOCK_STEP = "Colocated", "mirrored", "no reuse", "lock step"
 PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)
 """Sides whose draft is a process of its own."""
 ALL_PARALLEL = "parallel"
 """Name of all parallel sides together, as one target's process has them."""
 PLAIN = "plain"
-"""The serial side's target, without its draft."""
+"""The colocated side's target, without its draft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from bench.record.report import headless_pyplot
 from bench.swiftspec.answer import LOCK_STEP, MIRRORED
 from bench.swiftspec.figures import Figures, of_mirrored
 
-COLOURS = {"serial": "C7", "no reuse": "C1", "lock step": "C3", "mirrored": "C2"}
+COLOURS = {"Colocated": "C7", "no reuse": "C1", "lock step": "C3", "mirrored": "C2"}
 
 
 def plot_delays(depths: Mapping[int, Mapping[float, Mapping[str, Figures]]], path: Path) -> None:

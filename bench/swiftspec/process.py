@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.swiftspec.answer import ALL_PARALLEL, PARALLEL, SERIAL
+from bench.swiftspec.answer import ALL_PARALLEL, COLOCATED, PARALLEL
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.state import TimelineSpan
 from outrider.worker.launch.prepare import Models, read_facts
@@ -23,7 +23,7 @@ def parse(about: str | None) -> argparse.Namespace:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)  # links come and go
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--settings", type=Path, required=True)
-    parser.add_argument("--side", choices=(SERIAL, ALL_PARALLEL, *PARALLEL), required=True)
+    parser.add_argument("--side", choices=(COLOCATED, ALL_PARALLEL, *PARALLEL), required=True)
     parser.add_argument("--links", type=Path, required=True, help="folder to share memory by")
     return parser.parse_args()
 

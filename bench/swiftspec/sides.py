@@ -16,7 +16,7 @@ from typing import Any
 from bench.record.report import Prompt
 from bench.sides.peer import Peer
 from bench.sides.peer import started as peer_started
-from bench.swiftspec.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer
+from bench.swiftspec.answer import ALL_PARALLEL, COLOCATED, PARALLEL, Answer
 from outrider.cli.machine.processors import share
 from outrider.cli.service.arrangement import Arrangement, arrange
 from outrider.contract import processors
@@ -92,19 +92,19 @@ async def all_started(
     """Start every side until the stack is closed, one after the other; `tell` which.
 
     Sides in two processes share the target's, over whose model each has its own scheduler. It takes
-    the numeric path that the serial one has chosen: texts are compared.
+    the numeric path that the colocated one has chosen: texts are compared.
     """
     count = processors.count()
-    tell(f"starting the target of {SERIAL}")
+    tell(f"starting the target of {COLOCATED}")
     alone = settings_of(service, Placement.COLOCATED, count)[Role.TARGET]
-    serial = Side(SERIAL, await started(stack, SERIAL, alone, folder))
-    dtype = Dtype(serial.target.facts["dtype"])
+    colocated = Side(COLOCATED, await started(stack, COLOCATED, alone, folder))
+    dtype = Dtype(colocated.target.facts["dtype"])
     beside = settings_of(service, Placement.SEPARATE, max(1, count - 1))
     own = beside[Role.TARGET]
     own = dataclasses.replace(own, model=dataclasses.replace(own.model, dtype=dtype))
     tell("starting the target of all others")
     target = await started(stack, ALL_PARALLEL, own, folder)
-    sides = {SERIAL: serial}
+    sides = {COLOCATED: colocated}
     for name in PARALLEL:
         tell(f"starting the draft of {name}")
         sides[name] = Side(name, target, await started(stack, name, beside[Role.DRAFT], folder))

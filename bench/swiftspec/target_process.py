@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a link is up
-from bench.swiftspec.answer import SERIAL
+from bench.swiftspec.answer import COLOCATED
 from bench.swiftspec.process import (
     Traffic,
     finish,
@@ -38,10 +38,10 @@ from outrider.worker.engine.socket_channel import Channel, pair
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch import build_target
-from outrider.worker.launch.build_serial import build_serial
+from outrider.worker.launch.build_colocated import build_colocated
+from outrider.worker.launch.colocated import ColocatedScheduler
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models, prepare_models, read_facts
-from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.link.payloads import for_draft
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
@@ -73,11 +73,11 @@ class Built:
 
 
 def build(side: str, settings: WorkerSettings, models: Models, transport: TargetTransport) -> Built:
-    """Build the engine of the serial side, or of all others."""
+    """Build the engine of the colocated side, or of all others."""
     traffic = Traffic(lambda message: b"".join(for_draft([message])))
-    if side == SERIAL:
-        engine, loaded = build_serial(settings, models, transport)
-        assert isinstance(engine.scheduler, SerialScheduler)
+    if side == COLOCATED:
+        engine, loaded = build_colocated(settings, models, transport)
+        assert isinstance(engine.scheduler, ColocatedScheduler)
         committer = CountingCommitter.of(engine.scheduler.target)
         return Built(engine, loaded, lambda: committer, traffic)
     loaded = build_target.load_target(settings, models)
@@ -134,7 +134,7 @@ class Server:
     ) -> dict[str, Any]:
         """Answer a chat; return its tokens, what they cost, and the passes meanwhile."""
         self._requests += 1
-        if side != SERIAL:
+        if side != COLOCATED:
             self._channel.send(Use(side))
         prompt = np.array(self._text.encode_chat([Message("user", text)]), np.int32)
         arrived, number = time.monotonic(), self._requests

@@ -25,7 +25,7 @@ from outrider.worker.draft.batch import PassRows
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.colocated import ColocatedScheduler, LoopbackLink
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -106,9 +106,9 @@ class WorkerParts:
             return times.host(len(step.parts))
 
         if colocated:
-            serial = self._serial(scheduler, runner, link)
-            seconds, beside = self._serial_seconds()
-            engine = SimulatedEngine(self.clock, serial, serial, seconds, beside, take)
+            both = self._colocated(scheduler, runner, link)
+            seconds, beside = self._colocated_seconds()
+            engine = SimulatedEngine(self.clock, both, both, seconds, beside, take)
         else:
             engine = SimulatedEngine(self.clock, scheduler, runner, times.target, host, take)
         engine.pace = Pace(self.target.costs.variation, self.seed, 7, number).at
@@ -162,17 +162,17 @@ class WorkerParts:
         scheduler.allow(PassRows(draft.prefill_rows, draft.leaf_rows))
         return scheduler
 
-    def _serial(
+    def _colocated(
         self, scheduler: TargetScheduler, runner: SimulatedTargetRunner, link: LoopbackLink
-    ) -> SerialScheduler:
+    ) -> ColocatedScheduler:
         draft = self._draft_scheduler(SendBuffer(link.send_to_target, coalesce=False))
         draft_runner = SimulatedDraftRunner(_kv_of(draft), self.pair)
         assert self.draft_times is not None
         costs = self.draft_times.costs
         tokens = TargetTokens(self.all_tokens)
-        return SerialScheduler(scheduler, runner, draft, draft_runner, link, tokens, costs)
+        return ColocatedScheduler(scheduler, runner, draft, draft_runner, link, tokens, costs)
 
-    def _serial_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    def _colocated_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
         """Return the seconds of passes of both roles, and those beside them."""
         target, draft = self.target_times, self.draft_times
         assert draft is not None

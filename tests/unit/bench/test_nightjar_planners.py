@@ -15,7 +15,7 @@ from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.planner import NO_CANDIDATES, NodeCandidates, RowPlan
 from outrider.worker.target.selection import PROMPT_WAIT_SHARE
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 from tests.unit.worker.pair import PASS_SECONDS, Pair
 from tests.unit.worker.target.test_waiting_prompts import Watched
 
@@ -58,7 +58,7 @@ def test_a_tree_or_a_pass_that_is_small_gets_what_there_is() -> None:
     assert planner.plan([NO_CANDIDATES], COSTS, 16).choice is Choice.NO_NODES
 
 
-@pytest.mark.parametrize("kind", [Pair, OneProcess])
+@pytest.mark.parametrize("kind", [Pair, ColocatedPair])
 def test_a_table_is_run_in_a_target(kind: Callable[..., Pair]) -> None:
     pair = pair_of(kind, table, running=3, sampling=SamplingParams(), noise=0.0)
     pair.submit([1, 2, 3], 60)
@@ -82,7 +82,7 @@ def test_drafting_rests_where_the_table_says_none() -> None:
     assert pair.text(2) == pair.expected([2, 5], 200)
 
 
-@pytest.mark.parametrize("kind", [Pair, OneProcess])
+@pytest.mark.parametrize("kind", [Pair, ColocatedPair])
 def test_a_bandit_tries_plain_decoding_and_drafts(kind: Callable[..., Pair]) -> None:
     numbers = set()
 
@@ -104,7 +104,7 @@ def test_a_bandit_tries_plain_decoding_and_drafts(kind: Callable[..., Pair]) -> 
 
 
 def test_a_draft_that_answers_no_more_is_not_waited_for_again_and_again() -> None:
-    pair = pair_of(OneProcess, table, running=1, sampling=SamplingParams())
+    pair = pair_of(ColocatedPair, table, running=1, sampling=SamplingParams())
     pair.submit([1, 2, 3], 100)
     for _ in range(20):
         pair.turn()

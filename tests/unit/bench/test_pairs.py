@@ -23,13 +23,13 @@ def test_ratios_are_over_the_faster_plain_decoding() -> None:
     sides = {
         "plain 1": answered(4.0, 5, 6, 7),
         "plain 2": answered(2.0, 5, 6, 7),
-        pairs.ONE: answered(1.0, 5, 6, 7),
+        pairs.COLOCATED: answered(1.0, 5, 6, 7),
         pairs.THEIRS: answered(8.0, 5, 6, 8),
         pairs.THEIR_DRAFT: answered(16.0, 5, 6, 8),
     }
     found = pairs.figures(sides)
     assert found["plain"] == "plain 2"
-    assert found["over_plain"][pairs.ONE] == pytest.approx(2)
+    assert found["over_plain"][pairs.COLOCATED] == pytest.approx(2)
     assert found["over_plain"][pairs.THEIRS] == pytest.approx(0.25)
     assert found["same_text"] == 1
     assert found["same_text_llama_cpp"] == 1
@@ -37,7 +37,7 @@ def test_ratios_are_over_the_faster_plain_decoding() -> None:
 
 
 def test_one_answer_that_differs_shows() -> None:
-    sides = {"plain 1": answered(1.0, 5, 6, 7), pairs.TWO: answered(1.0, 5, 6, 9)}
+    sides = {"plain 1": answered(1.0, 5, 6, 7), pairs.SEPARATE: answered(1.0, 5, 6, 9)}
     assert pairs.figures(sides)["same_text"] == 0
 
 

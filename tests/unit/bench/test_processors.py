@@ -16,7 +16,7 @@ def report(plain: float, date: str = "2026-01-02T03:04:05+00:00") -> dict[str, A
         "date": date,
         "load_average": [0.5, 0.4, 0.3],
         "results": {"plain_side": "plain 2", "dtype": {"plain 2": "int8"}, "modes": modes},
-        "ratios": {"serial_vs_plain": 1.25, "async_vs_plain": 0.94},
+        "ratios": {"Colocated_vs_plain": 1.25, "Separate_vs_plain": 0.94},
     }
 
 

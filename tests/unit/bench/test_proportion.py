@@ -96,8 +96,8 @@ def measured(seconds: float, passes: int, rows: int = 0, **counters: Any) -> Mea
 SIDES = {
     "plain 1": measured(0.06, passes=10),
     "plain 2": measured(0.05, passes=10),
-    "serial": measured(0.04, passes=5, rows=4, drafting_seconds=0.005),
-    "async": measured(0.025, passes=5, rows=4, draft_wait_seconds=0.0025),
+    "Colocated": measured(0.04, passes=5, rows=4, drafting_seconds=0.005),
+    "Separate": measured(0.025, passes=5, rows=4, draft_wait_seconds=0.0025),
 }
 STEPS = dict.fromkeys(SIDES, COSTS)
 
@@ -107,23 +107,25 @@ def test_gains_are_over_the_faster_plain_side() -> None:
     assert found["plain_side"] == "plain 2"
     assert found["same_text"] == 1
     gains = {name: side["over_plain"] for name, side in found["sides"].items()}
-    assert gains == pytest.approx({"plain 1": 5 / 6, "plain 2": 1, "serial": 1.25, "async": 2})
+    assert gains == pytest.approx(
+        {"plain 1": 5 / 6, "plain 2": 1, "Colocated": 1.25, "Separate": 2}
+    )
 
 
 def test_a_prediction_is_of_step_costs_acceptance_waits_and_drafting() -> None:
     found = of_depth({"greedy": SIDES}, STEPS)["greedy"]["sides"]
     plain = 1 / (0.004 + 0.001)
-    serial = 2 / (0.006 + 0.001 + 0.001)
+    colocated = 2 / (0.006 + 0.001 + 0.001)
     beside = 2 / (0.006 + 0.001 + 0.0005)
     assert found["plain 2"]["predicted_over_plain"] == 1
-    assert found["serial"]["predicted_over_plain"] == pytest.approx(serial / plain)
-    assert found["async"]["predicted_over_plain"] == pytest.approx(beside / plain)
-    assert found["serial"]["over_prediction"] == pytest.approx(1.25 * plain / serial)
+    assert found["Colocated"]["predicted_over_plain"] == pytest.approx(colocated / plain)
+    assert found["Separate"]["predicted_over_plain"] == pytest.approx(beside / plain)
+    assert found["Colocated"]["over_prediction"] == pytest.approx(1.25 * plain / colocated)
 
 
 def test_the_best_arrangement_is_that_over_all_modes() -> None:
     modes = of_depth({"greedy": SIDES, "temperature 0.8": SIDES}, STEPS)
     ratios = all_ratios({8: modes})
-    assert ratios["best_vs_plain_8x"] == ratios["async_vs_plain_8x"] == pytest.approx(2)
-    assert ratios["serial_vs_plain_8x"] == pytest.approx(1.25)
-    assert ratios["serial_predicted_8x"] == pytest.approx(2 / 0.008 * 0.005)
+    assert ratios["best_vs_plain_8x"] == ratios["Separate_vs_plain_8x"] == pytest.approx(2)
+    assert ratios["Colocated_vs_plain_8x"] == pytest.approx(1.25)
+    assert ratios["Colocated_predicted_8x"] == pytest.approx(2 / 0.008 * 0.005)

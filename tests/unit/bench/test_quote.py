@@ -13,7 +13,7 @@ def side(low: float, high: float) -> dict[str, Any]:
 
 def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
     """Plain decoding has the range `plain` in the second mode."""
-    others = {"serial": (14.0, 16.0), "async": (18.0, 22.0)}
+    others = {"Colocated": (14.0, 16.0), "Separate": (18.0, 22.0)}
     modes = {
         mode: {"sides": {name: side(*ranges) for name, ranges in sides.items()}}
         for mode, sides in {
@@ -31,7 +31,11 @@ def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
         },
         "date": "2026-01-02T03:04:05+00:00",
         "results": {"plain_side": "plain 1", "modes": modes},
-        "ratios": {"async_vs_plain": 2.004, "serial_vs_plain": 1.5, "async_vs_serial": 1.333},
+        "ratios": {
+            "Separate_vs_plain": 2.004,
+            "Colocated_vs_plain": 1.5,
+            "Separate_vs_Colocated": 1.333,
+        },
     }
 
 

@@ -59,9 +59,9 @@ def modes() -> dict[str, Any]:
     """Plain decoding, two processes twice as fast, and an earlier commit half as fast as each."""
     sides = {
         "plain 2": measured(0.04, passes=TOKENS, draft_rows=0),
-        "async": measured(0.02),
+        "Separate": measured(0.02),
         "pinned plain 1": measured(0.08, counts=False),
-        "pinned async": measured(0.04, counts=False, token_ids=(1,)),
+        "pinned Separate": measured(0.04, counts=False, token_ids=(1,)),
     }
     costs = dict.fromkeys(sides, COSTS)
     bases = {"plain": "plain 2", "pinned_plain": "pinned plain 1"}
@@ -72,19 +72,19 @@ def test_ratios_are_to_this_builds_plain_decoding_and_to_the_pinned_commits(
     modes: dict[str, Any],
 ) -> None:
     bases = {"plain": "plain 2", "pinned_plain": "pinned plain 1"}
-    ratios = all_ratios(modes, bases, {"async": "pinned async"})
-    assert ratios["async_vs_plain"] == ratios["async_vs_plain_greedy"] == pytest.approx(2)
-    assert ratios["async_vs_pinned_plain"] == pytest.approx(4)
-    assert ratios["async_vs_pinned_async"] == pytest.approx(2)
+    ratios = all_ratios(modes, bases, {"Separate": "pinned Separate"})
+    assert ratios["Separate_vs_plain"] == ratios["Separate_vs_plain_greedy"] == pytest.approx(2)
+    assert ratios["Separate_vs_pinned_plain"] == pytest.approx(4)
+    assert ratios["Separate_vs_pinned_Separate"] == pytest.approx(2)
     assert ratios["plain_vs_pinned_plain"] == pytest.approx(2)
 
 
 def test_without_a_pinned_commit_there_are_no_ratios_to_it(modes: dict[str, Any]) -> None:
-    ratios = all_ratios(modes, {"plain": "plain 2"}, {"async": ""})
+    ratios = all_ratios(modes, {"plain": "plain 2"}, {"Separate": ""})
     assert ratios.keys() == {
-        "async_vs_plain",
-        *(f"async_vs_plain_{mode}" for mode in ("greedy", "temperature_0.8")),
-        *(f"async_share_of_ceiling_{mode}" for mode in ("greedy", "temperature_0.8")),
+        "Separate_vs_plain",
+        *(f"Separate_vs_plain_{mode}" for mode in ("greedy", "temperature_0.8")),
+        *(f"Separate_share_of_ceiling_{mode}" for mode in ("greedy", "temperature_0.8")),
     }
 
 
@@ -102,15 +102,15 @@ def test_a_ceiling_is_what_step_costs_allow_and_only_of_sides_of_this_build(
     modes: dict[str, Any],
 ) -> None:
     greedy = modes["greedy"]
-    assert greedy["ceiling_tokens_per_second"].keys() == {"plain 2", "async"}
+    assert greedy["ceiling_tokens_per_second"].keys() == {"plain 2", "Separate"}
     assert greedy["ceiling_tokens_per_second"]["plain 2"] == pytest.approx(1 / 0.004)
-    assert greedy["ceiling_tokens_per_second"]["async"] == pytest.approx(2 / 0.006)
-    assert greedy["share_of_ceiling"]["async"] == pytest.approx(20 / 0.06 / (2 / 0.006))
+    assert greedy["ceiling_tokens_per_second"]["Separate"] == pytest.approx(2 / 0.006)
+    assert greedy["share_of_ceiling"]["Separate"] == pytest.approx(20 / 0.06 / (2 / 0.006))
 
 
 def test_a_side_without_counters_has_no_shares(modes: dict[str, Any]) -> None:
-    assert modes["greedy"]["sides"]["pinned async"]["counted"] is None
-    found = modes["greedy"]["sides"]["async"]["counted"]
+    assert modes["greedy"]["sides"]["pinned Separate"]["counted"] is None
+    found = modes["greedy"]["sides"]["Separate"]["counted"]
     assert (found["blind_share"], found["resting_share"]) == (0.4, 0.1)
     assert found["host_ms_per_pass"] == pytest.approx(0.2)
     assert found["draft_host_ms_per_pass"] == pytest.approx(0.05)

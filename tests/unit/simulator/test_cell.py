@@ -8,7 +8,7 @@ from outrider.simulator.costs import pass_times
 from outrider.simulator.figures import cell_figures, summary
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.launch.serial import MIN_CHUNK_ROWS, chunk_rows
+from outrider.worker.launch.colocated import MIN_CHUNK_ROWS, chunk_rows
 from outrider.worker.messages import Finish
 from tests.unit.simulator.simulations import DRAFT, TARGET, TRAFFIC, run, shared_run, simulation
 

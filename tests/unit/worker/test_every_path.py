@@ -47,8 +47,8 @@ from tests.unit.worker.tiny_engines import (
     NEVER,
     POLICY,
     VOCABULARY,
+    TinyColocated,
     TinyLinked,
-    TinySerial,
     TinyTarget,
     any_time_will_do,
     assert_same,
@@ -291,14 +291,14 @@ class Histories(RuleBasedStateMachine):
         self.steps = OnePiece(TinyTarget(folder, 0), reference)
         self.runs = OnePiece(TinyTarget(folder), reference)
         self.linked = TinyLinked(folder)
-        self.serial = TinySerial(folder)
+        self.colocated = TinyColocated(folder)
         plan = SegmentPlan(rows=4, in_flight=3, prompt_rows=16)
         self.world = World(reference.cut, plan, blocks=18)
         self.paths: dict[str, OnePiece | Pipelined] = {
             "steps": self.steps,
             "runs": self.runs,
             "steps with a linked draft": OnePiece(self.linked, reference),
-            "runs with a serial draft": OnePiece(self.serial, reference),
+            "runs with a colocated draft": OnePiece(self.colocated, reference),
             "pipeline": Pipelined(self.world),
         }
         self.requests: list[Request] = []
@@ -342,7 +342,7 @@ class Histories(RuleBasedStateMachine):
             max_rows=rng.randint(1, 16),
             sources=rng.choice(SOURCE_SETS),
         )
-        for engine in (self.steps.engine, self.runs.engine, self.linked, self.serial):
+        for engine in (self.steps.engine, self.runs.engine, self.linked, self.colocated):
             engine.set_policy(policy)
 
     @precondition(lambda self: len(self.requests) > 3)
@@ -418,11 +418,11 @@ def test_any_history_writes_what_the_reference_writes(
     )
     run_state_machine_as_test(Histories, settings=bounds)
     wanted = {name: ["accepted", "fall-out", "greedy", "sampled"] for name in Histories.counts}
-    for name in ("steps with a linked draft", "runs with a serial draft", "pipeline"):
+    for name in ("steps with a linked draft", "runs with a colocated draft", "pipeline"):
         wanted[name] += ["fall-in", "end within a path"]
     for name in [*wanted][:4]:
         wanted[name].append("from a prediction")
-    for name in ("runs", "runs with a serial draft"):
+    for name in ("runs", "runs with a colocated draft"):
         wanted[name].append("passes of longer runs")
     unseen = [
         (name, case) for name in wanted for case in wanted[name] if not Histories.counts[name][case]

@@ -32,7 +32,7 @@ from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.launch.serial import LINK, LoopbackLink, SerialScheduler
+from outrider.worker.launch.colocated import LINK, ColocatedScheduler, LoopbackLink
 from outrider.worker.messages import Finish, Finished, SetPolicy, Submit, Tokens
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -286,7 +286,7 @@ class TinyTarget:
 
 
 @dataclass
-class TinySerial(TinyTarget):
+class TinyColocated(TinyTarget):
     """A target with a draft on the same loop; where `roots` is 0 both go by steps in Python."""
 
     tokens: TargetTokens = SAME
@@ -298,7 +298,7 @@ class TinySerial(TinyTarget):
         self.draft, draft_runner, self.draft_model = draft_of(
             self.folder, self.link.send_to_target, self.tokens, self.path
         )
-        self.scheduler = SerialScheduler(
+        self.scheduler = ColocatedScheduler(
             self.target, self.runner, self.draft, draft_runner, self.link, self.tokens
         )
         self.target.runs = None

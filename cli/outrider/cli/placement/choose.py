@@ -91,7 +91,7 @@ class Chooser:
 
     @property
     def separate(self) -> Arrangement | None:
-        """Two processes; None: the machine or the service does not allow them."""
+        """`Separate`; None: the machine or the service does not allow it."""
         found = (one for one in self.arrangements if one.placement is Placement.SEPARATE)
         return next(found, None)
 
@@ -176,7 +176,7 @@ class Chooser:
         facts.write(self.file)
 
     def _two(self, separate: Arrangement) -> tuple[WorkerSettings, WorkerSettings]:
-        """Return the settings of target and draft as two processes, each on its processors."""
+        """Return the settings of target and draft as `Separate`, each on its processors."""
         planned = plan(arrange(self.service, separate), self.start.options)
         shared = share(planned, processors.usable())
         return shared.of(Role.TARGET)[0].settings, shared.of(Role.DRAFT)[0].settings
@@ -192,7 +192,7 @@ def _rate(one: Arrangement, facts: Facts) -> float:
         return 0.0
     rounds = formula.Rounds(known.target, known.draft, facts.acceptance)
     if one.placement is Placement.COLOCATED:
-        return formula.serial_rate(rounds)
+        return formula.colocated_rate(rounds)
     return formula.parallel_rate(alone.target, rounds)
 
 

@@ -55,9 +55,9 @@ class Facts:
     """What is known of one service on one machine."""
 
     alone: Mapping[int, PassSeconds] = field(default_factory=dict)
-    """Passes in one process, by the target's threads; empty: they were not measured."""
+    """Passes as `Colocated`, by the target's threads; empty: they were not measured."""
     beside: PassSeconds | None = None
-    """Passes of two processes at the same time; None: two are not possible."""
+    """Passes as `Separate`, at the same time; None: that is not possible."""
     first_guesses: float = 0.0
     first_hits: float = 0.0
     rates: Mapping[str, float] = field(default_factory=dict)

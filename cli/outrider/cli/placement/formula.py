@@ -11,8 +11,8 @@ T(n) is a pass that verifies n levels, G(w) what w levels take, G(0) = 0. The ar
 h, n and w alone, and take those that pay best:
 
     plain decoding   h = 0, w = 0
-    one process      h = 0, w ≥ 1
-    two processes    h = a, n ≥ w ≥ 0; T and G as measured at the same time
+    Colocated        h = 0, w ≥ 1
+    Separate         h = a, n ≥ w ≥ 0; T and G as measured at the same time
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,13 +80,13 @@ def plain_rate(target: Curve) -> float:
     return Rounds(target, {}, 0.0).rate(0.0, 0, 0)
 
 
-def serial_rate(rounds: Rounds) -> float:
-    """Return the tokens per second of one process."""
+def colocated_rate(rounds: Rounds) -> float:
+    """Return the tokens per second of `Colocated`."""
     return max(rounds.rate(0.0, levels, levels) for levels in range(1, MOST_LEVELS + 1))
 
 
 def parallel_rate(alone: Curve, beside: Rounds) -> float:
-    """Return the tokens per second of two processes; `alone`: passes of the target while the draft
+    """Return the tokens per second of `Separate`; `alone`: passes of the target while the draft
     rests, as it does once its tree has as many levels as a pass leaves time for."""
     rates = []
     for levels in _in_a_pass(beside):

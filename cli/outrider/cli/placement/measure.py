@@ -50,7 +50,7 @@ async def measure(
     separate: tuple[WorkerSettings, WorkerSettings] | None,
     progress: StageReporter,
 ) -> tuple[Facts, str]:
-    """Measure with each number of threads, and as two processes with the settings `separate`.
+    """Measure with each number of threads, and as `Separate` with the settings `separate`.
 
     Returns what was found, and how long that took in words.
     A draft that cannot be used is said and left out. Raises `WorkerFailed` and `Failure` for a
@@ -111,7 +111,7 @@ async def _of(asking: Coroutine[Any, Any, Answer], progress: StageReporter) -> A
 async def _side(
     one: Undecided, passes: Sequence[pb.MeasuredPass], own: WorkerSettings, seconds: float
 ) -> PassSeconds:
-    """Time one of two processes, on the processors that it will have."""
+    """Time one process of `Separate`, on the processors that it will have."""
     wanted = pb.MeasureRequest(
         threads=own.threads, processors=own.processors, passes=passes, seconds=seconds
     )

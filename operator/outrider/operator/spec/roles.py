@@ -208,8 +208,8 @@ class Draft(RoleSpec):
     """Replacement of pods when the role changes."""
     placement: Placement = Placement.AUTO
     """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
-    own in each target's pod, which share memory. Colocated: inside the target, serially with it.
-    Auto: in a cluster Separate; `outrider run` takes what is fastest on its machine."""
+    own in each target's pod, which share memory. Colocated: inside the target, with which it takes
+    turns. Auto: in a cluster Separate; `outrider run` takes what is fastest on its machine."""
     offload: Offload = Offload.AUTO
     """Auto: on a CPU, a Colocated draft's weights go to a file, and its bytes to the target's KV,
     while that is short and drafting gains less. Never: the draft keeps its memory."""

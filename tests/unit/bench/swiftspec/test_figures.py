@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.swiftspec.answer import LOCK_STEP, MIRRORED, SERIAL, Answer
+from bench.swiftspec.answer import COLOCATED, LOCK_STEP, MIRRORED, Answer
 from bench.swiftspec.figures import (
     Figures,
     busy,
@@ -102,11 +102,11 @@ def test_texts_differ_where_one_prompt_has_two() -> None:
 
 
 def test_ratios_are_to_the_mirrored_tree_and_to_the_link_without_delay() -> None:
-    near = by_side({SERIAL: [ANSWER], MIRRORED: [ANSWER]})
+    near = by_side({COLOCATED: [ANSWER], MIRRORED: [ANSWER]})
     far = {MIRRORED: with_rate(near[MIRRORED], 0.7)}
     found = ratios(8, near, {0.0: near, 5.0: far})
     assert found == {
-        "serial_over_mirrored_8x": 1.0,
+        "Colocated_over_mirrored_8x": 1.0,
         "mirrored_5ms_over_0ms_8x": pytest.approx(0.7),
     }
 
@@ -124,9 +124,9 @@ def test_what_both_processes_said_is_one_answer() -> None:
         "messages": 2,
         "bytes": 20,
     }
-    serial = answer_of(said, {})
-    assert (len(serial.target), len(serial.draft), serial.draft_commits) == (1, 1, 0)
+    colocated = answer_of(said, {})
+    assert (len(colocated.target), len(colocated.draft), colocated.draft_commits) == (1, 1, 0)
     beside = {"spans": said["spans"][1:], "commits": 1, "fall_ins": 1, "recomputed": 4}
     both = answer_of(said | {"spans": said["spans"][:1]}, beside | {"messages": 3, "bytes": 5})
     assert (both.messages, both.bytes, both.draft_fall_ins, both.recomputed) == (5, 25, 1, 4)
-    assert both.draft == serial.draft
+    assert both.draft == colocated.draft

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from outrider.cli.placement.formula import (
     Curve,
     Rounds,
+    colocated_rate,
     parallel_rate,
     plain_rate,
     seconds,
-    serial_rate,
 )
 
 DEMO = 0.45
@@ -40,23 +40,23 @@ AVX2_DRAFT = curve(r2=2.5, r8=9.0)
 
 def test_two_zen5_processors_are_expected_to_give_what_they_gave() -> None:
     plain = plain_rate(ZEN5_TARGET[2])
-    serial = serial_rate(Rounds(ZEN5_TARGET[2], ZEN5_DRAFT, DEMO))
+    colocated = colocated_rate(Rounds(ZEN5_TARGET[2], ZEN5_DRAFT, DEMO))
     beside = Rounds(scaled(ZEN5_TARGET[1], ZEN5_BESIDE), ZEN5_DRAFT, DEMO)
-    assert serial / plain == pytest.approx(1.17, rel=0.1)
+    assert colocated / plain == pytest.approx(1.17, rel=0.1)
     assert parallel_rate(ZEN5_TARGET[1], beside) / plain == pytest.approx(0.99, rel=0.1)
 
 
 @pytest.mark.parametrize("acceptance", [0.1, DEMO])
 def test_dear_rows_and_a_slow_draft_gain_nothing(acceptance: float) -> None:
     rounds = Rounds(AVX2_TARGET, AVX2_DRAFT, acceptance)
-    assert serial_rate(rounds) < plain_rate(AVX2_TARGET)
+    assert colocated_rate(rounds) < plain_rate(AVX2_TARGET)
     assert parallel_rate(AVX2_TARGET, rounds) < 1.03 * plain_rate(AVX2_TARGET)
 
 
 def test_a_target_many_times_its_draft_gains_most_with_two_processes() -> None:
     target = scaled(ZEN5_TARGET[2], 10.0)
     rounds = Rounds(target, ZEN5_DRAFT, 0.75)
-    assert parallel_rate(target, rounds) > serial_rate(rounds) > plain_rate(target)
+    assert parallel_rate(target, rounds) > colocated_rate(rounds) > plain_rate(target)
 
 
 def test_a_shared_memory_bus_takes_what_two_processes_gain() -> None:
@@ -80,7 +80,7 @@ def test_a_round_counts_hits_and_misses_by_their_share() -> None:
 
 @given(st.floats(0.02, 0.9), st.floats(0.01, 0.05))
 def test_a_better_draft_is_never_expected_to_give_less(acceptance: float, more: float) -> None:
-    for rate in (serial_rate, lambda rounds: parallel_rate(rounds.target, rounds)):
+    for rate in (colocated_rate, lambda rounds: parallel_rate(rounds.target, rounds)):
         less, most = (
             rate(Rounds(ZEN5_TARGET[2], ZEN5_DRAFT, a)) for a in (acceptance, acceptance + more)
         )

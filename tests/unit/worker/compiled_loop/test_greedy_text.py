@@ -10,7 +10,7 @@ import pytest
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from tests.tiny_models import write_tiny
-from tests.unit.worker.tiny_engines import TinySerial, TinyTarget, any_time_will_do
+from tests.unit.worker.tiny_engines import TinyColocated, TinyTarget, any_time_will_do
 
 PROMPT = 20
 RECORDED: list[int] = json.loads(Path(__file__).with_name("greedy_ids.json").read_text())
@@ -35,7 +35,7 @@ def text(target: TinyTarget) -> list[int]:
     return target.text()
 
 
-@pytest.mark.parametrize("kind", [TinyTarget, TinySerial])
+@pytest.mark.parametrize("kind", [TinyTarget, TinyColocated])
 def test_ids_of_runs_in_fp32_are_those_of_transformers(
     folder: Path, kind: type[TinyTarget]
 ) -> None:
@@ -44,6 +44,6 @@ def test_ids_of_runs_in_fp32_are_those_of_transformers(
 
 @pytest.mark.parametrize("path", [NumericPath.INT8, NumericPath.INT4])
 def test_a_draft_changes_no_id_in_bytes(folder: Path, path: NumericPath) -> None:
-    target, pair = (kind(folder, roots=0, path=path) for kind in (TinyTarget, TinySerial))
+    target, pair = (kind(folder, roots=0, path=path) for kind in (TinyTarget, TinyColocated))
     assert text(pair) == text(target)
     assert pair.target.report().counters.accepted_rows > 0

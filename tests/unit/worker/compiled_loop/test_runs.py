@@ -1,4 +1,4 @@
-"""Runs of a target, alone and with a serial draft: what ends them, and what they leave."""
+"""Runs of a target, alone and with a colocated draft: what ends them, and what they leave."""
 
 import itertools
 import time
@@ -26,7 +26,7 @@ from tests.unit.worker.tiny_engines import (
     POLICY,
     SAME,
     SAMPLINGS,
-    TinySerial,
+    TinyColocated,
     TinyTarget,
     any_time_will_do,
     assert_same,
@@ -34,7 +34,7 @@ from tests.unit.worker.tiny_engines import (
 )
 
 DRAFT_AND_TEXT = SourceKind.DRAFT, SourceKind.SUFFIX
-each_kind = pytest.mark.parametrize("kind", [TinyTarget, TinySerial])
+each_kind = pytest.mark.parametrize("kind", [TinyTarget, TinyColocated])
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_run_returns_when_the_next_pass_may_need_a_block(folder: Path) -> None
 
 
 def test_a_run_of_a_draft_returns_for_a_block_and_when_it_has_to_be_booked(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.planner.most = 16
     pair.submit(1, prompt=BLOCK - 20, count=200)
     reasons = [output.reason for output in pair.run_to_end()]
@@ -154,7 +154,7 @@ def test_a_run_of_a_draft_returns_for_a_block_and_when_it_has_to_be_booked(folde
 
 
 def test_a_run_ends_before_the_drafts_context_and_the_answer_goes_on(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.submit(1, prompt=DRAFT_CONTEXT - 90, count=110)
     lengths = []
     while pair.busy:
@@ -183,7 +183,7 @@ def test_runs_leave_the_state_that_steps_leave(
     foreign: bool,
 ) -> None:
     tokens = foreign_tokens() if foreign else SAME
-    steps, runs = (TinySerial(folder, roots, price, tokens=tokens) for roots in (0, MOST_ROOTS))
+    steps, runs = (TinyColocated(folder, roots, price, tokens=tokens) for roots in (0, MOST_ROOTS))
     for pair in (steps, runs):
         pair.set_policy(replace(POLICY, sources=sources))
         pair.submit(1, prompt=20, count=200, sampling=sampling)
@@ -202,7 +202,7 @@ def test_runs_leave_the_state_that_steps_leave(
 
 
 def test_runs_show_the_tree_of_their_last_root(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.submit(1, prompt=20, count=100, shows_tree=True, stream_seconds=0.0)
     runs = pair.run_to_end()
     trees = [m.tree for m in pair.outbox if isinstance(m, Tokens) and m.tree is not None]
@@ -230,7 +230,7 @@ def test_moves_that_no_pass_has_made_wait_for_the_next(
     def fail(*arguments: Any) -> None:
         raise ValueError("no run")
 
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.submit(1, prompt=5, count=60)
     pair.first_run()
     cache = pair.model.kv_cache
@@ -243,7 +243,7 @@ def test_moves_that_no_pass_has_made_wait_for_the_next(
 
 
 def test_roots_are_compiled_before_a_request_needs_them(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     assert warm_up_roots(pair.scheduler)
     assert pair.model.kv_cache.used == 0
     assert pair.draft_model.kv_cache.used == 0
@@ -258,7 +258,7 @@ def test_each_pass_of_a_run_is_a_span(folder: Path) -> None:
 
 
 def test_a_timeline_shows_the_passes_of_both(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.submit(1, prompt=5, count=60)
     output = pair.first_run()
     spans = list(output.spans())
@@ -273,7 +273,7 @@ def test_a_timeline_shows_the_passes_of_both(folder: Path) -> None:
 
 
 def test_no_run_is_planned_while_first_growth_is_tried(folder: Path) -> None:
-    pair = TinySerial(folder)
+    pair = TinyColocated(folder)
     pair.submit(1, prompt=5, count=60)
     pair.first_run()
     (sequence,) = pair.target.admission.running

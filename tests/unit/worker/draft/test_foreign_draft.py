@@ -19,8 +19,8 @@ from tests.unit.worker.tiny_engines import (
     SAMPLINGS,
     TOKENS,
     VOCABULARY,
+    TinyColocated,
     TinyLinked,
-    TinySerial,
     TinyTarget,
     any_time_will_do,
     foreign_tokens,
@@ -34,11 +34,11 @@ Engine = Callable[[Path, TargetTokens], TinyTarget]
 
 
 def by_steps(folder: Path, tokens: TargetTokens) -> TinyTarget:
-    return TinySerial(folder, 0, price=0.0, tokens=tokens)
+    return TinyColocated(folder, 0, price=0.0, tokens=tokens)
 
 
 def by_runs(folder: Path, tokens: TargetTokens) -> TinyTarget:
-    return TinySerial(folder, price=0.0, tokens=tokens)
+    return TinyColocated(folder, price=0.0, tokens=tokens)
 
 
 def behind_a_link(folder: Path, tokens: TargetTokens) -> TinyTarget:
@@ -97,7 +97,7 @@ def counters_of(target: TinyTarget, sampling: SamplingParams) -> Counters:
 
 @pytest.mark.parametrize("roots", [0, 8])
 def test_the_draft_reads_the_target_s_text_in_its_own_ids(folder: Path, roots: int) -> None:
-    target = TinySerial(folder, roots, price=0.0, tokens=foreign_tokens(begin=(BEGIN,)))
+    target = TinyColocated(folder, roots, price=0.0, tokens=foreign_tokens(begin=(BEGIN,)))
     target.submit(1, prompt=30, count=COUNT)
     seen = 0
     while target.busy:
@@ -119,7 +119,7 @@ def text_of(session: DraftSession) -> bytes:
 
 
 def test_links_of_one_tokenizer_share_its_translation(folder: Path) -> None:
-    sessions = TinySerial(folder, 0, tokens=FOREIGN).draft.sessions
+    sessions = TinyColocated(folder, 0, tokens=FOREIGN).draft.sessions
     others = foreign_tokens(TOKENS, FOREIGN_TOKENS[1:])
     for link, tokens in enumerate((FOREIGN, others, FOREIGN), 5):
         sessions.link_up(link, *pickle.loads(pickle.dumps(tokens)))  # it comes from the server
@@ -139,7 +139,7 @@ def test_a_draft_that_dies_costs_no_token(folder: Path) -> None:
 
 
 def test_a_text_that_is_too_long_in_the_draft_s_ids_is_not_drafted_for(folder: Path) -> None:
-    target = TinySerial(folder, 0, tokens=FOREIGN)
+    target = TinyColocated(folder, 0, tokens=FOREIGN)
     target.submit(1, prompt=DRAFT_CONTEXT - 8, count=8)
     target.run_to_end()
     assert len(target.text()) == 8

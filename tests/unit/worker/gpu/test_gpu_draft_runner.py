@@ -202,7 +202,7 @@ def test_a_draft_on_a_gpu_is_run_there_and_chained_unless_in_turn(
     own = WorkerSettings(role=Role.DRAFT, name="tiny", model=model, cache=str(tmp_path))
     models = prepare_models(own)
     loaded = LoadedModel(draft.model, draft.model.kv_cache, INTERPRETED, 96, 0, on_gpu=True)
-    for serial, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
-        runner = draft_runner(loaded, models.vocabulary, serial=serial)
+    for colocated, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
+        runner = draft_runner(loaded, models.vocabulary, colocated=colocated)
         assert isinstance(runner, GpuDraftRunner)
         assert runner.chained == chained

@@ -21,7 +21,7 @@ from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.colocated import ColocatedScheduler, LoopbackLink
 from outrider.worker.messages import Cancel, Finished, Submit, Tokens
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -50,7 +50,7 @@ def prompt(number: int) -> np.ndarray:
 
 @dataclass
 class Service:
-    """A target and its draft, serial, with room for two sequences."""
+    """A target and its draft, colocated, with room for two sequences."""
 
     folder: Path
     prefix_cache: bool
@@ -63,7 +63,7 @@ class Service:
         self.kv_cache, self.draft_kv_cache = target.kv_cache, draft.kv_cache
         row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS)  # type: ignore[arg-type]
         link = LoopbackLink()
-        self.turns = SerialScheduler(
+        self.turns = ColocatedScheduler(
             TargetScheduler(
                 target.kv_cache,
                 CONTEXT,

@@ -17,7 +17,7 @@ from outrider.worker.messages import Cancel, EngineReport, Finish
 from outrider.worker.model.movable_weights import CopyFailed
 from outrider.worker.speculation.draft_memory import DraftMemory, MemorySettings
 from outrider.worker.speculation.switch import Drafting
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 
 LENT = 4
 CALM = 0.2
@@ -58,7 +58,7 @@ class Weights:
 
 
 @dataclass
-class Lending(OneProcess):
+class Lending(ColocatedPair):
     """Target and draft in one process, with few blocks; no draft pass runs without its memory."""
 
     running: int = 3
@@ -77,9 +77,9 @@ class Lending(OneProcess):
             self.draft_kv_cache,
             (100, 10),
         )
-        self.serial.lender = self.lender
+        self.colocated.lender = self.lender
         self.measure(1.0, 6.0)
-        self.serial.run = self.checked(self.serial.run)  # type: ignore[method-assign]
+        self.colocated.run = self.checked(self.colocated.run)  # type: ignore[method-assign]
 
     @property
     def state(self) -> DraftMemoryState:
@@ -139,7 +139,7 @@ def test_pressure_lends_the_drafts_memory_and_texts_stay() -> None:
     assert pair.draft_kv_cache.blocks == 0
     assert pair.target.report().planner_choice == Choice.MEMORY_LENT
     check_texts(pair)
-    report = pair.serial.report().memory
+    report = pair.colocated.report().memory
     assert report is not None
     assert report.draft is DraftMemoryState.ON_HOST
     assert (report.target_kv_bytes, report.draft_kv_bytes) == (100 * (pair.own + LENT), 0)
@@ -174,12 +174,12 @@ def test_passes_of_the_draft_are_no_steps_of_pressure() -> None:
     crowd(pair)
     short_steps = 0
     while pair.state is DraftMemoryState.ON_DEVICE:
-        step = pair.serial.next(pair.now)
+        step = pair.colocated.next(pair.now)
         if pair.state is not DraftMemoryState.ON_DEVICE:
             break
         assert step is not None
         pair.now += 0.001
-        pair.serial.settle(step, pair.serial.run(step), pair.now)
+        pair.colocated.settle(step, pair.colocated.run(step), pair.now)
         if not isinstance(step, DraftBatch):
             short = pair.target.admission.kv_short
             short_steps = short_steps + 1 if short else 0
@@ -204,16 +204,16 @@ def test_calm_brings_it_back_without_a_request_and_drafting_with_it() -> None:
     pair.turns(DraftMemoryState.ON_HOST)
     check_texts(pair)
     pair.turn()
-    assert pair.serial.max_wait(pair.now) == pytest.approx(CALM, abs=0.06)
+    assert pair.colocated.max_wait(pair.now) == pytest.approx(CALM, abs=0.06)
     pair.weights.ended = False
     pair.rest(CALM)
     assert pair.state is DraftMemoryState.RELOADING
     assert pair.target_kv_cache.blocks == pair.own, "given back before the copy begins"
-    assert pair.serial.max_wait(pair.now) == pytest.approx(0.005)
+    assert pair.colocated.max_wait(pair.now) == pytest.approx(0.005)
     pair.weights.ended = True
     pair.turn()
     assert pair.state is DraftMemoryState.ON_DEVICE
-    assert pair.serial.max_wait(pair.now) is None
+    assert pair.colocated.max_wait(pair.now) is None
     told = [m.memory.draft for m in pair.outbox if isinstance(m, EngineReport) and m.memory]
     assert told == [DraftMemoryState.ON_HOST, DraftMemoryState.ON_DEVICE], "an idle engine tells"
     assert pair.draft_kv_cache.blocks == pair.draft_own
@@ -291,7 +291,7 @@ def test_a_session_that_holds_kv_puts_lending_off(monkeypatch: pytest.MonkeyPatc
 
 def test_sessions_that_open_at_a_return_to_drafting_catch_up() -> None:
     """The target does not wait for a draft that is behind, so chunks between passes must do it."""
-    pair = OneProcess()
+    pair = ColocatedPair()
     policy = pair.target.row_selector.policy
     off = PolicySettings(version=2, off_below_percent=0, speculate=False)
     pair.target.row_selector.set_policy(off, pair.now)

@@ -5,9 +5,9 @@ from typing import Any
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.engine.transport import ThreadTransport
+from outrider.worker.launch.colocated import ColocatedScheduler
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.run import build_engine
-from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.messages import Ready
 from tests.tiny_models import make_unreadable, write_tiny
 
@@ -26,6 +26,6 @@ def test_a_draft_in_the_process_that_cannot_be_used_leaves_the_target_alone(
     )
     sent: list[Any] = []
     engine = build_engine(settings, prepare_models(settings), ThreadTransport(sent.extend))
-    assert not isinstance(engine, SerialScheduler)
+    assert not isinstance(engine, ColocatedScheduler)
     (ready,) = [one for one in sent if isinstance(one, Ready)]
     assert "the draft's tokens cannot be read" in ready.refused_draft

@@ -19,7 +19,7 @@ RECORDED = {
 """Seconds of a pass by its rows: the target of `python -m bench.proportion` at three times the
 demo's depth, on two Zen 5 cores; beyond 64 rows by the rows."""
 DRAFT_SECONDS = 0.0009
-"""Seconds of one pass of the target's draft, which runs serially; one for each draft token."""
+"""Seconds of one pass of the target's draft, in turns with it; one for each draft token."""
 
 
 @dataclass

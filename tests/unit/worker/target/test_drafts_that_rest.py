@@ -11,7 +11,7 @@ from outrider.worker.link.wire import Commit, Limits
 from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.switch import Drafting
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 from tests.unit.worker.pair import Pair
 
 PROMPT = [1, 2, 3]
@@ -30,7 +30,7 @@ def use(pair: Pair, name: str) -> None:
     pair.target.receive(SetPolicy(policy), pair.now)
 
 
-@pytest.mark.parametrize("kind", [Pair, OneProcess])
+@pytest.mark.parametrize("kind", [Pair, ColocatedPair])
 @given(
     changes=st.lists(
         st.tuples(st.sampled_from(sorted(POLICIES)), st.integers(1, 12)), min_size=1, max_size=12
@@ -54,7 +54,7 @@ def test_a_change_of_policy_under_load_loses_no_token(
         assert pair.text(request) == pair.expected([request, 5, 9], 60)
 
 
-@pytest.mark.parametrize("kind", [Pair, OneProcess])
+@pytest.mark.parametrize("kind", [Pair, ColocatedPair])
 def test_a_draft_that_rests_runs_nothing_and_is_sent_nothing(kind: type[Pair]) -> None:
     pair = kind(running=1, sampling=SamplingParams())
     pair.submit(PROMPT, 200)
@@ -84,7 +84,7 @@ def test_a_draft_that_rests_runs_nothing_and_is_sent_nothing(kind: type[Pair]) -
     assert pair.text() == pair.expected(PROMPT, 200)
 
 
-@pytest.mark.parametrize("kind", [Pair, OneProcess])
+@pytest.mark.parametrize("kind", [Pair, ColocatedPair])
 def test_a_draft_that_returns_is_as_right_as_one_that_never_rested(kind: type[Pair]) -> None:
     """By the tokens of a pass, and the share of right rows, once it is level."""
 
@@ -145,7 +145,7 @@ def test_drafts_without_sessions_are_behind_until_they_have_grown() -> None:
 
 
 def test_a_return_costs_what_drafts_take_to_catch_up_with_what_they_were_not_sent() -> None:
-    pair = OneProcess(running=2, sampling=SamplingParams())
+    pair = ColocatedPair(running=2, sampling=SamplingParams())
     selector = pair.target.row_selector
     selector.account.return_costs = lambda tokens: 0.001 * tokens
     pair.submit([1, 5], 200, 1)

@@ -5,14 +5,14 @@ from types import FrameType
 from typing import Any
 
 from outrider.worker.sampling.params import SamplingParams
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 
 STEPS = 30
 
 
 def test_plain_decoding_gets_no_array_from_compiled_code() -> None:
     """Numba calls `_numba_unpickle` for each array that compiled code returns."""
-    pair = OneProcess(sampling=SamplingParams())
+    pair = ColocatedPair(sampling=SamplingParams())
     pair.submit([1, 2, 3], 200, speculate=False)
     called: set[str] = set()
 
@@ -22,10 +22,10 @@ def test_plain_decoding_gets_no_array_from_compiled_code() -> None:
     for number in range(2 * STEPS):
         sys.setprofile(note if number >= STEPS else None)  # views are made at the first passes
         try:
-            step = pair.serial.next(pair.now)
+            step = pair.colocated.next(pair.now)
             assert step is not None
             pair.now += 0.01
-            pair.serial.settle(step, pair.serial.run(step), pair.now)
+            pair.colocated.settle(step, pair.colocated.run(step), pair.now)
         finally:
             sys.setprofile(None)
     assert called

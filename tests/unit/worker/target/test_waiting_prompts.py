@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.prefill import Prompt, Streams, shares
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
 SHORT, LONG = [1, 2, 3], list(range(2, 62)) * 5
@@ -28,7 +28,7 @@ class FewRows:
 
 
 @dataclass
-class Watched(OneProcess):
+class Watched(ColocatedPair):
     """Notes the passes that compute the long prompt beside the short one's answer."""
 
     noise: float = 0.1
@@ -47,11 +47,11 @@ class Watched(OneProcess):
     def watched_turn(self) -> None:
         """Run one pass of either role."""
         before, self.last = self.now, getattr(self, "last", 0.0)
-        step = self.serial.next(before)
+        step = self.colocated.next(before)
         assert isinstance(step, TargetBatch | DraftBatch)
         drafting = isinstance(step, DraftBatch)
         self.now += self.draft_seconds if drafting else PASS_SECONDS
-        self.serial.settle(step, self.serial.run(step), self.now)
+        self.colocated.settle(step, self.colocated.run(step), self.now)
         if isinstance(step, TargetBatch):
             if step.decoding_count and step.prefill_rows:
                 self.nodes.append(sum(len(part.nodes) for part in step.parts))

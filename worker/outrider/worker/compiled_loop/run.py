@@ -1,4 +1,4 @@
-"""Runs: steps in which one sequence, with its serial draft if it has one, goes on in compiled code.
+"""Runs: steps of one sequence, with its colocated draft if it has one, in compiled code.
 
 Leaves the passes to `loop`, and what follows from each root to the schedulers of both roles, which
 apply it as a step. What a run decides by, growths that are waited for, costs and the rate, is taken

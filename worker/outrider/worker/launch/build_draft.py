@@ -1,6 +1,6 @@
 """A draft's engine: model, runner and scheduler, put together.
 
-Its targets are other processes; `build_serial` is for one in the same process.
+Its targets are other processes; `build_colocated` is for one in the same process.
 """
 
 from collections.abc import Sequence
@@ -50,18 +50,18 @@ def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> 
 
 
 def draft_runner(
-    loaded: LoadedModel, vocabulary: int, *, serial: bool = False
+    loaded: LoadedModel, vocabulary: int, *, colocated: bool = False
 ) -> Runner[DraftBatch, list[TopChildren]]:
     """Make the runner of a draft of so many tokens: on one CPU rank, on several, or on GPUs.
 
-    `serial`: its passes keep a target waiting, so no pass is chained to the one that was scheduled.
-    Ranks with a GPU each gather their logits, and children are picked on the host.
+    `colocated`: its passes keep a target waiting, so no pass is chained to the one that was
+    scheduled. Ranks with a GPU each gather their logits, and children are picked on the host.
     """
     if loaded.on_gpu and not isinstance(loaded.model, RankLeader):
         from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
         from outrider.worker.gpu.draft_runner import runner_of
 
-        return runner_of(loaded.model, vocabulary, 1 if serial else CHAINED)
+        return runner_of(loaded.model, vocabulary, 1 if colocated else CHAINED)
     config = loaded.model.config
     outputs = config.output_ids, vocabulary, config.output_share
     if isinstance(loaded.model, LeadingModel):

@@ -1,6 +1,6 @@
 """A target's engine: model, runner and scheduler, put together.
 
-Its drafts are other processes; `build_serial` is for one in the same process.
+Its drafts are other processes; `build_colocated` is for one in the same process.
 """
 
 from collections.abc import Callable

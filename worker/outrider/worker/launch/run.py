@@ -1,7 +1,7 @@
 """An engine from start to end: built for its role, announced as ready, run, ended.
 
 Leaves the way each kind of engine is put together to `build_target`, `build_draft` and
-`build_serial`.
+`build_colocated`.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import DeviceLost, GroupLost, LinkBroken, ModelError, PairRefused
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.arrangement import settle
+from outrider.worker.launch.build_colocated import build_colocated
 from outrider.worker.launch.build_draft import build_draft
 from outrider.worker.launch.build_pipelined import build_pipelined
-from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
@@ -81,7 +81,7 @@ def with_draft(
     """Build the engine of a target and its draft, or of the target alone where the two cannot work
     together: a pod never ends for its draft. Returns also why, else nothing."""
     try:
-        return *build_serial(settings, models, transport), ""
+        return *build_colocated(settings, models, transport), ""
     except PairRefused as error:
         logger.warning("the draft is not used: %s", error)
         alone = dataclasses.replace(settings, colocated=None)

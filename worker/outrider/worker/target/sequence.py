@@ -80,8 +80,8 @@ class Sequence(Request):
 
     @property
     def needs_search(self) -> bool:
-        """True if local sources have not looked for draft tokens after its root: a serial draft's
-        step is planned anew before each of the draft's passes."""
+        """True if local sources have not looked for draft tokens after its root: a colocated
+        draft's step is planned anew before each of the draft's passes."""
         return self.sources != 0 and self.searched < self.length
 
     @property

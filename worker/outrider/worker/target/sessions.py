@@ -264,7 +264,7 @@ class TargetSessions(Generic[Control]):
     def _count_growth(self, sequence: Request, now: float, tells: bool) -> None:
         """Count growth of the present root, and learn how long it took.
 
-        Nothing waits for growth behind a prompt that is not computed: a serial draft grows there
+        Nothing waits for growth behind a prompt that is not computed: a colocated draft grows there
         only while others are waited for.
         """
         account, first = self.control.account, sequence.growths == 0

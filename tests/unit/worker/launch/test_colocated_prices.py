@@ -1,4 +1,4 @@
-"""What a serial draft may spend: the price of a row of both models, and the time of a prompt."""
+"""What a colocated draft may spend: the price of a row of both models, and the time of a prompt."""
 
 import math
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from outrider.worker.costs.step_costs import StepCosts
-from outrider.worker.launch.serial import row_seconds
+from outrider.worker.launch.colocated import row_seconds
 from outrider.worker.target.selection import RowSelector
-from tests.unit.worker.one_process import OneProcess
+from tests.unit.worker.colocated_pair import ColocatedPair
 from tests.unit.worker.pair import DRAFT_SECONDS
 
 PROMPT = list(range(2, 62))
@@ -32,11 +32,11 @@ def test_a_further_row_of_the_draft_is_priced_by_its_step_costs() -> None:
 def test_a_leaf_has_to_be_likely_enough_for_a_row_of_both_models(
     seconds: float, price: float
 ) -> None:
-    serial = OneProcess(running=1).serial
-    selector = serial.target.row_selector
+    colocated = ColocatedPair(running=1).colocated
+    selector = colocated.target.row_selector
     rate = selector.plain_rate = 500.0
     selector._costs.scaled = np.array([0.0, 0.5 / rate])  # half a token a node row
-    found = serial._least_score(seconds)
+    found = colocated._least_score(seconds)
     assert math.exp(found) == pytest.approx(price)
 
 
@@ -48,7 +48,7 @@ def test_a_draft_computes_a_prompt_that_the_answer_can_pay_for(
     answer: int, row_seconds: float, drafts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RowSelector, "may_try", lambda *_: False)
-    pair = OneProcess(running=1, noise=0.1, draft_costs=costs(DRAFT_SECONDS, row_seconds))
+    pair = ColocatedPair(running=1, noise=0.1, draft_costs=costs(DRAFT_SECONDS, row_seconds))
     pair.submit(PROMPT, answer)
     pair.run()
     assert pair.text() == pair.expected(PROMPT, answer)
@@ -56,7 +56,7 @@ def test_a_draft_computes_a_prompt_that_the_answer_can_pay_for(
 
 
 def test_time_that_a_draft_takes_for_a_prompt_is_no_loss() -> None:
-    pair = OneProcess(running=1, draft_costs=costs(DRAFT_SECONDS, 0.0))
+    pair = ColocatedPair(running=1, draft_costs=costs(DRAFT_SECONDS, 0.0))
     pair.submit(PROMPT, 100)
     for _ in range(4):
         pair.turn()

@@ -1,6 +1,6 @@
-"""A `Pair` whose two roles run serially in one process, as with `draft.placement: Colocated`.
+"""A `Pair` whose two roles take turns in one process, as with `draft.placement: Colocated`.
 
-pair = OneProcess(running=8)
+pair = ColocatedPair(running=8)
 pair.submit([1, 2, 3], 20)
 pair.run()
 """
@@ -14,13 +14,13 @@ from outrider.worker.checkpoints.translation import TargetTokens
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.send_buffer import SendBuffer
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.colocated import ColocatedScheduler, LoopbackLink
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
 
 @dataclass
-class OneProcess(Pair):
+class ColocatedPair(Pair):
     """The draft runs only while the target would wait; drafting is never switched off."""
 
     draft_costs: StepCosts | None = None
@@ -31,7 +31,7 @@ class OneProcess(Pair):
         super().__post_init__()
         link = self.loopback
         self.target.sessions.send = link.send_to_draft
-        self.serial = SerialScheduler(
+        self.colocated = ColocatedScheduler(
             self.target,
             self.target_runner,
             self.draft,
@@ -49,8 +49,8 @@ class OneProcess(Pair):
 
     def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
         """Run one pass of either role; a draft's takes `draft_seconds` for each of its sessions."""
-        step = self.serial.next(self.now)
+        step = self.colocated.next(self.now)
         if step is not None:
             drafting = isinstance(step, DraftBatch)
             self.now += draft_seconds * len(step.parts) if drafting else seconds
-            self.serial.settle(step, self.serial.run(step), self.now)
+            self.colocated.settle(step, self.colocated.run(step), self.now)

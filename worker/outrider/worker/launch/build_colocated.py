@@ -1,7 +1,7 @@
 """The engine of a target with its draft in the same process, for `draft.placement: Colocated`.
 
-Both are put together as in processes of their own, with a `SerialScheduler` between them. On a CPU
-they share one budget of memory, and the draft's may be lent to the target's KV.
+Both are put together as in processes of their own, with a `ColocatedScheduler` between them. On a
+CPU they share one budget of memory, and the draft's may be lent to the target's KV.
 """
 
 import dataclasses
@@ -18,22 +18,22 @@ from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.host.device import torch_device
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch import build_draft, build_target
+from outrider.worker.launch.colocated import (
+    LINK,
+    ColocatedScheduler,
+    ColocatedSpans,
+    LoopbackLink,
+)
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.memory_budget import SharedMemory
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.serial import (
-    LINK,
-    LoopbackLink,
-    SerialScheduler,
-    SerialSpans,
-)
 from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.model.llama import Llama
 from outrider.worker.speculation.draft_memory import DraftMemory
 
 
-def build_serial(
+def build_colocated(
     settings: WorkerSettings, models: Models, transport: Transport
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """Build the engine of a target and its draft; return it and the target's model."""
@@ -51,14 +51,14 @@ def build_serial(
     if isinstance(loaded.model, Llama) and isinstance(draft.model, Llama):
         loaded.model.share_threads(draft.model)
     target_runner = build_target.target_runner(loaded, vocabulary, transport.arrived)
-    draft_runner = build_draft.draft_runner(draft, draft_vocabulary, serial=True)
+    draft_runner = build_draft.draft_runner(draft, draft_vocabulary, colocated=True)
     host_seconds = build_target.warm_up(settings, loaded, target_runner, vocabulary)
     build_draft.warm_up(settings, draft, draft_runner, draft_vocabulary)
 
-    def schedule(settings: WorkerSettings) -> SerialScheduler:
+    def schedule(settings: WorkerSettings) -> ColocatedScheduler:
         link, outbox = LoopbackLink(), list[Any]()
         processors = build_target.logits_processors(models)
-        serial = SerialScheduler(
+        colocated = ColocatedScheduler(
             build_target.target_scheduler(
                 settings, loaded, processors, link.send_to_draft, outbox, host_seconds
             ),
@@ -71,31 +71,31 @@ def build_serial(
             tokens,
             draft.costs,
         )
-        let_roots_run(serial, target_runner, draft_runner, draft)
-        return serial
+        let_roots_run(colocated, target_runner, draft_runner, draft)
+        return colocated
 
     warm_up_roots(schedule(dataclasses.replace(settings, policy=PolicySettings())))
-    serial = schedule(settings)
-    serial.lender = lender_of(loaded, draft)
-    timeline = PassTimeline(SerialSpans(serial.target.stats))
-    return Engine(serial, serial, transport, timeline), loaded
+    colocated = schedule(settings)
+    colocated.lender = lender_of(loaded, draft)
+    timeline = PassTimeline(ColocatedSpans(colocated.target.stats))
+    return Engine(colocated, colocated, transport, timeline), loaded
 
 
 def let_roots_run(
-    serial: SerialScheduler, target_runner: Any, draft_runner: Any, draft: LoadedModel
+    colocated: ColocatedScheduler, target_runner: Any, draft_runner: Any, draft: LoadedModel
 ) -> None:
     """Let one sequence's roots go on in compiled code, where both models run on the CPU."""
-    serial.target.runs = None
+    colocated.target.runs = None
     if not isinstance(target_runner, CompiledTarget) or not isinstance(draft_runner, DraftRunner):
         return
     assert isinstance(draft.model, Llama)
     target_runner.draft = CompiledDraft(
         draft_runner,
         draft.model,
-        serial.draft.rows,
-        serial.tokens.allowed,
+        colocated.draft.rows,
+        colocated.tokens.allowed,
     )
-    serial.runs = RootPlanner(serial.target, serial.draft, LINK)
+    colocated.runs = RootPlanner(colocated.target, colocated.draft, LINK)
 
 
 def load_draft(settings: WorkerSettings, models: Models) -> LoadedModel:

@@ -1,10 +1,10 @@
-"""Serial speculation: target and draft in one process, on one engine loop, over a loopback link.
+"""A target and its draft in one process, which take turns on one engine loop.
 
-The same two schedulers as in separate processes; where the target would wait for growth, the draft
-runs a pass instead. A draft that takes up growing again after a rest catches up in small chunks,
-one after each of the target's passes. While its memory is lent to the target's KV, the draft is as
-one whose link is down. `draft.placement: Colocated` means this. Leaves loading to `build_serial`,
-lending to `memory_lender`.
+The same two schedulers as in separate processes, over a loopback link; where the target would wait
+for growth, the draft runs a pass instead. A draft that takes up growing again after a rest catches
+up in small chunks, one after each of the target's passes. While its memory is lent to the target's
+KV, the draft is as one whose link is down. `draft.placement: Colocated` means this. Leaves loading
+to `build_colocated`, lending to `memory_lender`.
 """
 
 import math
@@ -62,7 +62,7 @@ class LoopbackLink:
         self.to_target.extend(messages)
 
 
-class SerialScheduler:
+class ColocatedScheduler:
     """Scheduler and runner of both roles together."""
 
     def __init__(
@@ -290,7 +290,7 @@ class SerialScheduler:
         self._link.to_target.clear()
 
 
-class SerialSpans:
+class ColocatedSpans:
     """Spans of the passes of both roles."""
 
     def __init__(self, stats: Stats) -> None:
