@@ -42,7 +42,7 @@ async def _serve(
 ) -> None:
     async with placed(service, start) as (local, hand):
         if local.choice is not None:
-            start.progress.note(f"{local.choice}.")
+            local.choice.tell(start.progress.note)
 
         async def work() -> None:
             await hand.tell_paths()

@@ -3,7 +3,7 @@
 Leaves rates to `formula`, measuring to `measure`, and running a service to `local.service`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,17 +63,20 @@ class Choice:
             if one.arrangement.placement not in placements
         ]
 
-    def __str__(self) -> str:
-        """One line that says why."""
+    def tell(self, note: Callable[[str], None]) -> None:
+        """Say what is taken, and why, in lines that fit a narrow terminal."""
         plain, best = self.plain.arrangement, self.best
         drafted = [one for one in self.found if one.arrangement.placement is not None]
-        rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
-        known = "are accepted" if self.facts.first_guesses else "are assumed to be accepted"
-        return (
-            f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
-            f"expected; over {plain.name}: {rates or 'nothing else is possible'}; "
-            f"{self.facts.acceptance:.0%} of the draft's first tokens {known}{self.spent}"
+        rates = ", ".join(
+            f"{one.arrangement.placement} {self.over_plain(one):.2f}" for one in drafted
         )
+        known = "accepted" if self.facts.first_guesses else "assumed"
+        rate = f"{best.tokens_per_second:.0f} tokens/s expected"
+        note(f"placement Auto takes {best.arrangement.name}: {rate}.")
+        over = f"over {plain.name}: {rates or 'nothing else is possible'}"
+        note(f"{over}; {self.facts.acceptance:.0%} {known}.")
+        if self.spent:
+            note(f"{self.spent}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class Chooser:
         choice = self.decide(facts)
         if len(choice.found) == len({one.placement for one in self.arrangements}):
             facts.write(self.file)
-        return replace(choice, spent=f"; {spent}")
+        return replace(choice, spent=spent)
 
     def decide(self, facts: Facts) -> Choice:
         """Decide by the rates of whole arrangements, where they were timed, else by the formula."""

@@ -84,7 +84,7 @@ async def answers(start: StartOptions, questions: PromptSet, options: RunOptions
     async with placed(options.service, start, draft=options.draft) as (local, hand):
         second = counterpart(local) if questions.compare else None
         if local.choice is not None and not questions.compare:
-            start.progress.note(f"{local.choice}.")
+            local.choice.tell(start.progress.note)
 
         async def work() -> Answers:
             await hand.tell_paths()
@@ -135,7 +135,7 @@ async def _serve_until_stopped(
 ) -> Never:
     async with placed(options.service, start, ports, draft=options.draft) as (local, hand):
         if local.choice is not None:
-            start.progress.note(f"{local.choice}.")
+            local.choice.tell(start.progress.note)
 
         async def work() -> Never:
             await hand.tell_paths()

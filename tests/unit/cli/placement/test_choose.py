@@ -8,7 +8,7 @@ import pytest
 from outrider.cli.failures import Failure
 from outrider.cli.local.service import is_open, own_arrangement, plain_arrangement
 from outrider.cli.machine import gpus
-from outrider.cli.placement.choose import Chooser
+from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.placement.facts import Facts, PassSeconds
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.terminal.progress import Lines
@@ -61,16 +61,22 @@ def chooser(folder: Path, given: SpeculativeService | None = None, **options: in
     return Chooser.of(given or service(), start(folder, **options))
 
 
-def test_the_fastest_is_taken_and_one_line_says_why(tmp_path: Path) -> None:
+def said(choice: Choice) -> list[str]:
+    lines: list[str] = []
+    choice.tell(lines.append)
+    return lines
+
+
+def test_the_fastest_is_taken_and_lines_of_a_narrow_terminal_say_why(tmp_path: Path) -> None:
     choice = chooser(tmp_path).decide(KNOWN)
     assert choice.best.arrangement == Arrangement(Placement.COLOCATED, 2)
-    line = str(choice)
-    assert "\n" not in line
-    assert line.startswith("placement Auto takes Colocated, 2 threads: ")
-    assert "over plain, 2 threads: Colocated, 2 threads 1." in line
-    assert "Separate, 1 + 1 threads" in line
-    assert line.endswith("45% of the draft's first tokens are accepted")
-    assert "60% of the draft's first tokens are assumed" in str(chooser(tmp_path).decide(DEAR))
+    taken, why = said(choice)
+    assert taken.startswith("placement Auto takes Colocated, 2 threads: ")
+    assert why.startswith("over plain, 2 threads: Colocated 1.")
+    assert ", Separate " in why
+    assert why.endswith("; 45% accepted.")
+    assert said(chooser(tmp_path).decide(DEAR))[1].endswith("; 60% assumed.")
+    assert max(map(len, (taken, why))) <= 80 - len("hh:mm:ss ")
 
 
 def test_a_draft_that_gains_nothing_is_not_taken_unless_the_service_keeps_it(
