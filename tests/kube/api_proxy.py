@@ -92,6 +92,8 @@ class ApiProxy:
     """Whose answers stop, those that have begun included, for as long as this says so."""
     refused: Callable[[Asked], bool] = nobody
     """Who is answered 403."""
+    absent: Callable[[Asked], bool] = nobody
+    """Who is answered 404."""
     busy: Callable[[Asked], bool] = nobody
     """Who is answered 429 and asked to come back after `BUSY_SECONDS`."""
     before: Callable[[Asked], None] = nothing
@@ -224,6 +226,9 @@ class ApiProxy:
             if self.refused(asked):
                 body = {"kind": "Status", "code": 403, "message": "refused by the test"}
                 return web.json_response(body, status=403)
+            if self.absent(asked):
+                body = {"kind": "Status", "code": 404, "message": "the test has no such thing"}
+                return web.json_response(body, status=404)
             if self.busy(asked):
                 asked.status = 429
                 body = {"kind": "Status", "code": 429, "message": "too many requests"}

@@ -187,6 +187,8 @@ PRIVILEGES = (
     ("Profiles", f"{{metadata: {{annotations: {{{APP_ARMOR}: unconfined}}}}}}"),
     ("RootUsers", "{spec: {securityContext: {runAsUser: 0}}}"),
     ("RootUsers", CONTAINER % "securityContext: {runAsUser: 0}"),
+    ("RootUsers", "{spec: {securityContext: {runAsNonRoot: false}}}"),
+    ("Capabilities", CONTAINER % "securityContext: {capabilities: {drop: [NET_RAW]}}"),
     ("Labels", "{metadata: {labels: {app: payments}}}"),
     ("InlineDrivers", VOLUME % "csi: {driver: csi.cert-manager.io}"),
     ("PullSecrets", "{spec: {imagePullSecrets: [{name: of-others}]}}"),
@@ -198,6 +200,17 @@ PRIVILEGES = (
     ("Secrets", CONTAINER % "envFrom: [{secretRef: {name: a}}]"),
 )
 """Pod templates that ask for what their author may not have, each by the rule that keeps it."""
+UNGUARDED = (
+    ("", "{spec: {securityContext: null}}"),
+    ("", CONTAINER % "securityContext: null"),
+    ("RootUsers", "{spec: {securityContext: {runAsNonRoot: null}}}"),
+    ("Privileged", CONTAINER % "securityContext: {allowPrivilegeEscalation: null}"),
+    ("Capabilities", CONTAINER % "securityContext: {capabilities: null}"),
+    ("Capabilities", CONTAINER % "securityContext: {capabilities: {drop: null}}"),
+    ("Profiles", "{spec: {securityContext: {seccompProfile: null}}}"),
+)
+"""Pod templates that take away what the operator guards its pods with, which `kubectl apply` drops
+and other ways to write do not, each with the rule that is named, where it is one alone."""
 HARMLESS = (
     "{metadata: {labels: {outrider.dev/team: a}, annotations: {team: a}},"
     " spec: {priorityClassName: a, tolerations: [{key: a}],"
@@ -233,6 +246,15 @@ def test_who_may_not_make_pods_gets_no_privileges_by_a_service(
         body = service("{" + role % (*models, template) + "}")
         assert message in refused(release, body, WRITER)
         assert refused(release, body, EDITOR) == "", "who may make pods could have it anyway"
+
+
+@pytest.mark.parametrize(("name", "template"), UNGUARDED)
+def test_who_may_not_make_pods_takes_no_guard_away(
+    release: Release, policies: None, name: str, template: str
+) -> None:
+    body = service(f"{{target: {{{LARGE}, podTemplate: {template}}}}}")
+    assert f"(rule {name}" in refused(release, body, WRITER)
+    assert refused(release, body, EDITOR) == ""
 
 
 @pytest.mark.parametrize("named", NAMED)

@@ -72,7 +72,7 @@ def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Releas
 WRONG = {
     "replicas=0": ("/replicas", "got 0, want 1"),
     "image.pullPolicy=Sometimes": ("/image/pullPolicy", "IfNotPresent"),
-    "image.repository=": ("/image/repository", "minLength"),
+    "image.repository=registry.example/a:1": ("/image/repository", "pattern"),
     "worker.image.tag=a b": ("/worker/image/tag", "does not match pattern"),
     "worker.podTemplate.spec=5": ("/worker/podTemplate/spec", "got number, want object"),
     "podUser=root": ("/podUser", "'Auto', 'Fixed', 'Assigned'"),

@@ -11,7 +11,7 @@ import pytest
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.access import Need, needs
-from outrider.operator.cluster.kinds import GUARDED
+from outrider.operator.cluster.kinds import GUARDED, SERVICE
 from outrider.operator.cluster.leadership import Term
 from tests.kube.api_proxy import ApiProxy, Asked, Killed, nobody, nothing
 from tests.kube.control_plane import ControlPlane
@@ -150,6 +150,20 @@ def test_an_api_server_that_is_away_is_waited_for(
     )
     assert healthz(operator) == "ok", "a restart would not bring the server back"
     proxy.before, proxy.busy = nothing, nobody
+    operator.wait_until_leading()
+    assert operator.lives == 1
+
+
+def test_definitions_that_are_not_there_yet_are_waited_for(
+    operators: Operators, proxy: ApiProxy
+) -> None:
+    proxy.absent = lambda asked: asked.path.endswith(SERVICE.path)
+    operator = operators.start(kubeconfig=proxy.kubeconfig)
+    operators.control_plane.wait_until(
+        lambda: "serves no SpeculativeServices: their CRDs" in operator.said, "it says so"
+    )
+    assert operator.alive
+    proxy.absent = nobody
     operator.wait_until_leading()
     assert operator.lives == 1
 

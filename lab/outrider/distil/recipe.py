@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from outrider.contract.settings import MAX_THREADS, Device, Dtype
 from outrider.distil.errors import BadRecipe
 from outrider.operator.spec.document import read_document
+from outrider.operator.spec.model import Uri
 from outrider.operator.spec.part import Count, SpecPart
 from outrider.operator.spec.reading import validate
 
@@ -26,7 +27,7 @@ class Recipe(SpecPart):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    target: Annotated[str, Field(pattern=r"^(file|hf|package)://")]
+    target: Uri
     """The target: file://, hf:// or package://."""
     out: Path
     """The draft's folder; one that was begun goes on."""

@@ -52,6 +52,7 @@ def main() -> int:
 def flags() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="python -m outrider.operator",
         description=__doc__,
         epilog=EPILOG,

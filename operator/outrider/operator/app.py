@@ -25,6 +25,7 @@ from outrider.operator.cluster.kinds import (
     ISSUED,
     LEADER_WORKER_SET,
     OPTIONAL,
+    SERVICE,
     ObjectKind,
     ServiceKey,
 )
@@ -47,7 +48,10 @@ log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that lost its lease: its pod restarts as a follower."""
 AGAIN_SECONDS = 3.0
-"""Seconds between two attempts to begin while the API server is away."""
+"""Seconds between two attempts to begin while the API server is away, or has no such services."""
+NO_DEFINITIONS = (
+    "the cluster serves no SpeculativeServices: their CRDs are to be installed (crds.install=true)"
+)
 LOOK_SECONDS = 20.0
 """Seconds between two looks whether the cluster has come to serve LeaderWorkerSets."""
 BEGINNING_SECONDS = 25.0
@@ -147,14 +151,18 @@ async def run(options: OperatorOptions) -> int:
 
 
 async def _begin(cluster: Cluster, options: OperatorOptions) -> frozenset[ObjectKind]:
-    """Return the optional kinds that the cluster serves, once its API server answers; raise
-    `ClusterError` and `Forbidden` for what no waiting mends.
+    """Return the optional kinds that the cluster serves, once its API server answers and has the
+    chart's definitions; raise `ClusterError` and `Forbidden` for what no waiting mends.
 
     A process that ended because the server is away would be started again after longer and longer
     times, up to five minutes after the server is back.
     """
     while True:
         try:
+            if not await cluster.serves(SERVICE):
+                log.warning("%s, and asked again soon", NO_DEFINITIONS)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
             served = [kind for kind in OPTIONAL if await cluster.serves(kind)]
             kinds = frozenset([*served, *await _certified_by(cluster, options)])
             await access.check(cluster, access.needs(options.scope, options.term, kinds))

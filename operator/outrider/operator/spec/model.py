@@ -11,7 +11,13 @@ from pydantic import Field
 
 from outrider.operator.spec.part import ObjectName, Rule, SpecPart
 
-Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
+_REPOSITORY = r"[A-Za-z0-9_][-A-Za-z0-9_.]*"
+_FORMS = (
+    r"file://(/.+|[^/\s].*)",
+    rf"hf://{_REPOSITORY}/{_REPOSITORY}(@\S+)?",
+    r"package://[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(/[^/\s].*)?",
+)
+Uri = Annotated[str, Field(pattern=f"^({'|'.join(_FORMS)})$", max_length=512)]
 
 
 class EmbeddingsFrom(enum.StrEnum):

@@ -57,7 +57,11 @@ def read_template(text: str) -> dict[str, Any]:
     return TypeAdapter(PodTemplate).validate_json(text)
 
 
-Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
+_REGISTRY = r"(([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?/)?"
+_REPOSITORY = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+_TAG = r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+Image = Annotated[str, Field(pattern=f"^{_REGISTRY}{_REPOSITORY}{_TAG}$", max_length=512)]
+"""Name of an image, as container runtimes read it."""
 
 
 class Resources(SpecPart):

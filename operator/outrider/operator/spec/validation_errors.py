@@ -16,7 +16,8 @@ _TYPES = {
     "object": "a mapping of keys to values",
 }
 _PATTERNS = {
-    "file|hf": "a URI that begins with file://, hf:// or package://",
+    "hf://": "a URI such as file:///path, hf://organisation/name or package://module/path",
+    "@sha256": "the name of an image, such as registry.example/team/name:tag",
     "(100|[1-9]?[0-9])%": "an integer from 0 or a percentage, as 1 or 25%",
     "[KMGTPE]i": "a quantity, as 2, 500m or 16Gi",
     "[0-9]{0,6}Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",

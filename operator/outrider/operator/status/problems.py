@@ -33,10 +33,8 @@ def problems(view: View) -> Iterator[tuple[DegradedReason, str]]:
     for role in roles(view.service):
         live = view.observed.workload(role)
         if live is not None and live.failed:
-            yield (
-                DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{lacks(view, role)}; what ran before keeps running",
-            )
+            kept = "; what ran before keeps running" if live.ready else ""
+            yield DegradedReason.ROLLOUT_FAILED, f"{role}: {live.failed}{lacks(view, role)}{kept}"
     for role, owner in view.foreign_owners.items():
         yield (
             DegradedReason.REPLICAS_CONTESTED,

@@ -251,14 +251,15 @@ def test_a_wrong_draft_is_named(draft: str, line: str) -> None:
         (
             "file:///models",
             "s3://models",
-            "spec.target.model.uri: 's3://models/tiny' is not allowed; allowed: a URI that "
-            "begins with file://, hf:// or package://, at most 512 characters",
+            "spec.target.model.uri: 's3://models/tiny' is not allowed; allowed: a URI "
+            "such as file:///path, hf://organisation/name or package://module/path, "
+            "at most 512 characters",
         ),
         (
             'uri: "file:///models/tiny"',
             "",
-            "spec.target.model.uri: missing; allowed: a URI that begins with file://, hf:// or "
-            "package://, at most 512 characters",
+            "spec.target.model.uri: missing; allowed: a URI such as file:///path, "
+            "hf://organisation/name or package://module/path, at most 512 characters",
         ),
         (
             "kind: SpeculativeService",
