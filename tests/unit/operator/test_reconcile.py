@@ -556,6 +556,20 @@ def test_a_target_that_takes_no_policy_is_said_once_and_again_when_it_does(
     assert len([one for one in caplog.messages if "did not take policy" in one]) == 1
 
 
+def test_a_sentence_with_other_numbers_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "outrider.operator.status.report")
+    service = OneService()
+    service.workers.links_up = 0.0
+    service.rest(100, seconds=1.0)
+    waking = [one for one in caplog.messages if "drafts wake for" in one]
+    assert 1 <= len(waking) <= 4
+    service.workers.links_up = 1.0
+    service.rest(4, seconds=1.0)
+    assert "drafting on" in caplog.messages[-1]
+
+
 @pytest.mark.parametrize("kind", ["SpeculativeRoleScaler", "SpeculativeService"])
 def test_an_object_that_is_deleted_before_its_status_is_written_fails_no_pass(kind: str) -> None:
     service = external()

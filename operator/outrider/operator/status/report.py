@@ -8,6 +8,7 @@ import asyncio
 import datetime
 import logging
 import math
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ from outrider.operator.work_queue import Retry
 from outrider.operator.workers.poll import metrics_age
 
 log = logging.getLogger(__name__)
+LOG_SECONDS = 60.0
+"""Seconds between two sentences that say the same with other numbers."""
 REFUSED = "StatusRefused"
 """Reason of the event that says why a status cannot be written, in the server's words."""
 AT_ONCE = 25
@@ -78,6 +81,7 @@ class StatusReporter:
     """When the status was last written, by the reporter's clock."""
     _sentence: str = ""
     """The sentence that was logged last."""
+    _logged_at: float = -math.inf
     _transitions: tuple[Transition, ...] = ()
     """What the control loop decided on in the last pass."""
     _budget: EventBudget = field(default_factory=EventBudget)
@@ -128,11 +132,13 @@ class StatusReporter:
             await self._events(observed, [event])
 
     def log(self, view: View) -> None:
-        """Log the sentence of a pass where it is new, and measure the age of its metrics."""
+        """Log the sentence of a pass where it is new, but one with other numbers alone after a
+        while; measure the age of its metrics."""
         owner, sentence = view.observed.owner, view.decision.sentence
-        if sentence != self._sentence:
+        is_due = view.now - self._logged_at >= LOG_SECONDS
+        if sentence != self._sentence and (is_due or _words(sentence) != _words(self._sentence)):
             log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
-            self._sentence = sentence
+            self._sentence, self._logged_at = sentence, view.now
         age = metrics_age(view.observed, view.poll, view.now)
         if age is not None:
             self.metrics.metrics_age.labels(owner.namespace, owner.name).set(age)
@@ -238,3 +244,8 @@ def _text(now: float) -> str:
     """Return a time in RFC 3339."""
     at = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _words(sentence: str) -> str:
+    """Return a sentence without its numbers."""
+    return re.sub(r"[0-9.]+", "", sentence)
