@@ -566,8 +566,8 @@ def test_a_sentence_with_other_numbers_is_logged_once_a_minute(
     waking = [one for one in caplog.messages if "drafts wake for" in one]
     assert 1 <= len(waking) <= 4
     service.workers.links_up = 1.0
-    service.rest(4, seconds=1.0)
-    assert "drafting on" in caplog.messages[-1]
+    service.rest(10, seconds=1.0)
+    assert any("drafting on" in one for one in caplog.messages)
 
 
 @pytest.mark.parametrize("kind", ["SpeculativeRoleScaler", "SpeculativeService"])
