@@ -121,6 +121,7 @@ TOGETHER = (
     'podDisruptionBudget.maxUnavailable="101%"',
     'podAnnotations={"a..b/x":"c"}',
     'args=["--lease-seconds","30"]',
+    'args=["lease-seconds=30"]',
     'env=[{"name":"a","value":"b","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]',
     'env=[{"name":"a","value":"","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]',
     'env=[{"name":"a","valueFrom":{"secretKeyRef":{"name":"b"}}}]',

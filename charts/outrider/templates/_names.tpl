@@ -119,7 +119,7 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* Fails where names of volumes collide, a mount has none, or a spread is there twice. */}}
+{{/* Fails where names of volumes collide, a mount has none, a spread is there twice, or args begin with no flag. */}}
 {{- define "outrider.checkPod" -}}
 {{- $names := list }}
 {{- if include "outrider.peerSecret" . }}{{ $names = list "certificates" }}{{ end }}
@@ -132,6 +132,9 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- if not (has .name $names) }}{{ fail (printf "volumeMounts: %q is not allowed; allowed: names of volumes: %s" .name (join ", " $names)) }}{{ end }}
 {{- if has .mountPath $paths }}{{ fail (printf "volumeMounts: the mountPath %q is there twice" .mountPath) }}{{ end }}
 {{- $paths = append $paths .mountPath }}
+{{- end }}
+{{- with .Values.args }}
+{{- if not (hasPrefix "--" (first .)) }}{{ fail (printf "args: %q is not allowed; allowed: flags such as --lease-seconds=30" (first .)) }}{{ end }}
 {{- end }}
 {{- $spreads := list }}
 {{- range .Values.topologySpreadConstraints }}

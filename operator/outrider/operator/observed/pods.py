@@ -193,7 +193,8 @@ def _trouble(status: Object, conditions: Mapping[str, Object], at: float) -> str
         return f"{scheduled.get('reason', UNSCHEDULABLE)}: {scheduled.get('message', '')}"
     every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     found = (_ends(container, at) or _waits(container) for container in every)
-    return next((words for words in found if words), "")
+    of_pod = f"{status['reason']}: {status.get('message', '')}" if status.get("reason") else ""
+    return next((words for words in found if words), of_pod)
 
 
 def _waits(container: Object) -> str:

@@ -83,3 +83,10 @@ def test_a_pod_says_as_whom_its_worker_is_called() -> None:
     assert pod({"metadata": META}).identity == ""
     notes = {"outrider.dev/identity": "target.chat.d.outrider"}
     assert pod({"metadata": {**META, "annotations": notes}}).identity == "target.chat.d.outrider"
+
+
+def test_a_pod_whose_node_is_lost_says_so() -> None:
+    status = {"phase": "Unknown", "reason": "NodeLost", "message": "node-1 does not answer"}
+    assert pod({"metadata": META, "status": status}, NOW).trouble == (
+        "NodeLost: node-1 does not answer"
+    )
