@@ -71,8 +71,8 @@ the text on stdout, with `generate` they go to stderr.
 | exit status | meaning |
 |---|---|
 | 0 | done |
-| 1 | a worker stopped or never got ready, nothing answers, or what a check found is not well |
-| 2 | the input can be mended: an option, the YAML file, a field of the request |
+| 1 | a worker stopped or did not become ready, no service answered, or a check failed |
+| 2 | wrong input: an option, the YAML file or a field of the request |
 | 130, 143 | Ctrl-C, SIGTERM |"""
 
 

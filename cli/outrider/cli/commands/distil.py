@@ -15,11 +15,11 @@ def distil(
     ],
     json: Json = False,
 ) -> None:
-    """Make a draft for a target: it answers prompts, and some of its layers learn to guess them.
+    """Train a draft for a target: some of its layers learn to predict its answers to prompts.
 
-    The recipe names the target, the draft's folder, and what else matters. Takes hours on a CPU.
-    Ended at any point, the same command goes on where it was. The folder is a draft that `outrider
-    run` serves, with a service, a report and a card.
+    The recipe names the target, the folder of the draft and the settings. It takes hours on a
+    CPU. If it is interrupted, the same command continues. The folder then holds a draft that
+    `outrider run` serves, the YAML of a service, a report and a model card.
 
     Examples:
 

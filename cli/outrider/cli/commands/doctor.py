@@ -8,9 +8,9 @@ from outrider.cli.commands.options import Json
 def doctor(json: Json = False) -> None:
     """Say whether this machine can run a service, and how: packages, processor, GPUs, disk, ports.
 
-    Probes the numeric paths of the processor and times them all, also those that `dtype: auto`
-    leaves out; the first time kernels are compiled for that, which takes minutes. The exit status
-    is 1 where something stops a run.
+    Tests and times every numeric path of the processor, including those that `dtype: auto` does
+    not choose. The first run compiles kernels, which takes minutes. The exit status is 1 if
+    something prevents a run.
 
     Examples:
 

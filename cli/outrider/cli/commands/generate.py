@@ -12,7 +12,9 @@ from outrider.contract import process
 def generate(
     prompt: Annotated[
         list[str],
-        typer.Argument(metavar="PROMPT", help="One answer for each; - is standard input."),
+        typer.Argument(
+            metavar="PROMPT", help="Prompts, each of which gets an answer; - reads standard input."
+        ),
     ],
     address: options.Address = f"127.0.0.1:{process.GRPC_PORT}",
     system: options.System = None,
@@ -29,7 +31,7 @@ def generate(
     tls_ca: options.TlsRoots = None,
     tls_name: options.TlsName = None,
 ) -> None:
-    """Ask a service that runs already; text streams to stdout, figures go to stderr.
+    """Ask a running service; text streams to stdout, figures go to stderr.
 
     Examples:
 

@@ -18,9 +18,9 @@ FORMS = "a folder, a .gguf file, ORGANISATION/NAME at Hugging Face, or a URI as 
 def list_models(json: Json = False) -> None:
     """List the models that were prepared, with their sizes.
 
-    *Prepared* is what lies in Outrider's own cache, *downloaded* what lies in Hugging Face's; *in
-    place* is a model that is read from its own files, *cut off* one whose download did not end.
-    Models of the same content are kept once, under the URIs of all.
+    *Prepared* is the size in Outrider's own cache, *downloaded* the size in Hugging Face's. *In
+    place* marks a model that is read from its own files, *cut off* an incomplete download. Models
+    of the same content are kept once, under all of their URIs.
 
     Examples:
 
@@ -51,18 +51,18 @@ def pull(
         str | None,
         option(
             metavar="MODEL",
-            help="The target of a draft that borrows its embedding, as one of `outrider distil`.",
+            help="Target of a draft without an embedding of its own, such as one of `outrider distil`.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Fetch models and prepare them, so that they are served at once.
+    """Download models and prepare them, so that a service starts at once.
 
-    Of two models the second is taken for a draft of the first: it is said how it drafts if its
-    tokenizer is another, and the exit status is 2 if it cannot.
+    With two models, the second is checked as a draft of the first: the output says how it drafts
+    if its tokenizer is another, and the exit status is 2 if it cannot.
 
-    A download that was cut, by Ctrl-C or a lost connection, goes on where it was. Downloads lie in
-    Hugging Face's cache: HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_CACHE are its settings.
+    A download that was interrupted continues where it was. Downloads lie in Hugging Face's cache,
+    whose settings are HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_CACHE.
 
     Examples:
 
@@ -104,12 +104,12 @@ def remove(
     ],
     json: Json = False,
 ) -> None:
-    """Remove models: what was prepared, and what was downloaded of them.
+    """Remove models: their prepared files, and their downloads.
 
-    Downloads are deleted from Hugging Face's cache, shared with other programs: the revision of
-    each model, unless another one that is kept was made of it, and the parts of a download that was
-    cut off. A model in a folder or a file of its own is left there. What has several URIs goes
-    under all of them. Do not remove one that is served just now.
+    Downloads are deleted from Hugging Face's cache, which other programs share: the revision of
+    each model, unless another kept model was made of it, and the parts of an incomplete download.
+    A model in a folder or a file of its own is not deleted. A model with several URIs is removed
+    under all of them. Do not remove a model that is being served.
 
     Examples:
 

@@ -91,15 +91,22 @@ Prompts = Annotated[
     list[str] | None,
     option(
         metavar="TEXT",
-        help="Answer this and exit; - is standard input. May be repeated; without it, serve.",
+        help="Answer this prompt and exit; - reads standard input. May be repeated. Without it, "
+        "serve.",
     ),
 ]
 MaxTokens = Annotated[
-    int | None, number("N", 1, MAX_CONTEXT, "Most tokens of each answer. [default: 256]")
+    int | None,
+    number("N", 1, MAX_CONTEXT, "Maximum number of tokens of each answer. [default: 256]"),
 ]
 Temperature = Annotated[
     float | None,
-    number("X", 0, MAX_TEMPERATURE, "0 always takes the likeliest token. [default: 0]"),
+    number(
+        "X",
+        0,
+        MAX_TEMPERATURE,
+        "Sampling temperature; 0 always takes the likeliest token. [default: 0]",
+    ),
 ]
 SamplingParams = Annotated[
     str | None,
@@ -109,16 +116,19 @@ SamplingParams = Annotated[
         help="Further sampling params, such as top_p=0.9,top_k=40,min_p=0.05.",
     ),
 ]
-Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
+Seed = Annotated[
+    int | None,
+    number("N", 0, LAST_SEED, "Random seed: the same seed gives the same text. [default: random]"),
+]
 Raw = Annotated[
-    bool, flag("--raw", help="Skip the model's chat template; control tokens in prompts count.")
+    bool, flag("--raw", help="Skip the model's chat template; prompts may contain control tokens.")
 ]
 Compare = Annotated[
     bool,
     flag(
         "--compare",
-        help="Answer again without the draft, or with it; show both. Without a draft, the other "
-        "answers come without guesses from the text.",
+        help="Answer twice, with and without the draft, and show both. A service without a draft "
+        "answers the second time without draft tokens from the text.",
     ),
 ]
 Json = Annotated[bool, flag("--json", help="Print one JSON object on stdout.")]
@@ -132,19 +142,23 @@ THREADS_HELP = (
     "Threads of the target. [default: the YAML's; or, with placement Auto, what is fastest]"
 )
 Quick = Annotated[
-    bool, flag("--quick", help="Only passes, and what they promise; no runs of the service.")
+    bool, flag("--quick", help="Time passes alone, and predict from them; do not run the service.")
 ]
 SplitGpus = Annotated[
     int | None,
     number(
-        "N", 2, MAX_DEVICES, "Say how to split so many GPUs between target and draft.", "--gpus"
+        "N",
+        2,
+        MAX_DEVICES,
+        "Recommend how to split this many GPUs between target and draft.",
+        "--gpus",
     ),
 ]
 SplitRanks = Annotated[
     int | None,
     number(
         *("N", 2, MAX_DEVICES),
-        "The same for ranks on processors, of one thread each.",
+        "Recommend the same for ranks of one thread on processors.",
         "--ranks",
     ),
 ]
@@ -185,7 +199,7 @@ ApiKeys = Annotated[
         "--api-keys",
         metavar="FILE",
         rich_help_panel=NETWORK,
-        help="One key a line; requests must bring one. [default: anyone may ask]",
+        help="File of API keys, one per line; requests must send one. [default: no keys]",
     ),
 ]
 
@@ -204,9 +218,9 @@ AllowHost = Annotated[
         metavar="NAME",
         callback=_hosts,
         rich_help_panel=NETWORK,
-        help="Let web pages of this host or origin (app://obsidian.md) ask, too, and without API "
-        "keys whoever asks by this host, such as a proxy; * is all. May be repeated. "
-        "[default: localhost and IP addresses]",
+        help="Accept requests from web pages of this host or origin, such as app://obsidian.md, "
+        "and, without API keys, requests for this host name, as behind a proxy. * accepts all. "
+        "May be repeated. [default: localhost and IP addresses]",
     ),
 ]
 TlsCert = Annotated[
@@ -215,7 +229,7 @@ TlsCert = Annotated[
         "--tls-cert",
         metavar="FILE",
         rich_help_panel=NETWORK,
-        help="PEM certificate; targets then speak TLS only.",
+        help="PEM certificate; targets then accept TLS only.",
     ),
 ]
 TlsKey = Annotated[
@@ -230,7 +244,7 @@ KeyVariable = Annotated[
         "--api-key-env",
         metavar="VARIABLE",
         rich_help_panel=NETWORK,
-        help="Environment variable that holds the key.",
+        help="Environment variable with the API key.",
     ),
 ]
 TlsRoots = Annotated[
@@ -239,7 +253,7 @@ TlsRoots = Annotated[
         "--tls-ca",
         metavar="FILE|system",
         rich_help_panel=NETWORK,
-        help="Speak TLS, and trust the PEM certificates of this file alone, or the system's.",
+        help="Use TLS, and trust the PEM certificates in this file, or the system's.",
     ),
 ]
 TlsName = Annotated[
@@ -248,7 +262,7 @@ TlsName = Annotated[
         "--tls-name",
         metavar="NAME",
         rich_help_panel=NETWORK,
-        help="Name in the certificate. [default: the address's]",
+        help="Host name in the server's certificate. [default: the address's]",
     ),
 ]
 Plot = Annotated[
@@ -260,7 +274,12 @@ SimulationFile = Annotated[
 ]
 SimulationSeed = Annotated[
     int | None,
-    number("N", 0, LAST_SIMULATION_SEED, "Same seed, same figures. [default: the YAML's]"),
+    number(
+        "N",
+        0,
+        LAST_SIMULATION_SEED,
+        "Random seed: the same seed gives the same figures. [default: the YAML's]",
+    ),
 ]
 SimulationPlot = Annotated[
     Path | None,
@@ -281,34 +300,35 @@ Address = Annotated[
         metavar="HOST:PORT",
         callback=_addresses,
         rich_help_panel=NETWORK,
-        help="The target's gRPC address; several with commas between.",
+        help="gRPC address of the target; separate several by commas.",
     ),
 ]
 System = Annotated[
     str | None,
-    option("--system", metavar="TEXT", help="What the model is told before the conversation."),
+    option("--system", metavar="TEXT", help="System prompt."),
 ]
 Stop = Annotated[
     list[str] | None,
-    option("--stop", metavar="TEXT", help="End an answer before this text; may be repeated."),
+    option("--stop", metavar="TEXT", help="End an answer before this text. May be repeated."),
 ]
 Prediction = Annotated[
     Path | None,
     option(
         metavar="FILE",
-        help="Text that the answers should have, as when it is edited: they come sooner.",
+        help="File whose text the answer will mostly repeat, such as the file that is edited; "
+        "answers then come faster.",
     ),
 ]
-NoDraft = Annotated[bool, flag("--no-draft", help="Answer by plain decoding.")]
-RunNoDraft = Annotated[bool, flag("--no-draft", help="Start no draft: the target decodes plainly.")]
+NoDraft = Annotated[bool, flag("--no-draft", help="Answer without the draft.")]
+RunNoDraft = Annotated[bool, flag("--no-draft", help="Start no draft.")]
 Host = Annotated[
     str | None,
     option(
         "--host",
         metavar="ADDRESS",
         rich_help_panel=NETWORK,
-        help="IP address that targets listen at, such as 0.0.0.0 for all; beyond loopback they "
-        "need --api-keys, --tls-cert and --tls-key. [default: 127.0.0.1]",
+        help="IP address that targets listen at, such as 0.0.0.0 for all. Other addresses than "
+        "loopback need --api-keys, --tls-cert and --tls-key. [default: 127.0.0.1]",
     ),
 ]
 ServedDraft = Annotated[
@@ -325,15 +345,15 @@ BorrowEmbedding = Annotated[
     flag(
         "--borrow-embedding",
         rich_help_panel=MODEL,
-        help="The draft holds no embedding and borrows the target's, as those of `outrider distil` "
-        "do; a folder on this machine says so itself.",
+        help="The draft has no embedding of its own and uses the target's, as drafts made by "
+        "`outrider distil` do. A draft in a local folder needs no such option.",
     ),
 ]
 Context = Annotated[
     int | None,
     number(
         *("N", MIN_CONTEXT, MAX_CONTEXT),
-        "Most tokens of prompt and answer together. [default: the model's, at most 4096]",
+        "Maximum number of tokens of prompt and answer. [default: the model's, at most 4096]",
         "--context",
         panel=MODEL,
     ),
@@ -341,15 +361,17 @@ Context = Annotated[
 MaxRunning = Annotated[
     int | None,
     number(
-        "N", 1, MAX_RUNNING, "Requests that run at once; others wait. [default: 8]", panel=SPEED
+        *("N", 1, MAX_RUNNING),
+        "Maximum number of requests that run at once; others wait. [default: 8]",
+        panel=SPEED,
     ),
 ]
 ServeThreads = Annotated[
     int | None,
     number(
         *("N", 1, MAX_THREADS),
-        "Threads of the target. [default: with a draft what is fastest, else all processors, on a "
-        "Mac its performance cores]",
+        "Threads of the target. [default: with a draft, the fastest number; without, all "
+        "processors, or on a Mac the performance cores]",
         panel=SPEED,
     ),
 ]
@@ -368,7 +390,8 @@ PlacementOption = Annotated[
         "--placement",
         metavar="PLACE",
         rich_help_panel=SPEED,
-        help="Place of the draft: Auto, Separate or Colocated. [default: Auto, the fastest here]",
+        help="Placement of the draft: Auto, Separate or Colocated. [default: Auto, the fastest on "
+        "this machine]",
     ),
 ]
 PrintYaml = Annotated[
@@ -378,7 +401,7 @@ TurnTokens = Annotated[
     int | None,
     number(
         *("N", 1, MAX_CONTEXT),
-        "Most tokens of each answer. [default: what the context has room for]",
+        "Maximum number of tokens of each answer. [default: the room left in the context]",
         "--max-tokens",
     ),
 ]
@@ -387,7 +410,7 @@ NoPage = Annotated[
     flag(
         "--no-page",
         rich_help_panel=NETWORK,
-        help="No page at / of the HTTP API: a chat with live figures.",
+        help="Do not serve the chat page at /.",
     ),
 ]
 

@@ -17,11 +17,11 @@ def profile(
     table: options.SplitTable = None,
     write: options.SplitService = None,
 ) -> None:
-    """Measure what one pass costs on this machine, and recommend how to arrange the workers.
+    """Measure passes on this machine, and recommend a placement of the draft.
 
-    Runs the service in each arrangement for some seconds and times it; draft.placement Auto goes by
-    what was measured. With --gpus or --ranks it times passes of target and draft with every number
-    of them instead, and says how to share them out, as SwiftSpec does.
+    Runs the service in each placement for some seconds and times it; `draft.placement: Auto` then
+    uses the result. With --gpus or --ranks it times passes of target and draft with each number
+    of devices instead, and recommends how to share them out, as SwiftSpec does.
 
     Examples:
 

@@ -11,8 +11,8 @@ def simulate(
 ) -> None:
     """Simulate a service in virtual time, with the real schedulers, KV accounting and operator.
 
-    Passes take what step costs say, measured by `outrider profile` or written down; requests come
-    from a trace, or are made. Same seed, same figures.
+    The time of each pass comes from step costs, which `outrider profile` measures; requests come
+    from a trace, or are generated. The same seed gives the same figures.
 
     Examples:
 

@@ -34,10 +34,9 @@ def top(
 ) -> None:
     """Watch a running service, a row for each worker: speed, what drafting brings, KV.
 
-    Key and TLS are those of the targets; the drafts that they name are found, and asked without.
-    Rates are those of the last interval. A worker that is gone is shown as down
-    until it is back. It asks `Control`, which in a cluster is the operator's alone: metrics say the
-    same there.
+    The API key and the TLS options are for targets; their drafts are found through them. Rates
+    cover the last interval. A worker that does not answer is shown as down. In a cluster only the
+    operator may call `Control`: use the metrics there.
 
     Examples:
 

@@ -18,17 +18,16 @@ def validate(
     ],
     json: Json = False,
 ) -> None:
-    """Check the YAML of services; name problems with their paths and what is allowed.
+    """Check the YAML of services, and report each problem with its path and the allowed values.
 
-    All problems of all files are named at once: those of fields, and those of rules between fields
-    that are right. Of several documents in a file each is checked, and named by its number and
-    first line.
+    All files are checked, and all their problems are reported at once. In a file with several
+    documents each one is named by its number and first line.
 
-    Nothing is served or fetched. Of models that are kept on this machine it says where their
-    answers end, how they are sampled where a request is silent, and how a draft of another
-    tokenizer drafts; one that cannot draft is a problem. What means something in a cluster only is
-    said, and is none. The exit status is 2 where there is a problem. --json prints an object a
-    file, each on a line.
+    Nothing is served or downloaded. For models that are kept on this machine, the output also
+    says which tokens end an answer, how requests are sampled by default, and how a draft with
+    another tokenizer drafts; a draft that cannot be used is a problem. Settings that matter in a
+    cluster only are listed and are no problem. The exit status is 2 if there is a problem. --json
+    prints one object a file, each on a line.
 
     Examples:
 
