@@ -46,12 +46,12 @@ def list_models(json: Json = False) -> None:
 
 @models.command()
 def pull(
-    model: Annotated[list[str], typer.Argument(metavar="MODEL", help=f"What to fetch: {FORMS}.")],
+    model: Annotated[list[str], typer.Argument(metavar="MODEL", help=f"Model to fetch: {FORMS}.")],
     embeddings_from: Annotated[
         str | None,
         option(
             metavar="MODEL",
-            help="Target of a draft without an embedding of its own, such as one of `outrider distil`.",
+            help="Target of a draft without an embedding, such as one of `outrider distil`.",
         ),
     ] = None,
     json: Json = False,
