@@ -5,9 +5,10 @@ Leaves the matrix product before it to `linear`, and the choice between this and
 runner, which takes it where `engine.allReduce` says so. It has not run on two GPUs yet.
 
 Each rank holds a mailbox: for each of two buffers and each source, one 64-bit word for 32 bits of
-data, {data, number of the call}. A program writes its tile of words into every rank's mailbox and
+data, {data, number of the call}. A program writes its tiles of words into every rank's mailbox and
 reads all ranks' from its own, again and again until each word has this call's number: a word is
-written at once, so data and flag arrive together, and there is no barrier. Buffers alternate. Two
+written at once, so data and flag arrive together, and there is no barrier. Programs are so few that
+all run at once: none waits for one that has no place. Buffers alternate. Two
 are enough: a rank that writes call n + 2 has finished call n + 1, so has every rank's words of it,
 and a rank sends those only after its launch of call n has read all of call n. A tile counts its
 calls itself, in device memory, so a CUDA graph may replay it.
@@ -27,7 +28,9 @@ from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.tensors import check
 
 TILE = 512
-"""Words of a program: two of 64 bits, a 128-bit store, for each thread and iteration."""
+"""Words of a tile: two of 64 bits, a 128-bit store, for each thread and iteration."""
+PROGRAMS = 128
+"""Most programs of a rank's launch. An A100 has 108 processors, each with room for four."""
 WARPS = 4
 BUFFERS: tl.constexpr = tl.constexpr(2)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -100,48 +103,59 @@ def exchange_kernel(  # type: ignore[no-untyped-def]
     RANKS: tl.constexpr, DTYPE: tl.constexpr, TILE: tl.constexpr, SEND: tl.constexpr,
     RECEIVE: tl.constexpr,
 ):  # fmt: skip
-    """One program a tile and rank of this process; `delays`: loads to waste before sending."""
-    tile, here, tiles = tl.program_id(0), tl.program_id(1), capacity // TILE
+    """Programs of one rank of this process share out its tiles: each sends all of its own, and only
+    then waits. `delays`: loads to waste before sending a tile."""
+    here, tiles = tl.program_id(1), tl.cdiv(words, TILE)
     rank = first_rank + here
-    counter = calls + here * tiles + tile
-    flag = tl.load(counter) + 1
-    lane = tile * TILE + tl.arange(0, TILE)
-    real = lane < words
-    buffer = (flag & (BUFFERS - 1)).to(tl.int64) * RANKS * capacity
-    at = here.to(tl.int64) * words + lane
+    counters = calls + here * (capacity // TILE)
+    own = here.to(tl.int64) * words
+    lanes = tl.arange(0, TILE)
     if SEND:
-        if delays is not None:
-            for _ in range(tl.load(delays + here * tiles + tile)):
-                tl.load(counter, volatile=True)
-        word = (flag.to(tl.int64) << 32) | (tl.load(x + at, real).to(tl.int64) & 0xFFFFFFFF)
-        for peer in tl.static_range(RANKS):
-            mailbox = tl.load(addresses + peer).to(tl.pointer_type(tl.int64))
-            mailbox = tl.multiple_of(mailbox, 16)
-            tl.store(mailbox + buffer + rank * capacity + lane, word, real, cache_modifier=".wt")
+        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+            flag = tl.load(counters + tile) + 1
+            if delays is not None:
+                for _ in range(tl.load(delays + here * (capacity // TILE) + tile)):
+                    tl.load(counters + tile, volatile=True)
+            lane = tile * TILE + lanes
+            real = lane < words
+            data = tl.load(x + own + lane, real).to(tl.int64) & 0xFFFFFFFF
+            word = (flag.to(tl.int64) << 32) | data
+            buffer = (flag & (BUFFERS - 1)).to(tl.int64) * RANKS * capacity
+            for peer in tl.static_range(RANKS):
+                mailbox = tl.load(addresses + peer).to(tl.pointer_type(tl.int64))
+                mailbox = tl.multiple_of(mailbox, 16)
+                tl.store(
+                    mailbox + buffer + rank * capacity + lane, word, real, cache_modifier=".wt"
+                )
     if RECEIVE:
-        mailbox = tl.load(addresses + rank).to(tl.pointer_type(tl.int64))
-        mailbox = tl.multiple_of(mailbox, 16) + buffer + lane
-        low = tl.zeros((TILE,), tl.float32)
-        high = tl.zeros((TILE,), tl.float32)
-        for source in tl.static_range(RANKS):
-            word = tl.load(mailbox + source * capacity, real, other=0, volatile=True)
-            while tl.sum((real & ((word >> 32) != flag)).to(tl.int32), 0) > 0:
+        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+            flag = tl.load(counters + tile) + 1
+            lane = tile * TILE + lanes
+            real = lane < words
+            buffer = (flag & (BUFFERS - 1)).to(tl.int64) * RANKS * capacity
+            mailbox = tl.load(addresses + rank).to(tl.pointer_type(tl.int64))
+            mailbox = tl.multiple_of(mailbox, 16) + buffer + lane
+            low = tl.zeros((TILE,), tl.float32)
+            high = tl.zeros((TILE,), tl.float32)
+            for source in tl.static_range(RANKS):
                 word = tl.load(mailbox + source * capacity, real, other=0, volatile=True)
-            data = (word & 0xFFFFFFFF).to(tl.int32)
+                while tl.sum((real & ((word >> 32) != flag)).to(tl.int32), 0) > 0:
+                    word = tl.load(mailbox + source * capacity, real, other=0, volatile=True)
+                data = (word & 0xFFFFFFFF).to(tl.int32)
+                if tl.float32 == DTYPE:
+                    low += data.to(tl.float32, bitcast=True)
+                else:
+                    lower, higher = halves(data, DTYPE)
+                    low += lower
+                    high += higher
+            kept = tl.load(residual + own + lane, real, other=0)
             if tl.float32 == DTYPE:
-                low += data.to(tl.float32, bitcast=True)
+                result = (kept.to(tl.float32, bitcast=True) + low).to(tl.int32, bitcast=True)
             else:
-                lower, higher = halves(data, DTYPE)
-                low += lower
-                high += higher
-        kept = tl.load(residual + at, real, other=0)
-        if tl.float32 == DTYPE:
-            result = (kept.to(tl.float32, bitcast=True) + low).to(tl.int32, bitcast=True)
-        else:
-            lower, higher = halves(kept, DTYPE)
-            result = word_of(lower + low, higher + high, DTYPE)
-        tl.store(out + at, result, real)
-        tl.store(counter, flag)
+                lower, higher = halves(kept, DTYPE)
+                result = word_of(lower + low, higher + high, DTYPE)
+            tl.store(out + own + lane, result, real)
+            tl.store(counters + tile, flag)
 
 
 def all_reduce(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> None:
@@ -181,7 +195,7 @@ def exchange(
 ) -> None:
     """Run `all_reduce` for this process's ranks, [ranks of this process, rows, width]."""
     words, tiles = _checked(x, residual, out, mailboxes)
-    exchange_kernel[(tiles, x.shape[0])](
+    exchange_kernel[(min(tiles, PROGRAMS), x.shape[0])](
         x.view(torch.int32), residual.view(torch.int32), out.view(torch.int32),
         mailboxes.addresses, mailboxes.calls, how.delays, mailboxes.rank, words, mailboxes.capacity,
         mailboxes.addresses.shape[0], TYPES[x.dtype], TILE, how.send, how.receive, num_warps=WARPS,

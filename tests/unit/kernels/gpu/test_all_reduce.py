@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outrider.kernels.gpu.all_reduce import (
+    PROGRAMS,
+    TILE,
     Emulation,
     Mailboxes,
     all_reduce_library,
@@ -55,6 +57,17 @@ def test_calls_of_many_and_of_few_rows_alternate(device: str) -> None:
         out, wanted = (unwritten(*x.shape, dtype=x.dtype, device=device) for _ in range(2))
         run(x, torch.zeros_like(x), out, mailboxes, seed=call)
         all_reduce_reference(x, torch.zeros_like(x), wanted, mailboxes)
+        assert torch.equal(out, wanted)
+
+
+def test_more_tiles_than_programs_are_shared_out(device: str) -> None:
+    numbers = TILE * (PROGRAMS + 1) + 2
+    mailboxes = emulated(2, numbers, device)
+    for call, length in enumerate([numbers, TILE, numbers]):
+        x = normal(2, 1, length, dtype=torch.float32, device=device, seed=call)
+        out, wanted = (unwritten(*x.shape, dtype=x.dtype, device=device) for _ in range(2))
+        run(x, torch.ones_like(x), out, mailboxes, seed=call)
+        all_reduce_reference(x, torch.ones_like(x), wanted, mailboxes)
         assert torch.equal(out, wanted)
 
 

@@ -221,3 +221,9 @@ def test_waiting_for_the_own_tile_or_for_more_than_there_are_places_is_stuck() -
     assert stuck(9, own_tile=True)
     assert stuck(4, own_tile=False)
     assert not stuck(3, own_tile=False)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_programs_that_all_have_places_may_wait_for_their_own_tile(seed: int) -> None:
+    assert finishes([Device(3, 3, 3, own_tile=True) for _ in range(3)], Random(seed))

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from outrider.worker.costs.step_timing import borrowed
+from outrider.worker.gpu.buckets import MOVES
 from outrider.worker.gpu.capture import capture
 from outrider.worker.gpu.device_share import SampleVariant
 from outrider.worker.gpu.target_runner import GpuTargetRunner
@@ -22,8 +23,10 @@ def test_every_bucket_and_variant_is_captured_and_another_runner_has_its_own(
     capture(first, model)
     bodies = {("body", 1, 1), ("body", 2, 1), ("body", 2, 2)}
     samplings = {(first._share, n, variant, 260) for n in (1, 2) for variant in SampleVariant}
-    assert set(graphs.works) == bodies | samplings
+    moves = {("move", size) for size in MOVES}
+    assert set(graphs.works) == bodies | samplings | moves
     with borrowed(model.kv_cache) as block_table:
         second.run(DummyStep(prompt_rows(np.zeros(1, np.int32), 0, block_table, True)))
-    assert set(graphs.works) == bodies | samplings | {(second._share, 1, SampleVariant.GREEDY, 260)}
+    own = {(second._share, 1, SampleVariant.GREEDY, 260)}
+    assert set(graphs.works) == bodies | samplings | moves | own
     assert model.kv_cache.used == 0

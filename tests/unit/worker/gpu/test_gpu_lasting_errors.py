@@ -19,13 +19,16 @@ from outrider.worker.model.rows import prompt_rows
 from tests.gpu_models import on_device, write
 
 WHY = "CUDA error: an illegal memory access was encountered"
+LAUNCH = "Triton Error [CUDA]: an illegal memory access was encountered"
 
 
 class FailedCopies(Transfers):
     """Of a device whose last kernel failed: the first call that follows says so."""
 
+    error: Exception
+
     def next_host(self) -> int:
-        raise torch.AcceleratorError(WHY)
+        raise self.error
 
 
 class Planned:
@@ -58,15 +61,22 @@ class Silent:
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
-def test_a_device_that_failed_ends_the_engine(role: str, tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(torch.AcceleratorError(WHY), WHY), (RuntimeError(LAUNCH), "Triton Error .CUDA.: an illegal")],
+)
+def test_a_device_that_failed_ends_the_engine(
+    role: str, error: Exception, why: str, tmp_path: Path, device: str
+) -> None:
     model = on_device(write(tmp_path, layers=1, heads=2, kv_heads=1), device)
     runner: Any = (
         GpuTargetRunner(model, 260) if role == "target" else GpuDraftRunner(model, None, 260)
     )
-    model.inputs.copies = FailedCopies(1, device)
+    model.inputs.copies = copies = FailedCopies(1, device)
+    copies.error = error
     with borrowed(model.kv_cache) as block_table:
         step: Any = DummyStep(prompt_rows(np.zeros(1, np.int32), 0, block_table, False))
         if role == "draft":
             step = type("Several", (), {"parts": (), "rows": step.rows})()
-        with pytest.raises(DeviceLost, match=WHY):
+        with pytest.raises(DeviceLost, match=why):
             Engine[Any, Any](Planned(step), runner, Silent()).step()  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import numpy as np
 
 from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.engine.runner import TargetRunner
-from outrider.worker.gpu.buckets import up_to
+from outrider.worker.gpu.buckets import MOVES, up_to
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
@@ -40,13 +40,18 @@ def ready_runner(model: object, vocabulary: int) -> TargetRunner:
 
 
 def capture(runner: TargetRunner, model: GpuModel) -> None:
-    """Run rows in each bucket, of one sequence and of several, and each variant of sampling."""
+    """Run rows in each bucket, of one sequence and of several, each variant of sampling, and moves
+    of KV."""
     with borrowed(model.kv_cache) as block_table:
         for rows in up_to(min(model.row_capacity, block_table.room)):
             for made in shared_out(rows, model.sequences, block_table):
                 runner.run(DummyStep(made))
             for sampling in SAMPLINGS:
                 runner.run(DummyStep(made, sampling))
+        for moves in MOVES:
+            slots = np.arange(min(moves + 1, block_table.room), dtype=np.int32)
+            model.kv_cache.move(block_table, slots[:-1], slots[1:])
+            runner.run(DummyStep(made))
 
 
 def shared_out(rows: int, sequences: int, block_table: BlockTable) -> Iterator[Rows]:

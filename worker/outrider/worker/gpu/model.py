@@ -23,6 +23,8 @@ from outrider.worker.kv.block_pool import BLOCK, Int32
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 
+LAUNCH_FAILED = "Triton Error [CUDA]"
+"""Beginning of what Triton says of a launch that CUDA refuses."""
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 
 
@@ -125,4 +127,8 @@ def lasting_errors() -> Iterator[None]:
     try:
         yield
     except torch.AcceleratorError as error:
+        raise DeviceLost(f"the GPU failed: {error}") from error
+    except RuntimeError as error:
+        if not str(error).startswith(LAUNCH_FAILED) or "out of memory" in str(error):
+            raise
         raise DeviceLost(f"the GPU failed: {error}") from error
