@@ -6,9 +6,10 @@ kept. Exit status 1 if a kernel spills. Says nothing of speed: that is `bench.ke
 """
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ HEAD = """\
 Every configuration of the Triton kernels that Llama-3-8B and 70B make at tensor-parallel degrees 1
 to 8, compiled by triton {triton} without a device. Registers are a thread's, shared memory is a
 block's, stack is what a thread spills: a test fails above {most} bytes, which are two registers.
+Where architectures differ, each has its value, in the order of {architectures}.
 What they do: [Kernels](../concepts/kernels.md)."""
-COLUMNS = ("configuration", "warps", "stages", "sm", "registers", "stack", "shared", "matrix unit")
+COLUMNS = ("configuration", "warps", "stages", "registers", "stack", "shared", "matrix unit")
 
 
 def main() -> int:
@@ -91,17 +93,21 @@ def entry(module: str, compilation: Compilation, architecture: int, old: dict[st
 
 def page(report: Entry) -> str:
     """The reference page."""
-    parts = [HEAD.format(triton=report["triton"], most=MOST_STACK)]
-    for module in dict.fromkeys(one["module"] for one in report["kernels"]):
-        rows = [row(one) for one in report["kernels"] if one["module"] == module]
+    kernels = report["kernels"]
+    names = ", ".join(f"sm_{one}" for one in sorted({one["architecture"] for one in kernels}))
+    parts = [HEAD.format(triton=report["triton"], most=MOST_STACK, architectures=names)]
+    for module in dict.fromkeys(one["module"] for one in kernels):
+        own = [one for one in kernels if one["module"] == module]
+        rows = [row([*same]) for _, same in itertools.groupby(own, lambda one: str(one["name"]))]
         parts.append(f"## {module}\n\n{table(COLUMNS, rows)}")
     return "\n\n".join(parts) + "\n"
 
 
-def row(one: Entry) -> tuple[str, ...]:
-    """One line of the table."""
-    keys = ("name", "warps", "stages", "architecture", "registers", "stack", "shared", "matrix")
-    return tuple(str(one[key]) for key in keys)
+def row(kernels: Sequence[Entry]) -> tuple[str, ...]:
+    """One line of the table: a configuration on all architectures."""
+    keys = ("name", "warps", "stages", "registers", "stack", "shared", "matrix")
+    values = ([str(one[key]) for one in kernels] for key in keys)
+    return tuple(" / ".join(each if len({*each}) > 1 else each[:1]) for each in values)
 
 
 if __name__ == "__main__":
