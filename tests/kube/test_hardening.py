@@ -85,7 +85,7 @@ def test_labels_for_all_objects_change_no_selector(release: Release) -> None:
 WRONG = {
     "image.digest=latest": "/image/digest",
     "logFormat=json": "/logFormat",
-    "args={verbose}": "/args/0",
+    "args[0]=": "/args/0",
     "networkPolicy.egressPorts={0}": "/networkPolicy/egressPorts/0",
     "podDisruptionBudget.maxUnavailable=half": "/podDisruptionBudget/maxUnavailable",
     "topologySpreadConstraints[0].maxSkew=1": "/topologySpreadConstraints/0",

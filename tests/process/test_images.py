@@ -223,4 +223,4 @@ def test_the_first_example_finds_its_models_in_the_workers_image() -> None:
     (build,) = (stage for stage in stages(FILES["worker"]) if stage.name == "build")
     installs = [one.words for one in build.all("RUN") if one.words[:2] == ["uv", "sync"]]
     assert installs
-    assert all("demo" in words for words in installs)
+    assert all(words[words.index("--group") + 1] == "smollm2" for words in installs)
