@@ -56,20 +56,20 @@ def _load(state: PassState) -> str:
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
     gain = ""
     if state.memory.speculate and (percent := window.gain_percent) is not None:
-        gain = f"gain {percent:.0f} %, {_price(state, percent / 100)}"
+        gain = f"gain {percent:.0f} %, {_price(state, percent / 100, '{}, ')}"
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
 
 
-def _price(state: PassState, gain: float) -> str:
-    """Return what the drafts cost and bring a day, where that is known."""
+def _price(state: PassState, gain: float, form: str) -> str:
+    """Return what the drafts cost and bring a day in a form, or nothing where that is not known."""
     drafts, targets = state.memory.grown or 0, state.inputs.targets
     found = a_day(state.settings, drafts, targets, gain)
     if found is None:
         return ""
     cost, brings = found
     what = f"bring {brings:.2f}" if brings >= 0 else f"lose {-brings:.2f}"
-    return f"drafts that can be given back cost {cost:.2f} a day and {what}, "
+    return form.format(f"drafts that can be given back cost {cost:.2f} a day and {what}")
 
 
 def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
@@ -77,7 +77,10 @@ def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
     if was is now:
         return
     if now is Phase.OFF and was is not Phase.OFF:
-        yield Transition(PhaseChange.DRAFTING_OFF, f"drafting off: {memory.because}")
+        window, low = state.inputs.window, memory.cause is LoopReason.LOW_GAIN
+        percent = None if window is None or not low else window.gain_percent
+        price = "" if percent is None else _price(state, percent / 100, "; {}")
+        yield Transition(PhaseChange.DRAFTING_OFF, f"drafting off: {memory.because}{price}")
     elif now is Phase.WAKING:
         why = "to probe" if memory.for_probe else "to draft again"
         yield Transition(
@@ -86,7 +89,7 @@ def _drafting(before: LoopMemory, state: PassState) -> Iterator[Transition]:
     elif now is Phase.PROBING:
         yield Transition(PhaseChange.PROBE_STARTED, "probing: drafts are linked")
     elif was is Phase.PROBING:
-        shown = memory.evidence.words
+        shown = memory.evidence.words + _price(state, memory.evidence.mean, "; {}")
         yield Transition(PhaseChange.DRAFTING_ON, f"drafting stays on: a probe showed {shown}")
     else:
         static = state.settings.mode is SpeculationMode.STATIC

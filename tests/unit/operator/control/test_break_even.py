@@ -70,6 +70,14 @@ def test_drafts_that_are_kept_say_what_they_cost_and_bring_a_day() -> None:
     assert "cost" not in Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(30).sentence
 
 
+def test_drafts_that_are_given_back_say_what_they_cost_and_brought_a_day() -> None:
+    priced = settings(**TWO_BY_SIX, draft_price=2, target_price=6)
+    decision = Service(lowered(grown=1), priced).passes(WINDOWS, gain=110)
+    (said, *_) = [change.sentence for change in decision.transitions]
+    assert said.startswith("drafting off: gain 110 %, ")
+    assert said.endswith("; drafts that can be given back cost 48.00 a day and bring 14.40")
+
+
 def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
     service = Service(lowered(grown=1), settings(**TWO_BY_SIX))
     decision = service.passes(WINDOWS, gain=105)
