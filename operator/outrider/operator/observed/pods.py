@@ -100,10 +100,8 @@ def is_ready(raw: Mapping[str, Any]) -> bool:
 
 def has_begun(raw: Object) -> bool:
     """True if a container of a pod runs or has run: what they mount is there."""
-    status = raw.get("status", {})
-    every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    runs = (not one.get("state", {}).keys() <= {"waiting"} for one in every)
-    return is_ready(raw) or any(runs)
+    every = _containers(raw.get("status", {}))
+    return is_ready(raw) or any(not one.get("state", {}).keys() <= {"waiting"} for one in every)
 
 
 def has_ended(raw: Object) -> bool:
@@ -191,10 +189,14 @@ def _trouble(status: Object, conditions: Mapping[str, Object], at: float) -> str
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason', UNSCHEDULABLE)}: {scheduled.get('message', '')}"
-    every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    found = (_ends(container, at) or _waits(container) for container in every)
+    found = (_ends(container, at) or _waits(container) for container in _containers(status))
     of_pod = f"{status['reason']}: {status.get('message', '')}" if status.get("reason") else ""
     return next((words for words in found if words), of_pod)
+
+
+def _containers(status: Object) -> list[Object]:
+    """Return the states of a pod's containers, in the order in which they begin."""
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def _waits(container: Object) -> str:
