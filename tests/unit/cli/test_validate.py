@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from outrider.cli.app import app
 from outrider.cli.failures import BadInput
-from outrider.cli.service.file import parse_service
+from outrider.cli.service.file import parse_service, read_service
 from outrider.cli.service.validation import Problem, check
 from outrider.contract.settings import ModelSettings
 from outrider.worker.checkpoints.fingerprint import ignore_progress
@@ -20,7 +20,8 @@ from tests.tiny_models import make_unreadable, reverse_bytes, write_tiny
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: mine}\n"
 GOOD = HEAD + "spec: {target: {model: {uri: 'hf://a/b'}}}\n"
 WRONG = HEAD + (
-    "spec: {target: {model: {uri: 'ftp://a'}, engine: {threads: 0}}, speculation: {depht: 3}}\n"
+    "spec:\n  target:\n    model: {uri: 'ftp://a'}\n    engine: {threads: 0}\n"
+    "  speculation: {depht: 3}\n"
 )
 IN_A_CLUSTER = HEAD + (
     "spec: {suspend: Suspended, target: {model: {uri: 'hf://a/b'}, image: 'a/b:1',"
@@ -65,7 +66,7 @@ def test_errors_as_json_have_paths_and_the_status_2() -> None:
     assert (found["file"], found["valid"], len(found["errors"])) == ("-", False, 3)
     assert found["errors"][1] == {
         "document": 1,
-        "line": 1,
+        "line": 7,
         "path": "spec.target.engine.threads",
         "message": "0 is not allowed; allowed: an integer from 1 to 1024",
     }
@@ -138,16 +139,16 @@ def test_each_of_several_documents_is_checked_and_named() -> None:
     assert isinstance(result.exception, BadInput)
     lines = [line.split(": ")[1:3] for line in str(result.exception).splitlines()]
     assert lines == [
-        ["document 1, line 1", "spec.target.model.uri"],
-        ["document 1, line 1", "spec.target.engine.threads"],
-        ["document 1, line 1", "spec.speculation.depht"],
-        ["document 2, line 6", "apiVersion 'v1' and kind 'Secret' are not served; allowed"],
-        ["document 4, line 15", "expected a mapping of keys to values, found int"],
-        ["line 17, column 5", "not YAML"],
+        ["document 1, line 6", "spec.target.model.uri"],
+        ["document 1, line 7", "spec.target.engine.threads"],
+        ["document 1, line 8", "spec.speculation.depht"],
+        ["document 2, line 10", "apiVersion 'v1' and kind 'Secret' are not served; allowed"],
+        ["document 4, line 19", "expected a mapping of keys to values, found int"],
+        ["line 21, column 5", "not YAML"],
     ]
     assert result.stdout.splitlines() == [
-        "-: document 3, line 10: the service mine is valid",
-        "-: document 3, line 10: `outrider run` refuses it: it is one of 5 documents; "
+        "-: document 3, line 14: the service mine is valid",
+        "-: document 3, line 14: `outrider run` refuses it: it is one of 5 documents; "
         "allowed: one alone",
     ]
 
@@ -193,6 +194,23 @@ def test_what_a_cluster_needs_for_replicas_of_several_pods_is_said(shape: str) -
     (words,) = json.loads(validated(text, "--json").stdout)["needed_in_a_cluster"]
     assert words.startswith(needed)
     assert json.loads(validated(GOOD, "--json").stdout)["needed_in_a_cluster"] == []
+
+
+def test_a_model_that_is_not_here_is_refused_by_run_alone(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    write_tiny(tmp_path / "tiny")
+    text = f"{HEAD}spec:\n  target:\n    model: {{uri: 'file:///nowhere'}}\n"
+    file.write_text(f"{text}  draft:\n    model: {{uri: 'file://tiny'}}\n")
+    result = CliRunner().invoke(app, ["validate", str(file)])
+    problem = "spec.target.model.uri: /nowhere does not exist on this machine"
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:] == [f"{file}: `outrider run` refuses it: {problem}"]
+    found = json.loads(CliRunner().invoke(app, ["validate", str(file), "--json"]).stdout)
+    assert [(one["line"], one["path"]) for one in found["refused_by_run"]] == [
+        (6, "spec.target.model.uri")
+    ]
+    with pytest.raises(BadInput, match=problem):
+        read_service(file)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -21,13 +21,15 @@ def validate(
     """Check the YAML of services, and report each problem with its path and the allowed values.
 
     All files are checked, and all their problems are reported at once. In a file with several
-    documents each one is named by its number and first line.
+    documents each one is named by its number and line.
 
     Nothing is served or downloaded. For models that are kept on this machine, the output also
     says which tokens end an answer, how requests are sampled by default, and how a draft with
     another tokenizer drafts; a draft that cannot be used is a problem. Settings that matter in a
-    cluster only are listed and are no problem. The exit status is 2 if there is a problem. --json
-    prints one object a file, each on a line.
+    cluster only are listed and are no problem. What `outrider run` refuses on this machine is
+    listed too, such as a file:// path that does not exist here: in a cluster it is a path in the
+    pod. The exit status is 2 if there is a problem. --json prints one object a file, each on a
+    line; a problem has the line of its field.
 
     Examples:
 

@@ -4,11 +4,13 @@ What may be in it is `outrider.operator.spec`'s and `rules`'; here is only what 
 do of it.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
+from outrider.cli.models.argument import LOCAL
 from outrider.cli.service.rules import check_rules
 from outrider.cli.terminal.text import read_text
 from outrider.operator.spec import (
@@ -38,7 +40,10 @@ def read_service(file: Path) -> SpeculativeService:
 
 def located_service(text: str, file: Path) -> SpeculativeService:
     """The service in the text of `file`, as `read_service` returns it."""
-    return parse_service(text, str(file)).at_folder(str(file.absolute().parent))
+    service = parse_service(text, str(file)).at_folder(str(file.absolute().parent))
+    if lines := list(missing_models(service)):
+        raise _refusal(str(file), lines)
+    return service
 
 
 def parse_service(text: str, where: str) -> SpeculativeService:
@@ -71,3 +76,13 @@ def beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
             yield f"spec.{name}.parallelism.nodes: {nodes} is not served on one machine; allowed: 1"
     if spec.suspend is Suspend.SUSPENDED:
         yield "spec.suspend: the service is Suspended; allowed: Running"
+
+
+def missing_models(service: SpeculativeService) -> Iterator[str]:
+    """Yield models whose absolute path does not exist on this machine; pods have their own."""
+    for name, role in (("target", service.spec.target), ("draft", service.spec.draft)):
+        if role is None or not role.model.uri.startswith(LOCAL):
+            continue
+        path = role.model.uri.removeprefix(LOCAL)
+        if not os.path.exists(path):
+            yield f"spec.{name}.model.uri: {path} does not exist on this machine"

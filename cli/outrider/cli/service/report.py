@@ -27,7 +27,9 @@ class Report:
     def errors(self) -> list[str]:
         """A line for each problem."""
         return [
-            f"{self._place(one)}: {problem}" for one in self.documents for problem in one.errors
+            f"{self._place(one, problem.path)}: {problem}"
+            for one in self.documents
+            for problem in one.errors
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -48,9 +50,9 @@ class Report:
             for note in (*one.notes, *own):
                 print(f"{where}: {note}")
 
-    def _place(self, one: Checked) -> str:
-        if len(self.documents) > 1 and one.line is not None:
-            return f"{self.file}: document {one.number}, line {one.line}"
+    def _place(self, one: Checked, path: str = "") -> str:
+        if len(self.documents) > 1 and one.document is not None:
+            return f"{self.file}: document {one.number}, line {one.line(path)}"
         return str(self.file)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from outrider.cli.service.file import IGNORED, beyond_one_machine
+from outrider.cli.service.file import IGNORED, beyond_one_machine, missing_models
 from outrider.cli.service.rules import check_rules, rules_broken_anyway
 from outrider.operator.cluster.kinds import INSTALL_LWS
 from outrider.operator.spec import (
+    Document,
     SpecError,
     SpeculativeService,
     checked_mapping,
@@ -48,8 +49,8 @@ class Checked:
 
     number: int = 1
     """Number of the document, from 1."""
-    line: int | None = None
-    """Where it begins, from 1; None: it is not YAML, and its problem names the place."""
+    document: Document | None = None
+    """The document; None: it is not YAML, and its problem names the place."""
     name: str = ""
     """Name of the service; empty where there are errors."""
     errors: tuple[Problem, ...] = ()
@@ -65,6 +66,10 @@ class Checked:
     """URIs by role."""
     drafting: str = ""
     """How a draft of another tokenizer drafts, where that is known."""
+
+    def line(self, path: str = "") -> int | None:
+        """Return the line of a field, or the first one, from 1; None for what is not YAML."""
+        return None if self.document is None else self.document.line(path)
 
     @property
     def notes(self) -> Iterator[str]:
@@ -93,29 +98,32 @@ def check(text: str, folder: str = "/") -> tuple[Checked, ...]:
 def _checked(text: str, folder: str) -> Iterator[Checked]:
     number = 0
     try:
-        for number, line, document in read_documents(text):
-            yield _of_document(number, line, document, folder)
+        for document in read_documents(text):
+            number = document.number
+            yield _of_document(document, folder)
     except SpecError as error:
         yield Checked(number + 1, errors=_problems(error))
 
 
-def _of_document(number: int, line: int, document: Any, folder: str) -> Checked:
-    warnings: list[str] = []
+def _of_document(document: Document, folder: str) -> Checked:
+    number, warnings = document.number, list[str]()
     try:
-        service = load_document(checked_mapping(document), warnings.append)
+        service = load_document(checked_mapping(document.value), warnings.append)
         check_rules(service, warnings.append)
     except SpecError as error:
-        errors = (*_problems(error), *_further_problems(document, error))
-        return Checked(number, line, errors=errors, warnings=tuple(warnings))
+        errors = (*_problems(error), *_further_problems(document.value, error))
+        return Checked(number, document, errors=errors, warnings=tuple(warnings))
+    located = service.at_folder(folder)
+    refused = (*beyond_one_machine(service), *missing_models(located))
     return Checked(
         number,
-        line,
+        document,
         service.metadata.name,
-        refused=tuple(map(Problem.of, beyond_one_machine(service))),
+        refused=tuple(map(Problem.of, refused)),
         ignored=tuple(_ignored(service)),
         warnings=tuple(warnings),
         needs=tuple(_needs(service)),
-        models=_models(service.at_folder(folder)),
+        models=_models(located),
     )
 
 
@@ -155,8 +163,8 @@ def _as_json(
     found: Sequence[Checked], part: Callable[[Checked], tuple[Problem, ...]]
 ) -> Iterator[dict[str, Any]]:
     for one in found:
-        place = {"document": one.number, "line": one.line}
-        yield from (place | asdict(problem) for problem in part(one))
+        for problem in part(one):
+            yield {"document": one.number, "line": one.line(problem.path)} | asdict(problem)
 
 
 def _needs(service: SpeculativeService) -> Iterator[str]:

@@ -5,7 +5,7 @@ against them in resources. Here are the names that other packages use.
 """
 
 from outrider.operator.control.settings import SpeculationMode
-from outrider.operator.spec.document import SpecError, checked_mapping, read_documents
+from outrider.operator.spec.document import Document, SpecError, checked_mapping, read_documents
 from outrider.operator.spec.engine import DeviceKind, EngineSpec
 from outrider.operator.spec.model import EmbeddingsFrom
 from outrider.operator.spec.part import SpecPart
@@ -15,6 +15,7 @@ from outrider.operator.spec.service import SpeculativeService, Suspend, load, lo
 
 __all__ = [
     "DeviceKind",
+    "Document",
     "Draft",
     "EmbeddingsFrom",
     "EngineSpec",

@@ -4,6 +4,7 @@ Knows nothing of the data's meaning.
 """
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -47,6 +48,37 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document, with the lines of its fields."""
+
+    number: int
+    """Number of the document in its text, from 1."""
+    value: Any
+    _node: yaml.Node = field(repr=False)
+
+    def line(self, path: str = "") -> int:
+        """Return the line, from 1, of the field at a path such as `spec.target.engine.threads`; of
+        the part that lacks it, if it is missing; of the document's beginning without a path."""
+        node, line, rest = self._node, self._node.start_mark.line, path
+        while found := max(_parts(node, rest), default=None, key=lambda part: len(part[0])):
+            key, line, node = found
+            rest = rest[len(key) + 1 :]
+        return line + 1
+
+
+def _parts(node: yaml.Node, path: str) -> Iterator[tuple[str, int, yaml.Node]]:
+    """Yield the parts of a node with which a path may begin: key, line from 0, and value. A key may
+    hold dots itself."""
+    if isinstance(node, yaml.MappingNode):
+        parts = [(str(key.value), key.start_mark.line, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = [(str(at), value.start_mark.line, value) for at, value in enumerate(node.value)]
+    else:
+        return
+    yield from (part for part in parts if part[0] and f"{path}.".startswith(f"{part[0]}."))
+
+
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -55,15 +87,15 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_document(text: str) -> dict[Any, Any]:
     """Return the mapping in `text`; raise `SpecError` with line and column, both from 1."""
-    documents = [document for *_, document in read_documents(text)]
+    documents = list(read_documents(text))
     if len(documents) != 1:
         raise SpecError(f"expected one YAML document, found {len(documents) or 'none'}")
-    return checked_mapping(documents[0])
+    return checked_mapping(documents[0].value)
 
 
-def read_documents(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield each document that is not empty, after its number and the line where it begins; raise
-    `SpecError` with line and column, all from 1, at one that is not YAML."""
+def read_documents(text: str) -> Iterator[Document]:
+    """Yield each document that is not empty; raise `SpecError` with line and column, both from 1,
+    at one that is not YAML."""
     number = 0
     try:
         loader = _Loader(text)
@@ -71,8 +103,8 @@ def read_documents(text: str) -> Iterator[tuple[int, int, Any]]:
             node = loader.get_node()
             assert node is not None, "check_node() found one"
             number += 1
-            if (document := loader.construct_document(node)) is not None:
-                yield number, node.start_mark.line + 1, document
+            if (value := loader.construct_document(node)) is not None:
+                yield Document(number, value, node)
     except yaml.MarkedYAMLError as error:
         raise SpecError(f"{_place(error.problem_mark)}not YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:

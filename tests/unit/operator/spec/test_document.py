@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from outrider.operator.spec.document import MAX_VALUES, SpecError, read_document
+from outrider.operator.spec.document import MAX_VALUES, SpecError, read_document, read_documents
 
 TEN = "[x, x, x, x, x, x, x, x, x, x]"
 
@@ -52,3 +52,27 @@ def test_an_alias_within_what_it_names_is_refused(text: str) -> None:
 def test_aliases_are_read_as_what_they_name() -> None:
     assert read_document("a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
     assert len(read_document(of_few_lines(4))["d"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("", 3),
+        ("a", 3),
+        ("a.limits.example.com/gpu", 5),
+        ("a.list.1", 6),
+        ("a.list.7", 6),
+        ("a.missing.below", 3),
+        ("other", 3),
+        ("c.merged", 7),
+    ],
+)
+def test_a_path_leads_to_the_line_of_its_field_or_of_the_part_that_lacks_it(
+    path: str, line: int
+) -> None:
+    text = (
+        "# one\n---\na:\n  limits:\n    example.com/gpu: 1\n  list: [0, 1]\n"
+        "b: &b {merged: 1}\nc:\n  <<: *b\n"
+    )
+    (document,) = read_documents(text)
+    assert document.line(path) == line
