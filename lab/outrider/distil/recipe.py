@@ -55,7 +55,7 @@ class Recipe(SpecPart):
     seed: Annotated[Count, Field(ge=0, le=2**31 - 1)] = 0
     """Same seed and machine, same draft."""
     dtype: Dtype = Dtype.AUTO
-    """Numeric path of the target; auto is int8 on CPUs, bf16 on GPUs."""
+    """Numeric type of the target; auto is int8 on CPUs, bf16 on GPUs."""
     device: Device = Device.AUTO
     """Where target and training run."""
     threads: Annotated[Count, Field(ge=1, le=MAX_THREADS)] = 1

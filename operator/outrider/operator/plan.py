@@ -39,7 +39,7 @@ class PlanOptions:
     """Settings of the caller that override the service's; None leaves the service's own value."""
 
     dtype: Dtype | None = None
-    """Numeric path of target and draft."""
+    """Numeric type of target and draft."""
     threads: int | None = None
     """Threads of the target."""
     cache: str | None = None

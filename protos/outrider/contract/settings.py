@@ -110,7 +110,7 @@ class Device(enum.StrEnum):
 
 
 class Dtype(enum.StrEnum):
-    """Numeric path of the weights; AUTO goes by the processor and, where that does not decide,
+    """Numeric type of the weights; AUTO goes by the processor and, where that does not decide,
     by measuring once; it is BF16 on a GPU.
 
     INT8 and INT4 are for CPUs, FP8 (e4m3, one scale an output) for GPUs alone. INT4 keeps quants of
@@ -242,7 +242,7 @@ class ModelSettings:
     embeddings_from: str | None = None
     """URI of the model whose embedding a draft borrows."""
     dtype: Dtype = Dtype.AUTO
-    """Numeric path of the weights."""
+    """Numeric type of the weights."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

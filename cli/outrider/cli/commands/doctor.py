@@ -8,7 +8,7 @@ from outrider.cli.commands.options import Json
 def doctor(json: Json = False) -> None:
     """Say whether this machine can run a service, and how: packages, processor, GPUs, disk, ports.
 
-    Tests and times every numeric path of the processor, including those that `dtype: auto` does
+    Tests and times every numeric type of the processor, including those that `dtype: auto` does
     not choose. The first run compiles kernels, which takes minutes. The exit status is 1 if
     something prevents a run.
 

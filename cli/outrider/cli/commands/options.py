@@ -135,7 +135,7 @@ Json = Annotated[bool, flag("--json", help="Print one JSON object on stdout.")]
 DtypeOption = Annotated[
     Dtype | None,
     option(
-        metavar="DTYPE", help=f"Numeric path of target and draft: {DTYPES}. [default: the YAML's]"
+        metavar="DTYPE", help=f"Numeric type of target and draft: {DTYPES}. [default: the YAML's]"
     ),
 ]
 THREADS_HELP = (
@@ -381,7 +381,7 @@ ServeDtype = Annotated[
         "--dtype",
         metavar="DTYPE",
         rich_help_panel=MODEL,
-        help=f"Numeric path of both models: {DTYPES}. [default: auto]",
+        help=f"Numeric type of both models: {DTYPES}. [default: auto]",
     ),
 ]
 PlacementOption = Annotated[

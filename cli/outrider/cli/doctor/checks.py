@@ -88,7 +88,7 @@ def _kernels(found: Findings) -> Iterator[Check]:
     paths = said["paths"]
     admitted = [one["path"] for one in paths if one["admitted"]]
     refused = [one["path"] for one in paths if not one["admitted"]]
-    words = f"{said['instruction_set']}: {', '.join(admitted) or 'no numeric path'}"
+    words = f"{said['instruction_set']}: {', '.join(admitted) or 'no numeric type'}"
     if refused:
         words += f"; {', '.join(refused)} refused: a row's result depends on its neighbours"
     yield Check("kernels", Grade.OK if admitted else Grade.STOPS, words)

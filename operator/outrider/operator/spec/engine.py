@@ -59,7 +59,7 @@ class EngineSpec(SpecPart):
     worker that finds none end with an error. In a cluster GPU asks for one for each rank of a pod
     (nvidia.com/gpu) unless resources.limits names GPUs; and limits that do mean GPU."""
     dtype: Dtype = Dtype.AUTO
-    """Numeric path of the weights. auto on a CPU is int4, which keeps quants as they are, for a
+    """Numeric type of the weights. auto on a CPU is int4, which keeps quants as they are, for a
     quantised GGUF file, and is measured once for other models; on a GPU it is bf16. int8 and int4
     are for CPUs, fp8 for GPUs alone."""
     threads: Count = Field(default=1, ge=1, le=MAX_THREADS)

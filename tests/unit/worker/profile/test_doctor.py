@@ -33,7 +33,7 @@ def test_every_path_is_probed_and_auto_chooses_among_the_admitted(
     assert doctor.main(TINY) == 0
     *stages, found = map(json.loads, capsys.readouterr().out.splitlines())
     steps = [line["stage"] for line in stages if "compiling" not in line["stage"]]
-    assert steps == ["probing numeric paths", "timing passes"]
+    assert steps == ["probing numeric types", "timing passes"]
     assert found["instruction_set"] == isa.current()
     assert [one["path"] for one in found["paths"]] == [str(path) for path in NumericPath]
     admitted = {one["path"] for one in found["paths"] if one["admitted"]}
@@ -49,7 +49,7 @@ def test_only_what_really_compiles_is_said_to_compile(capsys: pytest.CaptureFixt
         return [line["stage"] for line in lines if "stage" in line]
 
     stages()
-    assert stages() == ["probing numeric paths", "timing passes"]
+    assert stages() == ["probing numeric types", "timing passes"]
     with at_first_compilation(doctor.say_compiling):
         assert numba.njit(lambda value: value + 1)(1) == 2
         assert numba.njit(lambda value: value + 2)(1) == 3

@@ -43,7 +43,7 @@ STEPS = 2
 def main(shape: ModelConfig = SHAPE) -> int:
     """Print what was found, or an object with the key `error`."""
     try:
-        print_json(stage="probing numeric paths", done=0, total=STEPS)
+        print_json(stage="probing numeric types", done=0, total=STEPS)
         with at_first_compilation(say_compiling):
             found = findings(shape)
         print_json(**found)
