@@ -25,6 +25,8 @@ REPORT = RESULTS / "kernels_compiled.json"
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "kernels.md"
 MOST_STACK = 8
 """Bytes of a thread that may be spilled."""
+MOST = ("registers", "stack", "shared")
+"""What the page shows the largest of."""
 Entry = dict[str, Any]
 """One configuration on one architecture, as the report has it."""
 HEAD = """\
@@ -32,12 +34,13 @@ HEAD = """\
 
 # GPU kernels as compiled
 
-Every configuration of the Triton kernels that Llama-3-8B and 70B make at tensor-parallel degrees 1
-to 8, compiled by triton {triton} without a device. Registers are a thread's, shared memory is a
-block's, stack is what a thread spills: a test fails above {most} bytes, which are two registers.
-Where architectures differ, each has its value, in the order of {architectures}.
-What they do: [Kernels](../concepts/kernels.md)."""
-COLUMNS = ("configuration", "warps", "stages", "registers", "stack", "shared", "matrix unit")
+The Triton kernels that Llama-3-8B and 70B make at tensor-parallel degrees 1 to 8, compiled by
+triton {triton} without a device: the most of all configurations of a module. Registers are a
+thread's, shared memory is a block's, stack is what a thread spills: a test fails above {most}
+bytes, which are two registers. Where architectures differ, each has its value, in the order of
+{architectures}. Every configuration: `bench/results/kernels_compiled.json`. What they do:
+[Kernels](../concepts/kernels.md)."""
+COLUMNS = ("module", "configurations", "registers", "stack", "shared", "matrix unit")
 
 
 def main() -> int:
@@ -95,19 +98,21 @@ def page(report: Entry) -> str:
     """The reference page."""
     kernels = report["kernels"]
     names = ", ".join(f"sm_{one}" for one in sorted({one["architecture"] for one in kernels}))
-    parts = [HEAD.format(triton=report["triton"], most=MOST_STACK, architectures=names)]
-    for module in dict.fromkeys(one["module"] for one in kernels):
-        own = [one for one in kernels if one["module"] == module]
-        rows = [row([*same]) for _, same in itertools.groupby(own, lambda one: str(one["name"]))]
-        parts.append(f"## {module}\n\n{table(COLUMNS, rows)}")
-    return "\n\n".join(parts) + "\n"
+    head = HEAD.format(triton=report["triton"], most=MOST_STACK, architectures=names)
+    modules = itertools.groupby(kernels, lambda one: str(one["module"]))
+    return f"{head}\n\n{table(COLUMNS, [row(module, [*own]) for module, own in modules])}\n"
 
 
-def row(kernels: Sequence[Entry]) -> tuple[str, ...]:
-    """One line of the table: a configuration on all architectures."""
-    keys = ("name", "warps", "stages", "registers", "stack", "shared", "matrix")
-    values = ([str(one[key]) for one in kernels] for key in keys)
-    return tuple(" / ".join(each if len({*each}) > 1 else each[:1]) for each in values)
+def row(module: str, kernels: Sequence[Entry]) -> tuple[str, ...]:
+    """One line of the table: a module's most on each architecture."""
+    cards = [
+        [one for one in kernels if one["architecture"] == card]
+        for card in sorted({one["architecture"] for one in kernels})
+    ]
+    most = ([str(max(one[key] for one in own)) for own in cards] for key in MOST)
+    units = [", ".join({one["matrix"] for one in own} - {"none"}) or "none" for own in cards]
+    values = (" / ".join(each if len({*each}) > 1 else each[:1]) for each in (*most, units))
+    return module, str(len({one["name"] for one in kernels})), *values
 
 
 if __name__ == "__main__":

@@ -173,17 +173,8 @@ def metrics_page() -> str:
         )
         for metric in metrics.ALL
     ]
-    bounds = [
-        f"- `{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.buckets)}"
-        for metric in metrics.ALL
-        if metric.buckets
-    ]
-    others = [
-        f"- `{metric.name}`: {', '.join(f'`{name}`' for name in names)}"
-        for metric, names in metrics.VLLM.items()
-    ]
-    parts = [NOTE, "# Metrics", METRICS, table(head, rows), "## Buckets", "\n".join(bounds)]
-    parts += ["## Names of vLLM's", VLLM, "\n".join(others)]
+    others = ", ".join(f"`{name}`" for names in metrics.VLLM.values() for name in names)
+    parts = [NOTE, "# Metrics", METRICS, table(head, rows), "## Names of vLLM's", VLLM + others]
     return "\n\n".join(parts) + "\n"
 
 
@@ -197,7 +188,8 @@ of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
 
 VLLM = """\
 Endpoint pickers, autoscalers and dashboards that were made for vLLM read a target as it is: it
-shows these metrics by vLLM's names too, with vLLM's labels `model_name` and `engine`."""
+shows these metrics by vLLM's names too, with vLLM's labels `model_name` and `engine`:
+"""
 
 
 def simulation_page() -> str:

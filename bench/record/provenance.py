@@ -63,8 +63,12 @@ def origin(name: str, report: Mapping[str, Any]) -> str:
         command += f" of commit {GONE[name]}"
     if name in SIMULATED:
         return f"Simulated, not measured; {date}, {command}."
-    load = report["load_average"][0]
-    return f"Measured on {on(report['machine'])}, {date}, load average before {load}: {command}."
+    return f"Measured on {briefly(report['machine'])}, {date}: {command}."
+
+
+def briefly(machine: Mapping[str, Any]) -> str:
+    """A machine by what changes speeds most; its report has the rest."""
+    return f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['flags'])})"
 
 
 def on(machine: Mapping[str, Any]) -> str:

@@ -88,16 +88,15 @@ def page() -> str:
         HEAD,
         table(("part", "memory", "bfloat16, dense", "NVLink, one way", "source"), parts),
         BOUND,
-        f"## Kernels\n\nMicroseconds of all launches of a step, bfloat16, {usual}, H100 / H200.",
-        *(f"### {model.name}\n\n{kernels(model)}" for model in MODELS),
+        f"## Kernels\n\nMicroseconds of a step's launches, {LLAMA_8B.name}, bfloat16, {usual}, "
+        "H100 / H200.",
+        kernels(LLAMA_8B),
         f"## Rows\n\nMilliseconds of a step, bfloat16, {USUAL_CONTEXT} positions, H100 / H200.",
         by("rows", ROWS),
-        f"## Context\n\nMilliseconds of a step, bfloat16, {USUAL_ROWS} rows, H100 / H200.",
-        by("context", CONTEXTS),
         f"## Weights\n\nMilliseconds of a step, {usual}, H100 / H200. The head stays bfloat16.",
         by("weights", WEIGHTS),
-        "Every step with its bytes and flops: `bench/results/roofline.json`; "
-        "[plot](../../bench/results/roofline.png).",
+        "Every step with its bytes and flops, of other contexts too: "
+        "`bench/results/roofline.json`; [plot](../../bench/results/roofline.png).",
     ]
     return "\n\n".join(sections) + "\n"
 
