@@ -44,9 +44,8 @@ def test_the_page_of_speculation_shows_the_reference() -> None:
     assert ("python", inspect.getsource(speculate)) in BLOCK.findall(page)
 
 
-@pytest.mark.parametrize("page", ["speculation.md", "pipelined-target.md"])
-def test_worked_examples_hold(page: str) -> None:
-    found = doctest.testfile(str(DOCS / "concepts" / page), module_relative=False)
+def test_the_worked_example_holds() -> None:
+    found = doctest.testfile(str(DOCS / "concepts" / "speculation.md"), module_relative=False)
     assert found.attempted > 5
     assert found.failed == 0
 
