@@ -1,7 +1,7 @@
 """Speculative decoding of one sequence as Outrider does it: the algorithm, without an engine.
 
 Draft and target take turns here; in the product they run side by side and messages cross, without a
-change in the text. docs/concepts/speculation.md shows `speculate`, and
+change in the text. docs/concepts/speculation.md leads here, and
 `tests/unit/worker/test_every_path.py` compares every path of the target with it.
 """
 

@@ -199,7 +199,8 @@ def simulation_page() -> str:
         for row in fields(Simulation, "", Simulation.model_json_schema())
         if not row[0].startswith("`speculation.")
     ]
-    described = list(said_once(rows, "draft", "target"))
+    once = said_once(rows, "traffic.answerTokens", "traffic.promptTokens")
+    described = list(said_once(list(once), "draft", "target"))
     return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, described)]) + "\n"
 
 

@@ -52,7 +52,8 @@ What must hold between fields, beside what each field allows. The API server and
 it in the same words. Rules of changes are the API server's."""
 
 STATUS = """\
-What the operator reports, in a cluster. A condition has a status (True, False or Unknown), a reason
+What the operator reports, in a cluster; below `status.draft` are the same fields as below
+`status.target`. A condition has a status (True, False or Unknown), a reason
 of one word and a message of one sentence:
 [all of them, and what to do](../operator.md#conditions-reasons-and-what-to-do)."""
 
@@ -150,7 +151,9 @@ def rule_table(kind: type[SpecPart]) -> str:
 
 def status_table(kind: type[SpecPart]) -> str:
     """Table of the status that the operator writes of one kind."""
-    return table(("field", "meaning"), list(status_fields(kind, "status.")))
+    rows = status_fields(kind, "status.")
+    once = [row for row in rows if not row[0].startswith("`status.draft.")]
+    return table(("field", "meaning"), once)
 
 
 def status_fields(kind: type[SpecPart], prefix: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """The docs are what the code says: generated pages, examples, shell, links out of the site."""
 
 import doctest
-import inspect
 import re
 import subprocess
 
@@ -10,7 +9,6 @@ from tools import reference
 from tools.reference import PAGES
 
 from outrider.cli.service.file import IGNORED
-from tests.reference import speculate
 
 DOCS = PAGES.parent
 ROOT = DOCS.parent
@@ -37,11 +35,6 @@ def test_what_a_local_run_ignores_is_a_field_and_marked(pages: dict[str, str]) -
         rows = [line for line in table if line.startswith(f"| `{path}")]
         assert rows, path
         assert all(row.endswith("|  |") for row in rows), path
-
-
-def test_the_page_of_speculation_shows_the_reference() -> None:
-    page = (DOCS / "concepts" / "speculation.md").read_text(encoding="utf-8")
-    assert ("python", inspect.getsource(speculate)) in BLOCK.findall(page)
 
 
 def test_the_worked_example_holds() -> None:
