@@ -76,6 +76,10 @@ def test_both_speeds_count_from_each_answers_first_tokens_and_texts_are_shown_on
     lines = shown(comparison)
     assert [line.rstrip() for line in lines].count(comparison.said) == 1
     assert lines[-1].rstrip() == comparison.said
+    assert [number for number, line in enumerate(lines) if "tokens/s" in line] == [
+        len(lines) - 4,
+        len(lines) - 3,
+    ], "both speeds are still on the screen after long answers"
     rates = [line for line in lines if "tokens/s" in line]
     assert ["Colocated, 1 thread" in rates[0], "4.0 tokens/s" in rates[0]] == [True, True]
     assert ["plain, 2 threads" in rates[1], "2.0 tokens/s" in rates[1]] == [True, True]

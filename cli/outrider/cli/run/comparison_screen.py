@@ -1,6 +1,6 @@
-"""The screen of a comparison: tokens a second with and without speculation, each answer once.
+"""The screen of a comparison: each answer once, tokens a second with and without speculation.
 
-Its last line is the verdict. Asking is `comparison`'s.
+Its last lines are both speeds and the verdict. Asking is `comparison`'s.
 """
 
 import time
@@ -137,12 +137,14 @@ class Comparison:
 
     def _rendered(self) -> Group:
         heading = Text(f"The same questions with {self.subject} and without, in turns", "bold")
-        parts: list[Text | Table] = [heading, Text(), self._bars(), Text(self.why, "dim")]
+        speeds: list[Text | Table] = [heading, Text(), self._bars(), Text(self.why, "dim")]
+        answers: list[Text | Table] = []
         for prompt, text in self.answers:
             first, *more = prompt.strip().splitlines() or [""]
-            parts += [Text(f"> {first}{' …' if more else ''}", "bold"), Text(text.strip())]
-        if self.said:
-            parts += [Text(), Text(self.said, "bold")]
+            answers += [Text(f"> {first}{' …' if more else ''}", "bold"), Text(text.strip())]
+        # At the end speeds stand last: the answers may be longer than the screen.
+        said = [Text(), *speeds, Text(self.said, "bold")]
+        parts = [*answers, *said] if self.said else [*speeds, *answers]
         return Group(*parts, Text())  # `Live` ends the last line on terminals only
 
     def _bars(self) -> Table:
