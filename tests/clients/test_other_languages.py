@@ -56,6 +56,12 @@ def folder_with_proto(source: Path, to: Path) -> Path:
     return to
 
 
+def test_buf_finds_nothing_wrong_with_the_proto_files(tmp_path: Path) -> None:
+    shutil.copytree(HERE / "buf", tmp_path, dirs_exist_ok=True)
+    run("npm", "ci", "--no-audit", "--no-fund", folder=tmp_path)
+    assert run(str(tmp_path / "node_modules/.bin/buf"), "lint", folder=ROOT) == ""
+
+
 @pytest.fixture(scope="session")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Go module of one's own, with the programs that its go.mod pins in bin/."""
