@@ -108,11 +108,10 @@ def here() -> list[str]:
     """Return the instruction sets of this machine whose inner loops differ."""
     import platform
 
-    from outrider.kernels.cpu.numeric_kind import NumericKind
     from outrider.kernels.jit import isa
 
-    own = {kind.isa for kind in NumericKind}
-    return [i for i in isa.available(isa.host_features(), platform.machine()) if i in own]
+    every = isa.available(isa.host_features(), platform.machine())
+    return [one for one in every if one not in isa.LEAST]
 
 
 def show(role: str, sides: list[Side], options: argparse.Namespace) -> None:

@@ -14,9 +14,13 @@ from numba import njit, types
 from numba.extending import overload
 
 from outrider.kernels.cpu.grouped_packing import GroupedWeights
+from outrider.kernels.cpu.linear_amx import LEAST, linear_bytes
 from outrider.kernels.cpu.linear_avx2 import linear_avx2
 from outrider.kernels.cpu.linear_dot import linear_dot
 from outrider.kernels.cpu.linear_grouped import linear_grouped
+from outrider.kernels.jit import isa
+from outrider.kernels.jit.amx import INPUTS
+from outrider.kernels.jit.isa import Isa
 
 
 def _multiply(*arguments: Any) -> None:
@@ -29,6 +33,15 @@ def _multiply_by_format(x, count, w, out, blocks):  # type: ignore[no-untyped-de
     layer = linear_avx2 if w.types[0].dtype == types.uint8 else linear_dot
     if w.instance_class is GroupedWeights:
         layer = linear_grouped
+    elif isa.current() is Isa.AMX and x.types[0].dtype == types.uint8:
+
+        def multiply_bytes(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
+            if count < LEAST or x.values.shape[1] % INPUTS != 0:
+                linear_dot(x, count, w, out, blocks)
+            else:
+                linear_bytes(x, count, w, out, blocks)
+
+        return multiply_bytes
 
     def multiply(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
         layer(x, count, w, out, blocks)

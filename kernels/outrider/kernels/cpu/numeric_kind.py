@@ -8,7 +8,7 @@ import enum
 import numpy as np
 
 from outrider.kernels.jit import isa
-from outrider.kernels.jit.isa import Isa
+from outrider.kernels.jit.isa import AARCH64, X86, Isa
 
 
 class NumericPath(enum.StrEnum):
@@ -81,16 +81,20 @@ def kind_of(
 
 
 def kind_of_types(weight: str, activation: str, path: NumericPath) -> NumericKind:
-    """Return this process's kind for element types; among equal ones, that of its `Isa`."""
+    """Return this process's kind for element types; among equal ones, the best of its `Isa`."""
     same = [
         kind
         for kind in NumericKind
         if kind.path is path
         and (np.dtype(kind.weight).name, np.dtype(kind.activation).name) == (weight, activation)
     ]
-    return next((kind for kind in same if kind.isa is isa.current()), same[0])
+    best = _kind(path, isa.current())
+    return best if best in same else same[0]
 
 
-def _kind(path: NumericPath, own: Isa | None) -> NumericKind:
+def _kind(path: NumericPath, own: Isa) -> NumericKind:
+    """Return the kind of the best instruction set up to `own` that has one."""
     kinds = {kind.isa: kind for kind in NumericKind if kind.path is path}
-    return kinds.get(own, kinds[None])
+    ladder = AARCH64 if own in AARCH64 else X86
+    below = ladder[ladder.index(own) :: -1]
+    return next((kinds[one] for one in below if one in kinds), kinds[None])

@@ -99,7 +99,8 @@ def avx2_tile(rows: int, streams: int = 1) -> Any:
                         _add_moved(builder, row_cells, n, most, moved, begin)
                         scale = builder.load(builder.gep(of_row, [builder.add(span, n)]))
                         line = builder.gep(line, [LONG(part * LANES)])
-                        finish(builder, row_cells, scale, first, line)
+                        values = [builder.load(cell) for cell in row_cells]
+                        finish(builder, values, scale, first, line)
             return context.get_dummy_value()
 
         return types.void(x, scales, w, out, at), lower

@@ -78,7 +78,7 @@ def dot_tile(rows: int) -> Any:
                     scale = builder.load(builder.gep(of_row, [number]))
                     at = builder.add(builder.mul(number, out_stride), first)
                     scales, to = builder.gep(of_output, [first]), builder.gep(target, [at])
-                    finish(builder, row_cells, scale, scales, to)
+                    finish(builder, [builder.load(c) for c in row_cells], scale, scales, to)
             return context.get_dummy_value()
 
         return types.void(x, w, out, at), lower

@@ -140,7 +140,8 @@ def grouped_tile(rows: int) -> Any:
                 for number, row_cells in zip(numbers, cells, strict=True):
                     scale = builder.load(builder.gep(of_row, [number]))
                     at = builder.add(builder.mul(number, out_stride), first_output)
-                    finish(builder, row_cells, scale, of_output, builder.gep(target, [at]))
+                    values = [builder.load(cell) for cell in row_cells]
+                    finish(builder, values, scale, of_output, builder.gep(target, [at]))
             return context.get_dummy_value()
 
         return types.void(x, w, mark, out, at), lower

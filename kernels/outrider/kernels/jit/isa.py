@@ -5,6 +5,7 @@ compiles: so every inner loop is tested and measured wherever there is more. Lea
 which format of weights to `outrider.kernels.cpu.numeric_kind`.
 """
 
+import ctypes
 import enum
 import functools
 import os
@@ -27,28 +28,34 @@ class Isa(enum.StrEnum):
     AVX2 = "avx2"
     AVXVNNI = "avxvnni"
     AVX512 = "avx512"
+    AMX = "amx"
     NEON = "neon"
     DOTPROD = "dotprod"
     I8MM = "i8mm"
 
 
+_AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"})
 NEEDED: dict[Isa, frozenset[str]] = {
     Isa.SSE: frozenset(),
     Isa.AVX2: frozenset({"avx2", "fma"}),
     Isa.AVXVNNI: frozenset({"avx2", "fma", "avxvnni"}),
-    Isa.AVX512: frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}),
+    Isa.AVX512: _AVX512,
+    Isa.AMX: _AVX512 | {"amx-tile", "amx-int8"},
     Isa.NEON: frozenset(),
     Isa.DOTPROD: frozenset({"dotprod"}),
     Isa.I8MM: frozenset({"dotprod", "i8mm"}),
 }
 """LLVM's names of the features that an instruction set is."""
-X86 = (Isa.SSE, Isa.AVX2, Isa.AVXVNNI, Isa.AVX512)
+X86 = (Isa.SSE, Isa.AVX2, Isa.AVXVNNI, Isa.AVX512, Isa.AMX)
 AARCH64 = (Isa.NEON, Isa.DOTPROD, Isa.I8MM)
+LEAST = (Isa.SSE, Isa.NEON)
+"""Instruction sets that any machine has; their loops multiply floats."""
 ABOVE: dict[Isa, tuple[str, ...]] = {
     Isa.SSE: ("avx", "fma", "f16c", "amx", "vaes", "vpclmulqdq", "xop"),
     Isa.AVX2: ("avx512", "avx10", "avxvnni", "avxifma", "avxneconvert", "amx"),
     Isa.AVXVNNI: ("avx512", "avx10", "amx"),
     Isa.AVX512: ("amx",),
+    Isa.AMX: (),
     Isa.NEON: ("dotprod", "i8mm", "sve", "sme", "bf16"),
     Isa.DOTPROD: ("i8mm", "sve", "sme", "bf16"),
     Isa.I8MM: ("sve", "sme"),
@@ -62,6 +69,8 @@ LINUX_NAMES = {"asimddp": "dotprod", "i8mm": "i8mm"}
 """Flags of /proc/cpuinfo on aarch64, some of which LLVM does not read."""
 MAC_NAMES = {"hw.optional.arm.FEAT_DotProd": "dotprod", "hw.optional.arm.FEAT_I8MM": "i8mm"}
 """Names of processor features in macOS's sysctl, none of which LLVM reads."""
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18
+"""Linux's numbers of the call that permits a process AMX's registers (arch/x86/xstate.rst)."""
 
 
 def available(features: Mapping[str, bool], machine: str) -> tuple[Isa, ...]:
@@ -87,13 +96,20 @@ def without(features: Mapping[str, bool], isa: Isa) -> dict[str, bool]:
 
 @functools.cache
 def host_features() -> dict[str, bool]:
-    """Return LLVM's features of this machine."""
+    """Return LLVM's features of this machine, without AMX where the kernel does not permit it."""
     features = dict(llvmlite.binding.get_host_cpu_features())
+    if features.get("amx-tile") and not _permits_amx():
+        features |= {name: False for name in features if name.startswith("amx")}
     if platform.machine() == "aarch64":
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
         features |= {name: True for flag, name in LINUX_NAMES.items() if flag in flags}
     said = sysctl(*MAC_NAMES)
     return features | {MAC_NAMES[flag]: True for flag, value in said.items() if value == "1"}
+
+
+def _permits_amx() -> bool:
+    """Ask Linux for AMX's registers, for all threads of this process."""
+    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0)
 
 
 @functools.cache

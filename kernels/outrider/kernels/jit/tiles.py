@@ -34,6 +34,7 @@ REGISTERS = {
     Isa.AVX2: Registers(8, 16),
     Isa.AVXVNNI: Registers(8, 16),
     Isa.AVX512: Registers(16, 32),
+    Isa.AMX: Registers(16, 32),
     Isa.NEON: Registers(4, 32),
     Isa.DOTPROD: Registers(4, 32),
     Isa.I8MM: Registers(4, 32),
@@ -143,10 +144,9 @@ def dot(builder: Any, kind: NumericKind, total: Any, unsigned: Any, signed: Any)
     return invoke(builder, DOTS[kind], total.type, total, unsigned, signed)
 
 
-def finish(builder: Any, cells: list[Any], scale: Any, of_output: Any, out: Any) -> None:
+def finish(builder: Any, sums: list[Any], scale: Any, of_output: Any, out: Any) -> None:
     """Write sums * scale of the output * scale of the row; pointers are to the first of each."""
-    for j, cell in enumerate(cells):
-        value = builder.load(cell)
+    for j, value in enumerate(sums):
         lanes = vector(count=value.type.count)
         if value.type.element == INT:
             value = builder.sitofp(value, lanes)

@@ -18,7 +18,7 @@ from tests.unit.kernels.cpu import integer_products
 
 AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}
 HERE = isa.available(isa.host_features(), platform.machine())
-INTEGER = [i for i in HERE if any(kind.isa is i for kind in NumericKind)]
+INTEGER = [i for i in HERE if i not in isa.LEAST]
 
 
 def features(*names: str) -> dict[str, bool]:
@@ -31,6 +31,8 @@ def test_a_machine_has_what_its_features_say() -> None:
     assert isa.available(features("avx2", "fma", *AVX512), "x86_64")[-2:] == (Isa.AVX2, Isa.AVX512)
     assert isa.available(features("avx2", "fma", "avx512f"), "x86_64")[-1] is Isa.AVX2
     assert isa.available({}, "x86_64") == (Isa.SSE,)
+    sapphire_rapids = features("avx2", "fma", "avxvnni", *AVX512, "amx-tile", "amx-int8")
+    assert isa.available(sapphire_rapids, "x86_64")[-2:] == (Isa.AVX512, Isa.AMX)
     assert isa.available(features("dotprod"), "aarch64") == (Isa.NEON, Isa.DOTPROD)
 
 
@@ -49,6 +51,16 @@ def test_nothing_beyond_the_instruction_set_is_left_on() -> None:
     }  # fmt: skip
     assert {n for n, on in isa.without(has, Isa.SSE).items() if on} == {"sse2"}
     assert isa.without(has, Isa.AVXVNNI)["avxvnni"]
+
+
+def test_amx_is_off_where_the_kernel_does_not_permit_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    has = dict.fromkeys(AVX512 | {"avx2", "fma", "amx-tile", "amx-int8", "amx-bf16"}, True)
+    monkeypatch.setattr(isa.llvmlite.binding, "get_host_cpu_features", lambda: has)
+    for permits, best in ((True, Isa.AMX), (False, Isa.AVX512)):
+        monkeypatch.setattr(isa, "_permits_amx", lambda permits=permits: permits)
+        found = isa.host_features.__wrapped__()
+        assert isa.available(found, "x86_64")[-1] is best
+        assert found["amx-bf16"] == permits
 
 
 def test_arm_s_long_vectors_are_off_whatever_the_processor_has() -> None:
@@ -93,8 +105,9 @@ Found = dict[Isa, dict[str, np.ndarray]]
 
 @pytest.mark.parametrize("name", INTEGER)
 def test_an_instruction_set_runs_kinds_of_its_own(found: Found, name: Isa) -> None:
+    own = Isa.AVX512 if name is Isa.AMX else name  # whose kinds it shares
     for path in ("int8", "int4"):
-        assert NumericKind[str(found[name][f"{path} kind"])].isa is name
+        assert NumericKind[str(found[name][f"{path} kind"])].isa is own
 
 
 @pytest.mark.parametrize("name", INTEGER)

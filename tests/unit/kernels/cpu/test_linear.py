@@ -109,5 +109,7 @@ def test_an_instruction_set_has_kinds_of_its_own() -> None:
     new = {"avx512bf16": True}
     assert kind_of(NumericPath.BF16, Isa.AVX512, new) is NumericKind.BF16_AVX512
     assert kind_of(NumericPath.BF16, Isa.AVX512, {}) is NumericKind.BF16
+    assert kind_of(NumericPath.BF16, Isa.AMX, new) is NumericKind.BF16_AVX512
+    assert kind_of(NumericPath.INT8, Isa.AMX, new) is NumericKind.INT8_AVX512
     assert kind_of(NumericPath.INT8, Isa.AVX2, new) is NumericKind.INT8_AVX2
     assert kind_of(NumericPath.INT4, Isa.AVXVNNI, new) is NumericKind.INT4_AVXVNNI
