@@ -3,12 +3,14 @@
 The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
 before it is ready, `taken` finds its first port in use, `stubborn` heeds no
 SIGTERM, `alone` runs no draft, `dies` has a draft that ends when it is measured,
-`slow` measures for ever, `meets` waits for the other worker's start.
+`slow` measures for ever, `meets` waits for the other worker's start, `foreign` compiles for
+ever. A draft whose URI says `foreign` cannot be used.
 """
 
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -47,9 +49,14 @@ def main() -> int:
         case "prepare":
             return prepare(settings)
         case "pair":
-            print(json.dumps({"pair": {"share": None}}), flush=True)
+            assert settings.colocated is not None
+            foreign = "foreign" in settings.colocated.uri
+            said = {"refused": "no token is in both"} if foreign else {"pair": {"share": None}}
+            print(json.dumps(said), flush=True)
             return 0
         case "compile":
+            if settings.name == "foreign":
+                signal.pause()
             return 0
         case "profile":
             return profile(settings)

@@ -38,7 +38,7 @@ kind: SpeculativeService
 metadata: {name: %s}
 spec:
   target: {model: {uri: "package://p/target.gguf"}}
-  draft: {model: {uri: "file:///draft"}, placement: Separate}
+  draft: {model: {uri: "package://p/draft.gguf"}, placement: Separate}
 """
 AUTO = SERVICE.replace(", placement: Separate", "")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
@@ -400,6 +400,13 @@ def test_a_model_that_cannot_be_prepared_ends_the_run_in_words(tmp_path: Path) -
     assert "Traceback" not in err
 
 
+def test_a_draft_that_cannot_be_used_is_said_while_kernels_are_compiled(tmp_path: Path) -> None:
+    service = SERVICE.replace("draft.gguf", "foreign.gguf")
+    status, out, err = outcome(tmp_path, "foreign", "hello", service=service)
+    assert (status, out) == (2, "")
+    assert "outrider: the draft cannot be used: no token is in both.\n" in err
+
+
 def test_models_that_were_prepared_are_not_looked_at_again(tmp_path: Path) -> None:
     for says in (True, False):
         _, _, err = outcome(tmp_path, "fine", "hello")
@@ -464,7 +471,9 @@ def test_facts_that_cannot_be_read_are_measured_again(tmp_path: Path) -> None:
 
 
 def test_a_draft_on_another_device_is_measured_there(tmp_path: Path) -> None:
-    service = AUTO.replace('"file:///draft"}', '"file:///draft"}, engine: {device: CPU}')
+    service = AUTO.replace(
+        '"package://p/draft.gguf"}', '"package://p/draft.gguf"}, engine: {device: CPU}'
+    )
     status, out, err = outcome(tmp_path, "fine", "hello", service=service)
     assert status == 0, err
     assert json.loads(out)["arrangement"] == "Separate, 1 + 1 threads"
@@ -546,7 +555,7 @@ def test_a_named_placement_is_kept_and_compared_with_plain_decoding(tmp_path: Pa
     assert all(line["ran"] for line in by_name.values())
 
 
-ALONE = AUTO.replace('  draft: {model: {uri: "file:///draft"}}\n', "")
+ALONE = AUTO.replace('  draft: {model: {uri: "package://p/draft.gguf"}}\n', "")
 
 
 def test_without_a_draft_guesses_from_the_text_are_compared_with_plain_decoding(

@@ -32,7 +32,7 @@ kind: SpeculativeService
 metadata: {name: fine}
 spec:
   target: {model: {uri: "package://p/target.gguf"}, replicas: 2}
-  draft: {model: {uri: "file:///draft"}}
+  draft: {model: {uri: "package://p/draft.gguf"}}
 """
 SECONDS = 60.0
 CALLERS = 8
@@ -127,7 +127,9 @@ def test_one_of_two_targets_is_killed_and_no_request_without_a_token_is_lost(
 
 
 def test_a_target_pairs_with_the_draft_of_its_own_pod_alone(tmp_path: Path) -> None:
-    text = SERVICE.replace('"file:///draft"}', '"file:///draft"}, placement: SamePod')
+    text = SERVICE.replace(
+        '"package://p/draft.gguf"}', '"package://p/draft.gguf"}, placement: SamePod'
+    )
     planned = plan(load(text), PlanOptions(cache=str(tmp_path)))
     start = StartOptions(PlanOptions(), Quiet(), WORKER, tmp_path / "runs")
     made = LocalWorkers(planned, start)

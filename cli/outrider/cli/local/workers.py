@@ -82,7 +82,6 @@ class LocalWorkers:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
             first = await self._prepare()
-            await self._pair()
             if self._decide is not None:
                 await self._settle(self._decide)
             if first or gpus.present():
@@ -129,7 +128,7 @@ class LocalWorkers:
 
     async def _prepare(self) -> bool:
         """Prepare the models that were not prepared before, one after the other; kernels are
-        compiled meanwhile. Return whether there was one."""
+        compiled meanwhile, to no end if the draft cannot be used. Return whether there was one."""
         missing = False
         settings = [worker.settings for worker in self._plan.preparations]
         command, folder, progress = self._command, self.folder, self._progress
@@ -142,6 +141,7 @@ class LocalWorkers:
                         "prepare", worker.name, worker.settings, command, folder, progress
                     )
                     write_note(note, said)
+            await self._pair()  # before kernels are compiled, which takes minutes
         return missing
 
     async def _pair(self) -> None:
