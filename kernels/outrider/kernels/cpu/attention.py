@@ -27,7 +27,7 @@ from outrider.kernels.jit.simd import (
     total,
     write_at,
 )
-from outrider.kernels.jit.tiles import LANES
+from outrider.kernels.jit.tiles import LANES, NUMBER
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -37,6 +37,8 @@ TILE = 64
 VALUE_TILE = 128
 """Positions of one tile of values: 32 KB at head_dim 64. Two blocks that lie side by side are read
 as one run (Zen 5, 16 rows at context 512: 4 % of attention)."""
+NOTHING = 0
+"""Address of what is not prefetched: a row before, or other heads, have done it."""
 NEVER = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -68,53 +70,63 @@ class AttentionBuffers(NamedTuple):
     out: Floats  # [rows, >= heads * head_dim], overwritten
 
 
-_S1, _S2, _S3, _S4 = (score_tile(heads, TILE) for heads in range(1, 5))
-_V1, _V2, _V3, _V4 = (value_tile(heads, 64, LANES) for heads in range(1, 5))
+HEADS = 6 if NUMBER == 32 else 4
+"""Query heads at most that share one read of a tile, by vector registers."""
+_S1, _S2, _S3, _S4, _S5, _S6 = (score_tile(heads, TILE) for heads in range(1, 7))
+_V1, _V2, _V3, _V4, _V5, _V6 = (value_tile(heads, 64, LANES) for heads in range(1, 7))
 _VECTOR, _NUMBER = value_tile(1, 16, LANES), value_tile(1, 1, 1)
 
 
 @njit(cache=True, nogil=True)
 def _scores(at, group):  # type: ignore[no-untyped-def]
     """Score one tile with the `group` query heads that share a key head; at: of the first."""
-    head = 0
-    while head < group:
-        left = group - head
+    head, cuts = 0, (group + HEADS - 1) // HEADS
+    for cut in range(cuts):
+        here = (group - head) // (cuts - cut)
         query = at.query + head * at.size * FLOAT_BYTES
         out = at.out + head * at.out_pitch * FLOAT_BYTES
         own = ScoreAt(query, at.size, at.key, at.pitch, at.following, out, at.out_pitch)
-        if left >= 4:
-            _S4(own)
-        elif left == 3:
-            _S3(own)
-        elif left == 2:
-            _S2(own)
-        else:
+        if here == 1:
             _S1(own)
-        head += 4
+        elif here == 2:
+            _S2(own)
+        elif here == 3:
+            _S3(own)
+        elif here == 4:
+            _S4(own)
+        elif here == 5:
+            _S5(own)
+        else:
+            _S6(own)
+        head += here
 
 
 @njit(cache=True, nogil=True)
 def _values(at, group):  # type: ignore[no-untyped-def]
     """out += weights @ values of one run of slots, for the heads that share them."""
-    head = 0
-    while head < group:
-        left = group - head
+    head, cuts = 0, (group + HEADS - 1) // HEADS
+    for cut in range(cuts):
+        here = (group - head) // (cuts - cut)
         first = _of_head(at, head)
         d = 0
         while d + 64 <= at.size:
             own = _of_chunk(first, d)
-            if left >= 4:
-                _V4(own)
-            elif left == 3:
-                _V3(own)
-            elif left == 2:
-                _V2(own)
-            else:
+            if here == 1:
                 _V1(own)
+            elif here == 2:
+                _V2(own)
+            elif here == 3:
+                _V3(own)
+            elif here == 4:
+                _V4(own)
+            elif here == 5:
+                _V5(own)
+            else:
+                _V6(own)
             d += 64
-        for one in range(min(left, 4) if d < at.size else 0):
+        for one in range(here if d < at.size else 0):
             _rest(_of_head(first, one), d)
-        head += 4
+        head += here
 
 
 @njit(cache=True, nogil=True)
@@ -122,14 +134,15 @@ def _of_head(at, head):  # type: ignore[no-untyped-def]
     """Return `ValuesAt` of a later head."""
     weight = at.weight + head * at.weight_pitch * FLOAT_BYTES
     out = at.out + head * at.size * FLOAT_BYTES
-    return ValuesAt(weight, at.weight_pitch, at.value, at.size, at.slots, out)
+    return ValuesAt(weight, at.weight_pitch, at.value, at.size, at.slots, at.following, out)
 
 
 @njit(cache=True, nogil=True)
 def _of_chunk(at, d):  # type: ignore[no-untyped-def]
     """Return `ValuesAt` from column d of head_dim on."""
-    value, out = at.value + d * FLOAT_BYTES, at.out + d * FLOAT_BYTES
-    return ValuesAt(at.weight, at.weight_pitch, value, at.size, at.slots, out)
+    by = d * FLOAT_BYTES
+    value, following, out = at.value + by, at.following + by, at.out + by
+    return ValuesAt(at.weight, at.weight_pitch, value, at.size, at.slots, following, out)
 
 
 @njit(cache=True, nogil=True)
@@ -236,11 +249,12 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
     for tile in range(from_tile, widest, TILE):
         key = keys + table[tile // TILE] * tile_bytes
         more = tile + TILE < widest
-        following = keys + table[tile // TILE + 1] * tile_bytes if more else key
+        following = keys + table[tile // TILE + 1] * tile_bytes if more else NOTHING
         for row in range(first, last):
             if tile < spans[row - first]:
                 to = scores + row * work_row + tile * FLOAT_BYTES
                 _scores(ScoreAt(q + row * q_row, size, key, TILE, following, to, pitch), group)
+                following = NOTHING
     sums = np.empty((last - first, group), np.float32)
     scratch = np.empty(ancestors.shape[1], np.float32)
     for row in range(first, last):
@@ -255,14 +269,17 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
         _fill(out + row * out_row, group * size, ZERO, ZERO)
     for tile in range(from_tile, longest, VALUE_TILE):
         step = _step(table, tile, longest)
+        after = min(tile + VALUE_TILE, longest - 1)
+        following = values + _slot(table, after) * slot_bytes
         for row in range(first, last):
             begin = max(tile, starts[row - first])
             stop = min(tile + VALUE_TILE, prefix[row])
             while begin < stop:
                 count = min(stop, (begin - tile) // step * step + tile + step) - begin
                 weight = scores + row * work_row + begin * FLOAT_BYTES
-                value = values + _slot(table, begin) * slot_bytes
-                _values(ValuesAt(weight, pitch, value, size, count, out + row * out_row), group)
+                value, to = values + _slot(table, begin) * slot_bytes, out + row * out_row
+                _values(ValuesAt(weight, pitch, value, size, count, following, to), group)
+                following = NOTHING
                 begin += count
     for row in range(first, last):
         weight, to = scores + row * work_row + prefix[row] * FLOAT_BYTES, out + row * out_row
@@ -270,7 +287,9 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
         while i < depth[row]:
             count = _run(ancestors, row, i, depth[row])
             value = values + _slot(table, ancestors[row, i]) * slot_bytes
-            _values(ValuesAt(weight + i * FLOAT_BYTES, pitch, value, size, count, to), group)
+            _values(
+                ValuesAt(weight + i * FLOAT_BYTES, pitch, value, size, count, NOTHING, to), group
+            )
             i += count
         for g in range(group):
             _fill(to + g * slot_bytes, size, ONE / sums[row - first, g], ONE)

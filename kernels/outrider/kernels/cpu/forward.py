@@ -151,7 +151,7 @@ def _layer_of_type(stack, layer):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _apply(x, count, stack, layer, out, thread):  # type: ignore[no-untyped-def]
+def apply(x, count, stack, layer, out, thread):  # type: ignore[no-untyped-def]
     """Compute this thread's share of one linear layer's outputs."""
     linear(x, count, _layer_of(stack, layer), out, share(out.shape[1] // BLOCK, thread))
 
@@ -210,7 +210,7 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     hidden, over = Activations(b.act, b.scales), NormSize(shape.hidden, shape.epsilon)
     norms(b.residual, span, w.attention_norm[layer], over, b.work, hidden)
     barrier_wait(thread)
-    _apply(hidden, count, w.qkv, layer, b.qkv, thread)
+    apply(hidden, count, w.qkv, layer, b.qkv, thread)
     move_kv(kv, rows.sources, rows.destinations, heads)
     barrier_wait(thread)
     window = shape.windows[layer]
@@ -231,7 +231,7 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     for row in range(span.first, span.last):
         b.scales[row] = write_activation(b.context, row, b.act_context)
     barrier_wait(thread)
-    _apply(Activations(b.act_context, b.scales), count, w.output, layer, b.update, thread)
+    apply(Activations(b.act_context, b.scales), count, w.output, layer, b.update, thread)
     barrier_wait(thread)
 
 
@@ -243,12 +243,12 @@ def feed_forward(w, b, count, layer, shape, thread):  # type: ignore[no-untyped-
     hidden, over = Activations(b.act, b.scales), NormSize(shape.hidden, shape.epsilon)
     norms(b.residual, span, w.ffn_norm[layer], over, b.work, hidden)
     barrier_wait(thread)
-    _apply(hidden, count, w.gates, layer, b.gates, thread)
+    apply(hidden, count, w.gates, layer, b.gates, thread)
     barrier_wait(thread)
     wide = Activations(b.act_wide, b.scales)
     gated(b.gates, span, shape.gate, b.wide, wide)
     barrier_wait(thread)
-    _apply(wide, count, w.down, layer, b.update, thread)
+    apply(wide, count, w.down, layer, b.update, thread)
     barrier_wait(thread)
 
 
@@ -262,7 +262,7 @@ def head(w, b, wanted, shape, thread):  # type: ignore[no-untyped-def]
         norm(b.residual, wanted[i], weight, over, b.work, i)
         b.scales[i] = write_activation(b.work, i, b.act)
     barrier_wait(thread)
-    _apply(Activations(b.act, b.scales), count, w.head, 0, b.logits, thread)
+    apply(Activations(b.act, b.scales), count, w.head, 0, b.logits, thread)
     barrier_wait(thread)
 
 

@@ -22,7 +22,7 @@ from outrider.kernels.jit.simd import (
     place,
     vector,
 )
-from outrider.kernels.jit.tiles import LANES, parts
+from outrider.kernels.jit.tiles import LANES, SECOND_CACHE, parts
 
 
 class ScoreAt(NamedTuple):
@@ -36,7 +36,7 @@ class ScoreAt(NamedTuple):
     pitch: int
     """Pitch from one key element of a slot to the next."""
     following: int
-    """The tile read next, to prefetch."""
+    """The tile read next, to prefetch; 0: none."""
     out: int
     out_pitch: int
     """Pitch of the scores from head to head."""
@@ -53,6 +53,8 @@ class ValuesAt(NamedTuple):
     """Size of a head."""
     slots: int
     """Slots of the run, side by side."""
+    following: int
+    """The run read next, to prefetch; 0: none."""
     out: int
 
 
@@ -67,7 +69,7 @@ def score_tile(heads: int, slots: int) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
             numbers = integers(context, builder, sig.args[0], a[0])
             query, size, key, pitch, following, out, out_pitch = numbers
-            qs, ks, nexts, outs = (floats_at(builder, x) for x in (query, key, following, out))
+            qs, ks, outs = (floats_at(builder, x) for x in (query, key, out))
             for part in parts(heads, slots // LANES):
                 first = LONG(part.start * LANES)
                 cells = _cells(builder, heads, len(part), LANES)
@@ -76,7 +78,7 @@ def score_tile(heads: int, slots: int) -> Any:
                 with cgutils.for_range(builder, size, intp=LONG) as loop:
                     ahead = builder.mul(loop.index, pitch)
                     if part.start == 0:
-                        _hint(builder, nexts, ahead, slots)
+                        _hint(builder, following, ahead, slots)
                     keys = builder.add(ahead, first)
                     queries = _column(builder, qs, loop.index, size, heads, LANES)
                     _accumulate(builder, cells, queries, builder.gep(ks, [keys]))
@@ -100,7 +102,7 @@ def value_tile(heads: int, columns: int, lanes: int) -> Any:
     def add(typing: Any, at: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
             numbers = integers(context, builder, sig.args[0], a[0])
-            weight, pitch, value, size, count, out = numbers
+            weight, pitch, value, size, count, following, out = numbers
             ps, vs, outs = (floats_at(builder, x) for x in (weight, value, out))
             for part in parts(heads, columns // lanes):
                 first = LONG(part.start * lanes)
@@ -114,7 +116,9 @@ def value_tile(heads: int, columns: int, lanes: int) -> Any:
                         builder.store(x, cell)
                 with cgutils.for_range(builder, count, intp=LONG) as loop:
                     weights = _column(builder, ps, loop.index, pitch, heads, lanes)
-                    line = builder.gep(vs, [builder.add(builder.mul(loop.index, size), first)])
+                    at = builder.add(builder.mul(loop.index, size), first)
+                    _hint(builder, following, at, len(part) * lanes)
+                    line = builder.gep(vs, [at])
                     _accumulate(builder, cells, weights, line)
                 for start, row in zip(starts, cells, strict=True):
                     _put(builder, outs, start, row, lanes)
@@ -136,11 +140,15 @@ def _line(builder: Any, base: Any, start: Any, vectors: int, lanes: int) -> list
     return [builder.load(place(builder, base, at, kind), align=4) for at in places]
 
 
-def _hint(builder: Any, base: Any, start: Any, slots: int) -> None:
-    """Prefetch a line of the next tile: hardware does not see across rows of keys."""
-    for i in range(0, slots, 16):
-        where = place(builder, base, builder.add(start, LONG(i)), BYTE)
-        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
+def _hint(builder: Any, first: Any, start: Any, slots: int) -> None:
+    """Prefetch a line of the next tile, at an address that is not 0: hardware does not see across
+    rows of keys. A tile and the next are more than a first cache holds."""
+    with builder.if_then(builder.icmp_signed("!=", first, LONG(0)), likely=True):
+        base = floats_at(builder, first)
+        for i in range(0, slots, 16):
+            where = place(builder, base, builder.add(start, LONG(i)), BYTE)
+            ways = INT(0), INT(SECOND_CACHE), INT(1)
+            invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, *ways)
 
 
 def _column(builder: Any, base: Any, first: Any, pitch: Any, heads: int, lanes: int) -> list[Any]:

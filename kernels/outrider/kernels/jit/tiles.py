@@ -39,11 +39,11 @@ REGISTERS = {
     Isa.DOTPROD: Registers(4, 32),
     Isa.I8MM: Registers(4, 32),
 }
-LANES, _NUMBER = REGISTERS[isa.current()]
-"""Lanes of this process's vectors."""
-TILE_ROWS = 8 if _NUMBER == 32 else 6
+LANES, NUMBER = REGISTERS[isa.current()]
+"""Lanes of this process's vectors, and how many registers there are."""
+TILE_ROWS = 8 if NUMBER == 32 else 6
 """Rows that share one read of a block, at most."""
-SUMS = _NUMBER // 2 if isa.current() is Isa.I8MM else _NUMBER * 3 // 4
+SUMS = NUMBER // 2 if isa.current() is Isa.I8MM else NUMBER * 3 // 4
 """Registers of sums; others hold weights and activations, which I8MM's products take by pairs
 (`python -m bench.inner_loops`, int8, instructions per weight with 24: 3 rows 0.371, 6 rows 0.727;
 with 16: 0.312, 0.484)."""

@@ -79,7 +79,9 @@ SHAPES = {
     "keys of their own": (4, 4, 8),
     "three heads together": (9, 3, 64),
     "five wide heads": (10, 2, 128),
+    "six wide heads": (12, 2, 128),
     "seven heads, no power of two": (7, 1, 80),
+    "thirteen heads": (13, 1, 64),
     "less than a vector": (6, 1, 5),
 }
 """Heads, heads of keys and values, and their size."""
