@@ -37,8 +37,8 @@ class ScoreVariant:
     """Settings that a launch depends on beside its buffers' contents: part of its graph's key."""
 
     sampled: bool
-    cuts_k: bool
-    cuts_p: bool
+    filtered: bool
+    """True if some row with a temperature has top-k or top-p."""
     masks: int
     """Masks that there is room for; 0: no row has one."""
 
@@ -77,8 +77,7 @@ class ChildScoring:
         masked = (host["masks"][:padded] != NO_MASK).any()
         return ScoreVariant(
             any(s.temperature > 0 for s in settings),
-            any(s.top_k > 0 and s.temperature > 0 for s in settings),
-            any(s.top_p < 1 and s.temperature > 0 for s in settings),
+            any((s.top_k > 0 or s.top_p < 1) and s.temperature > 0 for s in settings),
             len(self._masks.allowed) if masked else 0,
         )
 
@@ -102,7 +101,6 @@ class ChildScoring:
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
-        v = variant
-        sampling = sampling_inputs(d, outputs, sampled=v.sampled, cuts_k=v.cuts_k, cuts_p=v.cuts_p)
+        sampling = sampling_inputs(d, outputs, sampled=variant.sampled, filtered=variant.filtered)
         inputs = ChildInputs(sampling, d["scale"][:outputs], self._ids, self._log_share)
         top_children(logits, self._columns, inputs, tokens, logprobs)

@@ -108,5 +108,5 @@ class DeviceShare:
         logits[:, real:columns].fill_(-torch.inf)
         sampled, filtered = variant is not SampleVariant.GREEDY, variant is SampleVariant.FILTERED
         fields = self.model.inputs.device
-        inputs = sampling_inputs(fields, m, sampled=sampled, cuts_k=filtered, cuts_p=filtered)
+        inputs = sampling_inputs(fields, m, sampled=sampled, filtered=filtered)
         sample(logits, columns, inputs, self._tokens[:m], self._logprobs[:m], shard)
