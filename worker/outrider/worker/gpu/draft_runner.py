@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.session import BRANCH, RunningMean
@@ -102,11 +103,9 @@ class GpuDraftRunner:
         variant = self._scoring.stage(asked, outputs)
         self._staging.send(LAST_SETTING)
         words = outputs * 2 * BRANCH
-        on_device = self._results[:words].view(2, outputs, BRANCH)
-        places = on_device[0], on_device[1].view(torch.float32)
         self._launch(
             (self, "children", outputs, variant),
-            lambda: self._scoring.launch(outputs, variant, *places),
+            lambda: self._scoring.launch(outputs, variant, *self._places(outputs)),
         )
         fetched = {
             begin: self._model.fetch_logits(begin, end)
@@ -128,6 +127,11 @@ class GpuDraftRunner:
             )
             for query, begin, end in placed
         ]
+
+    def _places(self, outputs: int) -> tuple[Tensor, Tensor]:
+        """Return where a pass's children and their log-probabilities go."""
+        tokens, logprobs = self._results[: outputs * 2 * BRANCH].view(2, outputs, BRANCH)
+        return tokens, logprobs.view(torch.float32)
 
     def _launch(self, key: Hashable, work: Work) -> None:
         """`key` names this runner too, for its graphs hold its buffers."""
