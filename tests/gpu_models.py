@@ -7,13 +7,11 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat
-from outrider.worker.checkpoints.load import load
+from outrider.worker.checkpoints.load import load, stored_tensors
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
 from outrider.worker.gpu.forward import PassLimits
@@ -23,6 +21,7 @@ from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
+from outrider.worker.model.matrix import AsStored
 from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import write_tiny
 
@@ -72,7 +71,7 @@ def write(directory: Path, family: str = "llama", **changes: Any) -> Path:
 
 def loaded(
     config: ModelConfig,
-    tensors: Mapping[str, NDArray[np.float32]],
+    tensors: Mapping[str, AsStored],
     precision: Precision,
     positions: int,
     device: str,
@@ -91,14 +90,16 @@ def on_device(
     rows: int = ROWS,
     blocks: int = BLOCKS,
     longest: int = LONGEST,
-    matrices: WeightFormat = WeightFormat.PLAIN,
+    matrices: WeightFormat | None = WeightFormat.PLAIN,
 ) -> GpuModel:
     """A checkpoint's model and its pool."""
-    config, tensors = load(PreparedModel("tiny", folder, folder, folder, "0" * 64))
+    prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64)
+    config = prepared.config()
+    tensors = {name: tensor.read() for name, tensor in stored_tensors(prepared).items()}
     weights = loaded(config, tensors, Precision(dtype, matrices), longest, device)
     kv_cache = DeviceKVCache(config, blocks, longest, dtype, device)
     limits = PassLimits(rows, BLOCKS, SPLITS)
-    model = GpuModel(config, weights, str(dtype), kv_cache, limits)
+    model = GpuModel(config, weights, weights.formats, kv_cache, limits)
     if not model.graphs.captures:
         model.graphs = FirstWork()
     return model

@@ -1,5 +1,8 @@
 """Host cost of one step at 64 nodes, of a target and of a draft: `python -m bench.host_tree`.
 
+`--gpu`: with the GPU runners, over a device whose launches cost nothing; of plain decoding, of a
+linked pair and of a `Colocated` one.
+
 Times what an engine does between two passes: it takes messages in, `next`, samples or scores what a
 pass put out, `settle`. Schedulers and runners are the real ones; models only take time, and put out
 what `models` says. *Work* is processor time of the loop's own thread; *stalls* are what
@@ -21,12 +24,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bench.host_tree.loops import STAGES, DraftLoop, StepTimings, TargetLoop, TimedLoop
-from bench.host_tree.models import computing
+from bench.host_tree.loops import (
+    STAGES,
+    ColocatedLoop,
+    DraftLoop,
+    StepTimings,
+    TargetLoop,
+    TimedLoop,
+    draft_passes,
+    target_passes,
+)
+from bench.host_tree.models import PassClock, computing
 from bench.host_tree.peer import DRAFT_SECONDS, TARGET_SECONDS
 from bench.record.report import RESULTS, write_run
 
-TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
+TARGET_LIMIT, DRAFT_LIMIT, GPU_LIMIT = 100.0, 50.0, 200.0
 """Microseconds of work that a step may take."""
 WARM_STEPS = 200
 FOLLOWED_STEPS = 50
@@ -44,11 +56,43 @@ class Case:
     loop: Callable[[], TimedLoop]
 
 
+def _targets(messages: int) -> TimedLoop:
+    return TargetLoop(messages, target_passes(computing(TARGET_SECONDS)))
+
+
 CASES = (
-    Case("target, 1 message", TARGET_LIMIT, lambda: TargetLoop(1, computing(TARGET_SECONDS))),
-    Case("target, 2 messages", TARGET_LIMIT, lambda: TargetLoop(2, computing(TARGET_SECONDS))),
-    Case("draft", DRAFT_LIMIT, lambda: DraftLoop(computing(DRAFT_SECONDS))),
+    Case("target, 1 message", TARGET_LIMIT, lambda: _targets(1)),
+    Case("target, 2 messages", TARGET_LIMIT, lambda: _targets(2)),
+    Case("draft", DRAFT_LIMIT, lambda: DraftLoop(draft_passes(computing(DRAFT_SECONDS)))),
 )
+
+
+def gpu_cases() -> tuple[Case, ...]:
+    """Return the cases of the GPU runners, with chains where the product has them."""
+    from bench.host_tree import device  # loads torch and triton
+    from outrider.worker.gpu.chained_passes import CHAINED
+
+    long, short = computing(TARGET_SECONDS), computing(DRAFT_SECONDS)
+
+    def target(messages: int) -> TimedLoop:
+        return TargetLoop(messages, device.target_passes(long, PassClock()))
+
+    def colocated() -> TimedLoop:
+        clock = PassClock()
+        return ColocatedLoop(
+            device.target_passes(long, clock), device.draft_passes(short, clock, 1)
+        )
+
+    return (
+        Case("plain decoding", GPU_LIMIT, lambda: target(0)),
+        Case("target, linked", GPU_LIMIT, lambda: target(1)),
+        Case(
+            "draft, linked",
+            GPU_LIMIT,
+            lambda: DraftLoop(device.draft_passes(short, PassClock(), CHAINED)),
+        ),
+        Case("pair, colocated", GPU_LIMIT, colocated),
+    )
 
 
 def measure(case: Case, steps: int) -> StepTimings:
@@ -114,7 +158,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.host_tree", description=__doc__)
     parser.add_argument("--steps", type=int, default=1000, help="steps of each repetition")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS / "host_tree.json")
+    parser.add_argument("--gpu", action="store_true", help="the GPU runners")
+    parser.add_argument("--out", type=Path, help="default: host_tree.json, host_gpu.json")
     return parser.parse_args()
 
 
@@ -122,11 +167,12 @@ def main() -> None:
     """Measure all cases in turn, print a table, write the JSON."""
     options = parse()
     load = os.getloadavg()
-    runs: dict[str, list[StepTimings]] = {case.name: [] for case in CASES}
+    cases = gpu_cases() if options.gpu else CASES
+    runs: dict[str, list[StepTimings]] = {case.name: [] for case in cases}
     for _ in range(options.repetitions):
-        for case in CASES:
+        for case in cases:
             runs[case.name].append(measure(case, options.steps))
-    results = {case.name: summary(runs[case.name]) | entered(case) for case in CASES}
+    results = {case.name: summary(runs[case.name]) | entered(case) for case in cases}
     Console().print(table(results))
     unit = (
         "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is least "
@@ -136,9 +182,10 @@ def main() -> None:
         f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
             results[case.name]["stages"]["total"]["work_us"] / case.limit_us
         )
-        for case in CASES
+        for case in cases
     }
-    write_run(options.out, "host_tree", {"unit": unit, "cases": results}, ratios, load)
+    out = options.out or RESULTS / ("host_gpu.json" if options.gpu else "host_tree.json")
+    write_run(out, "host_tree", {"unit": unit, "cases": results}, ratios, load)
 
 
 def summary(runs: list[StepTimings]) -> dict[str, Any]:

@@ -57,6 +57,26 @@ def draft_logits(tokens: Ints) -> tuple[Ints, NDArray[np.float32]]:
     return children(tokens), np.broadcast_to(SHARES, (len(tokens), CHILDREN))
 
 
+class PassClock:
+    """Time that models took since they were last asked, in a context manager around each pass."""
+
+    def __init__(self) -> None:
+        self._nanoseconds = [0, 0]
+        self._began = 0, 0
+
+    def __enter__(self) -> None:
+        self._began = stamp()
+
+    def __exit__(self, *_: object) -> None:
+        for i, (end, begin) in enumerate(zip(stamp(), self._began, strict=True)):
+            self._nanoseconds[i] += end - begin
+
+    def take(self) -> tuple[int, int]:
+        """Return nanoseconds of the wall clock and of this thread's processor time."""
+        (wall, own), self._nanoseconds = self._nanoseconds, [0, 0]
+        return wall, own
+
+
 @dataclass(slots=True)
 class FakeModel:
     """A model without weights: `forward` takes a pass's time and puts out what is likely."""
@@ -65,8 +85,7 @@ class FakeModel:
     likely: Callable[[Ints], tuple[Ints, NDArray[np.float32]]]
     run_pass: Pass
     rows: int = 64
-    nanoseconds: tuple[int, int] = (0, 0)
-    """Nanoseconds of the last pass: wall clock, and this thread's processor time."""
+    clock: PassClock = field(default_factory=PassClock)
     _logits: NDArray[np.float32] = field(init=False)
     _unlikely: NDArray[np.float32] = field(init=False)
     _raised: tuple[Ints, Ints] = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))
@@ -79,14 +98,15 @@ class FakeModel:
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Return logits [outputs, columns]; valid until the next call."""
-        began = stamp()
+        with self.clock:
+            return self._forward(rows)
+
+    def _forward(self, rows: Rows) -> NDArray[np.float32]:
         self._logits[self._raised] = self._unlikely[self._raised]
         tokens, logits = self.likely(rows.tokens[rows.outputs])
         self._raised = np.arange(len(tokens), dtype=np.int32)[:, None], tokens
         self._logits[self._raised] = logits
         self.run_pass()
-        ended = stamp()
-        self.nanoseconds = ended[0] - began[0], ended[1] - began[1]
         return self._logits[: len(tokens)]
 
 

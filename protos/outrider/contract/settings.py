@@ -111,7 +111,8 @@ class Device(enum.StrEnum):
 
 class Dtype(enum.StrEnum):
     """Numeric type of the weights; AUTO goes by the processor and, where that does not decide,
-    by measuring once; it is BF16 on a GPU.
+    by measuring once; on a GPU it is BF16, with matrices as the model's files have them where
+    kernels take them.
 
     INT8 and INT4 are for CPUs, FP8 (e4m3, one scale an output) for GPUs alone. INT4 keeps quants of
     a model's file as they are, and AUTO takes it for these; it never takes FP8.

@@ -1,9 +1,11 @@
 """The other sides of `bench.host_tree` keep its trees full, and stalls are told from work."""
 
 import numpy as np
+import pytest
 
 from bench.host_tree.__main__ import CASES, entered, figures
-from bench.host_tree.loops import STAGES
+from bench.host_tree.loops import STAGES, DraftLoop
+from bench.host_tree.models import PassClock
 from bench.host_tree.peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
 from outrider.worker.link.wire import Commit, FromTarget, Grow
 from outrider.worker.tree.mirror import Mirror
@@ -45,3 +47,15 @@ def test_the_functions_that_a_step_calls_are_counted_without_those_of_the_other_
     for found in (target, draft):
         assert found["calls"] >= found["files"] > 1
     assert draft["calls"] < target["calls"]
+
+
+def test_a_fake_devices_chain_is_what_the_scheduler_asks_for() -> None:
+    """Else it would measure launches that no device needs."""
+    pytest.importorskip("triton")
+    from bench.host_tree import device
+
+    passes = device.draft_passes(lambda: None, PassClock(), chained=4)
+    loop = DraftLoop(passes)
+    for _ in range(60):
+        loop.step()
+    assert passes.runner.answered > passes.runner.launched > 0

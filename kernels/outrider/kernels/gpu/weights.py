@@ -1,7 +1,7 @@
 """Weights of linear layers on a GPU: as they are, e4m3 with a scale per output, or int4 by groups.
 
-AWQ's and GPTQ's int4 become one packing, whose tiles are read in one piece. Leaves files to the
-model's loader and products to `tiles`.
+int4 words hold inputs 32 apart, so that tiles are read in one piece. Leaves files to the model's
+loader and products to `tiles`.
 """
 
 import enum
@@ -16,8 +16,6 @@ WORDS = GROUP // 4
 """Number of int16 words of a group: word j holds inputs j, 32 + j, 64 + j and 96 + j, lowest bits
 first, so that each quarter of a group is one shift away from being a tile of a matrix product."""
 FP8_LARGEST = 448
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Column of the nibble i of AWQ's words."""
 
 
 class WeightFormat(enum.IntEnum):
@@ -72,30 +70,24 @@ def from_fp8(values: Tensor, scales: Tensor) -> Weights:
     return Weights(WeightFormat.FP8, outputs, inputs, held, scales.float().contiguous())
 
 
-def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> Weights:
-    """Pack AWQ's tensors (arXiv 2306.00978; AutoAWQ's GEMM format).
+def from_groups(quants: Tensor, zeros: Tensor, scales: Tensor) -> Weights:
+    """Pack numbers of four bits: weights are (quant - zero) * scale, by groups of 128 inputs.
 
-    qweight: int32 [inputs, outputs / 8]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
-    outputs].
+    quants uint8 [outputs, inputs], 0 to 15; zeros [outputs, groups], 0 to 16; scales float16
+    [outputs, groups]. Such are AWQ's (arXiv 2306.00978) and GPTQ's (arXiv 2210.17323).
     """
-    return _int4(_columns(qweight, AWQ_ORDER), _columns(qzeros, AWQ_ORDER), scales)
-
-
-def from_gptq(
-    qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None = None, version: int = 1
-) -> Weights:
-    """Pack GPTQ's tensors (arXiv 2210.17323; AutoGPTQ's format, of which version 1 holds zeros less
-    1).
-
-    qweight: int32 [inputs / 8, outputs]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
-    outputs]; g_idx: [inputs], must be in order: `ValueError` for inputs sorted by activation.
-    """
-    values = _columns(qweight.T, tuple(range(8))).T
-    if g_idx is not None and not torch.equal(
-        g_idx.cpu().long(), torch.arange(len(values)) // GROUP
-    ):
-        raise ValueError("g_idx: wanted groups of 128 inputs in order (desc_act false)")
-    return _int4(values, _columns(qzeros, tuple(range(8))) + (version == 1), scales)
+    outputs, inputs = quants.shape
+    wanted = (outputs, inputs // GROUP)
+    if inputs % GROUP or tuple(scales.shape) != wanted or tuple(zeros.shape) != wanted:
+        shapes = f"scales {tuple(scales.shape)}, zeros {tuple(zeros.shape)}"
+        raise ValueError(f"{shapes}: wanted {wanted}, one for each group of {GROUP} inputs")
+    parts = quants.view(outputs, -1, 4, WORDS).int()
+    words = parts[:, :, 0] | parts[:, :, 1] << 4 | parts[:, :, 2] << 8 | parts[:, :, 3] << 12
+    signed = torch.where(words < 2**15, words, words - 2**16).to(torch.int16)
+    packed, by_group = signed.transpose(0, 1).contiguous(), scales.T.contiguous()
+    return Weights(
+        WeightFormat.INT4, outputs, inputs, packed, by_group, zeros.T.to(torch.uint8).contiguous()
+    )
 
 
 def dense(weights: Weights) -> Tensor:
@@ -111,26 +103,3 @@ def dense(weights: Weights) -> Tensor:
     values = torch.cat(quarters, 2).float() - weights.zeros[:, :, None]
     values = values * weights.scales.float()[:, :, None]  # [groups, outputs, 128]
     return values.transpose(0, 1).reshape(weights.outputs, weights.inputs)
-
-
-def _columns(words: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Return values [n, 8 m] of int32 words [n, m]; nibble i is column order[i] of eight."""
-    values = torch.empty(*words.shape, 8, dtype=torch.int16, device=words.device)
-    for i, column in enumerate(order):
-        values[:, :, column] = ((words >> (4 * i)) & 15).to(torch.int16)
-    return values.flatten(1)
-
-
-def _int4(values: Tensor, zeros: Tensor, scales: Tensor) -> Weights:
-    """Pack values int16 [inputs, outputs] with zeros and scales [groups, outputs]."""
-    inputs, outputs = values.shape
-    wanted = (inputs // GROUP, outputs)
-    if inputs % GROUP or tuple(scales.shape) != wanted or tuple(zeros.shape) != wanted:
-        shapes = f"scales {tuple(scales.shape)}, zeros {tuple(zeros.shape)}"
-        raise ValueError(f"{shapes}: wanted {wanted}, one for each group of {GROUP} inputs")
-    parts = values.reshape(-1, 4, WORDS, outputs).int()
-    words = parts[:, 0] | parts[:, 1] << 4 | parts[:, 2] << 8 | parts[:, 3] << 12
-    signed = torch.where(words < 2**15, words, words - 2**16).to(torch.int16)
-    packed = signed.transpose(1, 2).contiguous()
-    held = zeros.to(torch.uint8).contiguous()
-    return Weights(WeightFormat.INT4, outputs, inputs, packed, scales.contiguous(), held)

@@ -75,7 +75,7 @@ def read_tensors(
     file: Path, wanted: Wanted = everything, dtypes: Mapping[str, str] = STORED
 ) -> dict[str, NDArray[np.generic]]:
     """Return the wanted tensors by name; writing to them changes no file. bfloat16, which numpy
-    lacks, comes as uint16, for `widened`.
+    lacks, comes as uint16, for `matrix.widened`.
 
     Raises `ModelError` for a damaged file or a wanted tensor of another dtype.
     """
@@ -118,8 +118,3 @@ def has_own_head(cache: Path) -> bool:
 
 def _noted_head(cache: Path) -> bool | None:
     return remembered(cache / OWN_HEAD, lambda facts: bool(facts["own"]))
-
-
-def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return float32 of bfloat16, which is its upper half."""
-    return (stored.astype(np.uint32) << 16).view(np.float32)

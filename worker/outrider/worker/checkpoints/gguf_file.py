@@ -20,7 +20,7 @@ from outrider.worker.checkpoints.gguf_tokenizer import rule_of
 from outrider.worker.checkpoints.position_fields import PATTERN
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import Family
-from outrider.worker.model.matrix import Matrix, Quantised, outputs_of
+from outrider.worker.model.matrix import AsStored, Quantised, outputs_of
 from outrider.worker.model.stored_tensors import is_norm, stored_names
 
 _ENDINGS = (".weight", ".bias")
@@ -38,6 +38,11 @@ SAMPLING = {
     "repetition_penalty": "penalty_repeat",
 }
 """Hugging Face's name of each sampling param, and GGUF's."""
+HALVES = {
+    gguf.GGMLQuantizationType.F16: np.dtype("<f2"),
+    gguf.GGMLQuantizationType.BF16: np.dtype("<u2"),
+}
+"""Names in numpy of kinds of 16 bits, as `checkpoint` has them."""
 LARGEST_GEMMA3 = 62
 """Layers of the one Gemma 3 whose scores are not divided by the root of a head's size."""
 
@@ -107,11 +112,13 @@ class GgufModel:
         """Return the shape of its values."""
         return tuple(gguf.quant_shape_from_byte_shape(tensor.data.shape, tensor.kind))
 
-    def matrix(self, tensor: GgufTensor) -> Matrix:
-        """Return a tensor: quants where they lie, else float32."""
+    def matrix(self, tensor: GgufTensor) -> AsStored:
+        """Return a tensor: quants and half precision where they lie, else float32."""
         if not self.grouped(tensor):
-            value = self._unpermuted(tensor.name, self._dequantised(tensor))
             less = self._family() is Family.GEMMA3 and is_norm(tensor.name)
+            if tensor.kind in HALVES and not less:
+                return self._unpermuted(tensor.name, tensor.data.view(HALVES[tensor.kind]))
+            value = self._unpermuted(tensor.name, self._dequantised(tensor))
             return value - np.float32(1) if less else value
         outputs, inputs = self.shape(tensor)
         _, size = gguf.GGML_QUANT_SIZES[tensor.kind]

@@ -1,4 +1,4 @@
-"""Tensors of a prepared model under their Hugging Face names: float32, or quants in groups.
+"""Tensors of a prepared model under their Hugging Face names: as stored, float32, or in groups.
 
 Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
 """
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,14 @@ from outrider.worker.checkpoints.checkpoint import (
     everything,
     read_tensors,
     weight_files,
-    widened,
 )
 from outrider.worker.checkpoints.config_file import read_config, read_json
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.checkpoints.quantisation import Quantisation
-from outrider.worker.checkpoints.quantised_folder import QuantisedFolder, matrix_of
+from outrider.worker.checkpoints.quantised_folder import QuantisedFolder, weights_of
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.matrix import Floats, Matrix, floats_of, outputs_of
+from outrider.worker.model.matrix import AsStored, Floats, Matrix, floats_of, matrix_of, outputs_of
 from outrider.worker.model.stored_tensors import Part, parts_of
 from outrider.worker.model.tensor_names import EMBEDDING, HEAD, LAYERS, expected_shapes
 
@@ -40,7 +39,7 @@ _LISTED = 4
 
 Shapes = dict[str, tuple[int, ...]]
 T = TypeVar("T")
-Cut = Callable[[str, Matrix], Matrix]
+Cut = Callable[[str, AsStored], AsStored]
 """What is kept of the tensor of a name."""
 
 
@@ -49,7 +48,7 @@ class Stored:
     """A tensor that is there, unread."""
 
     shape: tuple[int, ...]
-    read: Callable[[], Matrix]
+    read: Callable[[], AsStored]
     path: NumericPath | None = None
     """Numeric path that keeps its values; None: of floats, which any path may round."""
 
@@ -103,7 +102,7 @@ class CheckpointTensors(Mapping[str, Matrix]):
         return paths.most_common(1)[0][0] if paths else None
 
     def __getitem__(self, name: str) -> Matrix:
-        return self._cut(name, self._stored[name].read())
+        return matrix_of(self._cut(name, self._stored[name].read()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
@@ -180,7 +179,7 @@ def _of_gguf(file: Path, wanted: Wanted) -> dict[str, Stored]:
 
 
 def _of_safetensors(directory: Path, wanted: Wanted) -> dict[str, Stored]:
-    """Return float tensors, an int8 matrix multiplied by its row scales, or quants."""
+    """Return float tensors as they are, an int8 matrix times its row scales, or quants."""
     config = directory / "config.json"
     quantisation = Quantisation.of(read_json(config), str(config))
     if quantisation is not None:
@@ -192,22 +191,22 @@ def _of_safetensors(directory: Path, wanted: Wanted) -> dict[str, Stored]:
     found = _tensors(directory, asked, STORED)
     scales = {f"{name}{SCALE}" for name, value in found.items() if value.dtype == np.int8}
     return {
-        name: Stored(value.shape, functools.partial(_floats, name, value, found, directory))
+        name: Stored(value.shape, functools.partial(_numbers, name, value, found, directory))
         for name, value in found.items()
         if name not in scales
     }
 
 
 def _of_quants(directory: Path, folder: QuantisedFolder, wanted: Wanted) -> dict[str, Stored]:
-    found = _tensors(directory, lambda name: wanted(matrix_of(name)), QUANTISED)
+    found = _tensors(directory, lambda name: wanted(weights_of(name)), QUANTISED)
     stored: dict[str, Stored] = {}
-    others = {name: value for name, value in found.items() if matrix_of(name) == name}
+    others = {name: value for name, value in found.items() if weights_of(name) == name}
     for name, value in others.items():
         if value.dtype == np.uint8:
-            floats = functools.partial(folder.floats, name, found, str(directory))
-            stored[name] = Stored(value.shape, floats, NumericPath.BF16)
+            scaled = functools.partial(folder.scaled, name, found, str(directory))
+            stored[name] = Stored(value.shape, scaled, NumericPath.BF16)
         else:
-            read = functools.partial(_floats, name, value, found, directory)
+            read = functools.partial(_numbers, name, value, found, directory)
             stored[name] = Stored(value.shape, read)
     for name, shape in folder.matrices(found).items():
         matrix = functools.partial(folder.read, name, found, str(directory))
@@ -224,12 +223,12 @@ def _tensors(
     return found
 
 
-def _floats(
-    name: str, value: NDArray[np.generic], stored: Mapping[str, NDArray[np.generic]], where: Path
-) -> Floats:
+def _numbers(
+    name: str, value: NDArray[Any], stored: Mapping[str, NDArray[np.generic]], where: Path
+) -> AsStored:
     if value.dtype == np.int8:
         return _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
-    return widened(value) if value.dtype == np.uint16 else value.astype(np.float32, copy=False)
+    return value
 
 
 def _scaled(

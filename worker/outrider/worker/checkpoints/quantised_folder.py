@@ -1,4 +1,4 @@
-"""Matrices of AWQ, GPTQ and FP8 folders: quants in groups as they are, FP8 as the floats it means.
+"""Matrices of AWQ, GPTQ and FP8 folders: quants in groups and FP8 as they are.
 
 Sources of the layouts: AutoAWQ's `packing_utils` (version "gemm"), AutoGPTQ's and GPTQModel's
 `qlinear`, transformers' `FineGrainedFP8Config`. Leaves files to `checkpoint`, names and shapes to
@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.grouped_packing import GROUP, Q4_NESTED, Grouped
-from outrider.worker.checkpoints.checkpoint import widened
 from outrider.worker.checkpoints.quantisation import Method, Quantisation, refused
 from outrider.worker.errors import ModelError
-from outrider.worker.model.matrix import Floats
+from outrider.worker.model.matrix import Floats, Scaled, widened
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -65,18 +64,18 @@ class QuantisedFolder:
         read = self._quants(quants)
         return Grouped(Q4_NESTED, read, steps, -steps, np.ones_like(least), least)
 
-    def floats(self, name: str, stored: Arrays, where: str) -> Floats:
-        """Return an FP8 matrix in float32, times its scales; raises `ModelError`."""
+    def scaled(self, name: str, stored: Arrays, where: str) -> Scaled:
+        """Return an FP8 matrix with its scales; raises `ModelError`."""
         stem = name.removesuffix(WEIGHT)
         scale = next((stored[f"{stem}{end}"] for end in SCALES if f"{stem}{end}" in stored), None)
         if scale is None:
             raise ModelError(f"{where}: FP8 tensor {name} needs {' or '.join(SCALES)}")
-        values, factors = E4M3[stored[name]], _floats(scale)
+        bits, factors, (rows, columns) = stored[name], _floats(scale), self.said.block
+        outputs, inputs = bits.shape
         if self.said.block == (1, 1):
-            return values * factors.reshape(-1, 1)
-        for axis, size in enumerate(self.said.block):
-            factors = factors.repeat(size, axis=axis).take(range(values.shape[axis]), axis=axis)
-        return values * factors
+            each = np.broadcast_to(factors.reshape(-1, 1), (outputs, 1))
+            return Scaled(bits, each, inputs)
+        return Scaled(bits, factors.repeat(rows, axis=0)[:outputs], columns)
 
     def _shape(self, quants: Array) -> tuple[int, int]:
         first, second = quants.shape
@@ -96,25 +95,12 @@ class QuantisedFolder:
         return zeros + np.uint8(self.said.least_zero)
 
 
-def matrix_of(name: str) -> str:
+def weights_of(name: str) -> str:
     """Return the name of the matrix that a tensor belongs to, or its own."""
     for ending in (QUANTS, *GROUPED, *SCALES, INPUT_SCALE):
         if name.endswith(ending):
             return f"{name.removesuffix(ending)}{WEIGHT}"
     return name
-
-
-def _e4m3() -> Floats:
-    """Return the value of each byte: a sign, four bits of exponent, three of fraction."""
-    bits = np.arange(256)
-    exponent, fraction = bits >> 3 & 15, bits & 7
-    normal = np.ldexp(1 + fraction / 8, exponent - 7)
-    values = np.where(exponent == 0, np.ldexp(fraction / 8, -6), normal)
-    values[[127, 255]] = np.nan
-    return np.where(bits < 128, values, -values).astype(np.float32)
-
-
-E4M3 = _e4m3()
 
 
 def _nibbles(packed: Array) -> NDArray[np.uint8]:

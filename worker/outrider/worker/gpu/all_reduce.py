@@ -127,11 +127,11 @@ def all_reduce_of(
     if kind is AllReduceKind.GATHER:
         return gathered
     make_mailboxes = make_mailboxes or symmetric_mailboxes
-    like, layer = weights.embedding, weights.layers[0]
+    like = weights.embedding
     if kind is AllReduceKind.ONE_SHOT:
         size = rows * like.shape[1] * like.itemsize
         return OneShotReduce(make_mailboxes(-(-size // 4), group))
-    cuts = plan(layer.output), plan(layer.down)
+    cuts = {plan(one) for layer in weights.layers for one in (layer.output, layer.down)}
     needed = max(words(rows, cut, like.dtype) for cut in cuts)
     return FusedReduce(meeting(make_mailboxes(needed, group)), gathered)
 

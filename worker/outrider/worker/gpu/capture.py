@@ -1,24 +1,32 @@
-"""Capture of a target's CUDA graphs before it serves, so that no request waits for one.
+"""Capture of CUDA graphs before a worker serves, so that no request waits for one.
 
-Leaves what a graph holds to `model` and `target`.
+Leaves what a graph holds to `model` and the runners.
 """
 
 import dataclasses
+import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from outrider.worker.costs.step_timing import borrowed
-from outrider.worker.engine.runner import TargetRunner
+from outrider.worker.draft.batch import LEAF_ROWS, DraftBatch, DraftPart
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import SendBuffer
+from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, RunningMean
+from outrider.worker.engine.runner import ChildQuery, TargetRunner
 from outrider.worker.gpu.buckets import MOVES, up_to
+from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.kv.block_pool import BlockTable
+from outrider.worker.link.wire import Close, CloseReason, Limits, Open
 from outrider.worker.model.rows import Rows, joined, prompt_rows
+from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -27,16 +35,36 @@ SAMPLINGS = (GREEDY, SamplingParams(temperature=1.0), SamplingParams(temperature
 """One for each variant of sampling."""
 
 
+LINK = SESSION = 1
+PROMPT = np.zeros(1, np.int32)
+DEPTH = 8
+"""Levels of a captured chain's tree, more than its passes."""
+NO_LEAVES = np.empty(0, np.int32)
+
+
 def ready_runner(model: object, vocabulary: int) -> TargetRunner:
-    """Return the runner of a model that was loaded on devices, with its graphs."""
+    """Return the runner of a target that was loaded on devices, with its graphs."""
     assert isinstance(model, GpuModel | LeadingGpuModel)
     runner = GpuTargetRunner(model, vocabulary)
     own = model if isinstance(model, GpuModel) else model.share
-    if own.graphs.captures:
-        started = time.monotonic()
-        capture(runner, own)
-        logger.info("captured graphs in %.1f s", time.monotonic() - started)
+    _captured(own, lambda: capture(runner, own))
     return runner
+
+
+def ready_draft_runner(model: object, vocabulary: int, chained: int) -> GpuDraftRunner:
+    """Return the runner of a draft that was loaded on a device, with its graphs."""
+    assert isinstance(model, GpuModel)
+    config = model.config
+    runner = GpuDraftRunner(model, config.output_ids, vocabulary, config.output_share, chained)
+    _captured(model, lambda: capture_draft(runner, model, vocabulary))
+    return runner
+
+
+def _captured(model: GpuModel, run: Callable[[], None]) -> None:
+    if model.graphs.captures:
+        started = time.monotonic()
+        run()
+        logger.info("captured graphs in %.1f s", time.monotonic() - started)
 
 
 def capture(runner: TargetRunner, model: GpuModel) -> None:
@@ -48,10 +76,64 @@ def capture(runner: TargetRunner, model: GpuModel) -> None:
                 runner.run(DummyStep(made))
             for sampling in SAMPLINGS:
                 runner.run(DummyStep(made, sampling))
-        for moves in MOVES:
-            slots = np.arange(min(moves + 1, block_table.room), dtype=np.int32)
-            model.kv_cache.move(block_table, slots[:-1], slots[1:])
+        for _ in _moves(model, block_table):
             runner.run(DummyStep(made))
+
+
+def capture_draft(runner: GpuDraftRunner, model: GpuModel, vocabulary: int) -> None:
+    """Run what `capture` runs, and chains of each width and length, each variant of sampling.
+
+    Masks of tokens that a target does not know are captured when its link asks for them.
+    """
+    sessions = [_grown(runner, model, vocabulary, sampling) for sampling in SAMPLINGS]
+    with borrowed(model.kv_cache) as block_table:
+        for rows in up_to(min(model.row_capacity, block_table.room)):
+            for made in shared_out(rows, model.sequences, block_table):
+                runner.run(_scored(made, sessions[0]))
+            for session in sessions:
+                runner.run(_scored(made, session))
+        for _ in _moves(model, block_table):
+            runner.run(_scored(made, session))
+    runner.pass_seconds, runner.launched = RunningMean(), 0
+
+
+def _grown(
+    runner: GpuDraftRunner, model: GpuModel, vocabulary: int, sampling: SamplingParams
+) -> DraftSession:
+    """Run chains of each width and length; return the last one's session, which has ended."""
+    scheduler = DraftScheduler(
+        model.kv_cache, model.kv_cache.longest, 1, model.config.vocab, SendBuffer(_drop)
+    )
+    scheduler.sessions.link_up(LINK, np.ones(vocabulary, np.bool_))
+    lengths = range(min(2, runner.chained), runner.chained + 1)
+    for width, passes in itertools.product(up_to(min(LEAF_ROWS, model.row_capacity)), lengths):
+        limits = Limits(SESSION, DEPTH, width, passes * MAX_NEW_NODES, error_scale=1.0)
+        scheduler.apply(LINK, Open(SESSION, PROMPT, sampling, limits, len(PROMPT)), 0.0)
+        session = scheduler.sessions.live[LINK, SESSION]
+        step = scheduler.next(0.0)
+        assert step is not None
+        runner.run(step)
+        scheduler.apply(LINK, Close(SESSION, CloseReason.FINISHED), 0.0)
+    return session
+
+
+def _scored(rows: Rows, session: DraftSession) -> DraftBatch:
+    """Return a pass of rows whose children are found by the rules of a session."""
+    query = ChildQuery(session.rules, np.zeros(rows.count, np.int32), NO_PATH)
+    part = DraftPart(session, rows.count, NO_LEAVES, NO_LEAVES, query)
+    return DraftBatch([part], rows, rows.count, 0.0)
+
+
+def _drop(link: int, messages: object) -> None:
+    """Send nothing."""
+
+
+def _moves(model: GpuModel, block_table: BlockTable) -> Iterator[None]:
+    """Queue moves of each size in turn."""
+    for moves in MOVES:
+        slots = np.arange(min(moves + 1, block_table.room), dtype=np.int32)
+        model.kv_cache.move(block_table, slots[:-1], slots[1:])
+        yield
 
 
 def shared_out(rows: int, sequences: int, block_table: BlockTable) -> Iterator[Rows]:

@@ -208,10 +208,11 @@ class ChainedPasses:
             depth_bonus=int(np.float32(session.depth_bonus).view(np.int32)),
         )
 
-    def launch(self, outputs: int, width: int, passes: int, variant: ScoreVariant) -> None:
+    def launch(self, width: int, passes: int, variant: ScoreVariant) -> None:
         """Find the children of the pass whose body has run, then run the others.
 
-        Call where launches belong.
+        The first pass has fewer outputs than `width` at times: what the others' settings bring is
+        not read. Call where launches belong.
         """
         inputs, forward = self._model.inputs, self._model.forward_pass
         d, places = inputs.device, self._places(width, passes)
@@ -220,11 +221,10 @@ class ChainedPasses:
         context = inputs.context(width, groups)
         rows = NextRows(d["tokens"], d["positions"], d["slots"], sampled_at, d["outputs"], context)
         for number, (_, tokens, logprobs) in enumerate(places):
-            count = outputs if number == 0 else width
-            self._scoring.launch(count, variant, tokens[:count], logprobs[:count])
+            self._scoring.launch(width, variant, tokens, logprobs)
             if number + 1 < passes:
                 record = places[number + 1][0]
-                grow(self._growth, tokens[:count], logprobs[:count], rows, record, self._group_rows)
+                grow(self._growth, tokens, logprobs, rows, record, self._group_rows)
                 forward.body(width, groups)
 
     def fetch(self, step: DraftBatch, width: int, passes: int) -> TopChildren:

@@ -37,8 +37,8 @@ class ScoreVariant:
     """Settings that a launch depends on beside its buffers' contents: part of its graph's key."""
 
     sampled: bool
-    cuts_k: bool
-    cuts_p: bool
+    filtered: bool
+    """True if some row with a temperature has top-k or top-p."""
     masks: int
     """Masks that there is room for; 0: no row has one."""
 
@@ -63,6 +63,8 @@ class ChildScoring:
         self._ids = None if plain else torch.from_numpy(token_ids).to(model.device)
         self._masks = TokenMasks(token_ids, model.copies)
         self._log_share = math.log(share)
+        self._staged: tuple[int, list[tuple[ChildRules, int]]] = 0, []
+        """Rows whose settings are staged, and rules, each with its first row."""
 
     def stage(self, queries: Sequence[tuple[ChildQuery, int, int]], padded: int) -> ScoreVariant:
         """Write the settings of queries, each with its first and last output; does not send them.
@@ -70,15 +72,20 @@ class ChildScoring:
         Up to `padded` they are the last one's.
         """
         host = self._staging.host
+        rules = [(query.rules, begin) for query, begin, _ in queries]
+        rows, staged = self._staged
+        if padded > rows or rules != staged:  # else they are those of the pass before
+            for one, begin in rules:
+                self._put(one, slice(begin, padded))
+            self._staged = padded, rules
+        host["sampled_at"][:padded] = 0
         for query, begin, end in queries:
-            self._put(query.rules, slice(begin, padded))
             host["sampled_at"][begin:end] = query.positions
         settings = [query.rules.sampling for query, _, _ in queries]
         masked = (host["masks"][:padded] != NO_MASK).any()
         return ScoreVariant(
             any(s.temperature > 0 for s in settings),
-            any(s.top_k > 0 and s.temperature > 0 for s in settings),
-            any(s.top_p < 1 and s.temperature > 0 for s in settings),
+            any((s.top_k > 0 or s.top_p < 1) and s.temperature > 0 for s in settings),
             len(self._masks.allowed) if masked else 0,
         )
 
@@ -87,7 +94,6 @@ class ChildScoring:
         settings = np.array(rules.sampling.settings, SETTINGS)
         for name, value in sampling_columns(settings).items():
             host[name][lines] = value
-        host["sampled_at"][lines] = 0
         host["scale"][lines] = scale_of(rules.sampling, rules.error_scale)
         mask = NO_MASK if rules.need_logits else self._masks.line(rules.allowed)
         host["masks"][lines] = mask
@@ -102,7 +108,6 @@ class ChildScoring:
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
-        v = variant
-        sampling = sampling_inputs(d, outputs, sampled=v.sampled, cuts_k=v.cuts_k, cuts_p=v.cuts_p)
+        sampling = sampling_inputs(d, outputs, sampled=variant.sampled, filtered=variant.filtered)
         inputs = ChildInputs(sampling, d["scale"][:outputs], self._ids, self._log_share)
         top_children(logits, self._columns, inputs, tokens, logprobs)

@@ -33,6 +33,7 @@ class SampleVariant(enum.Enum):
     """Work of a launch of sampling; each is a graph of its own."""
 
     GREEDY = enum.auto()
+    """No row has settings that sampling reads."""
     SAMPLED = enum.auto()
     """Some row has a temperature, min-p included."""
     FILTERED = enum.auto()
@@ -68,7 +69,9 @@ class DeviceShare:
 
     def launch(self, rows: Rows, spec: DeviceSampleSpec) -> None:
         """Launch a pass and its sampling, whose tokens come to every rank."""
-        shape, variant = self.model.launch(rows, spec.each), SampleVariant(spec.variant)
+        variant = SampleVariant(spec.variant)
+        settings = None if variant is SampleVariant.GREEDY else spec.each
+        shape = self.model.launch(rows, settings)
         with self.model.copies.computing():
             key = (self, shape.outputs, variant, spec.vocabulary)  # with buffers of its own
             self.model.graphs.run(key, lambda: self._sample(shape, variant, spec.vocabulary))
@@ -108,5 +111,5 @@ class DeviceShare:
         logits[:, real:columns].fill_(-torch.inf)
         sampled, filtered = variant is not SampleVariant.GREEDY, variant is SampleVariant.FILTERED
         fields = self.model.inputs.device
-        inputs = sampling_inputs(fields, m, sampled=sampled, cuts_k=filtered, cuts_p=filtered)
+        inputs = sampling_inputs(fields, m, sampled=sampled, filtered=filtered)
         sample(logits, columns, inputs, self._tokens[:m], self._logprobs[:m], shard)

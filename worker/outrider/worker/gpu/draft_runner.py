@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.session import BRANCH, RunningMean
@@ -74,22 +75,20 @@ class GpuDraftRunner:
             max_new_nodes = alone.session.max_new_nodes(self.pass_seconds.value)
             passes = self._chain.length(alone, max_new_nodes)
             if passes > 1:
-                return [self._chained(step, shape.outputs, passes, max_new_nodes)]
+                return [self._chained(step, passes, max_new_nodes)]
         return self._once(step, shape.outputs)
 
-    def _chained(
-        self, step: DraftBatch, outputs: int, passes: int, max_new_nodes: int
-    ) -> TopChildren:
+    def _chained(self, step: DraftBatch, passes: int, max_new_nodes: int) -> TopChildren:
         """Find the children of a pass of one part and run those passes that should follow."""
         (part,) = step.parts
         began, width = time.monotonic(), self._chain.width(part)
         asked = [(part.query, 0, len(part.query.positions))]
-        variant = self._scoring.stage(asked, max(outputs, width))
+        variant = self._scoring.stage(asked, width)
         self._chain.stage(part, max_new_nodes)
         self._staging.send(LAST)
         self._launch(
-            (self, "chain", outputs, width, passes, variant),
-            lambda: self._chain.launch(outputs, width, passes, variant),
+            (self, "chain", width, passes, variant),
+            lambda: self._chain.launch(width, passes, variant),
         )
         found = self._chain.fetch(step, width, passes)
         seconds = (time.monotonic() - began) / passes
@@ -104,11 +103,9 @@ class GpuDraftRunner:
         variant = self._scoring.stage(asked, outputs)
         self._staging.send(LAST_SETTING)
         words = outputs * 2 * BRANCH
-        on_device = self._results[:words].view(2, outputs, BRANCH)
-        places = on_device[0], on_device[1].view(torch.float32)
         self._launch(
             (self, "children", outputs, variant),
-            lambda: self._scoring.launch(outputs, variant, *places),
+            lambda: self._scoring.launch(outputs, variant, *self._places(outputs)),
         )
         fetched = {
             begin: self._model.fetch_logits(begin, end)
@@ -131,14 +128,12 @@ class GpuDraftRunner:
             for query, begin, end in placed
         ]
 
+    def _places(self, outputs: int) -> tuple[Tensor, Tensor]:
+        """Return where a pass's children and their log-probabilities go."""
+        tokens, logprobs = self._results[: outputs * 2 * BRANCH].view(2, outputs, BRANCH)
+        return tokens, logprobs.view(torch.float32)
+
     def _launch(self, key: Hashable, work: Work) -> None:
         """`key` names this runner too, for its graphs hold its buffers."""
         with self._copies.computing():
             self._model.graphs.run(key, work)
-
-
-def runner_of(model: object, vocabulary: int, chained: int) -> GpuDraftRunner:
-    """Return the runner of a model that was loaded on a device."""
-    assert isinstance(model, GpuModel)
-    config = model.config
-    return GpuDraftRunner(model, config.output_ids, vocabulary, config.output_share, chained)

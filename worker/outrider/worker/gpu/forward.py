@@ -124,8 +124,10 @@ class Forward:
         move(self.kv_cache.k, self.kv_cache.v, d["sources"][:moves], d["destinations"][:moves])
 
 
-def plans(weights: DeviceWeights, head_dim: int) -> list[Tiling]:
-    """Return the tilings of the linear layers; all layers are alike."""
-    layer = weights.layers[0]
-    others = (layer.output, layer.gates, layer.down, weights.head)
-    return [plan(layer.qkv, head_dim // 2), *map(plan, others)]
+def plans(weights: DeviceWeights, head_dim: int) -> set[Tiling]:
+    """Return the tilings of the linear layers."""
+    found = {plan(weights.head)}
+    for layer in weights.layers:
+        found |= {plan(layer.qkv, head_dim // 2)}
+        found |= {plan(one) for one in (layer.output, layer.gates, layer.down)}
+    return found

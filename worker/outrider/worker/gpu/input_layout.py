@@ -86,12 +86,15 @@ def input_shapes(rows: int, sequences: int, blocks: int) -> Shapes:
 
 
 def sampling_inputs(
-    fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, cuts_k: bool, cuts_p: bool
+    fields: Mapping[str, Tensor], outputs: int, *, sampled: bool, filtered: bool
 ) -> SamplingInputs:
-    """Return the sampling settings of the first `outputs` rows with output."""
+    """Return the sampling settings of the first `outputs` rows with output; `filtered`: some may
+    have top-k or top-p."""
     each: dict[str, Any] = {name: fields[name][:outputs] for name in SAMPLING}
     position = each.pop("sampled_at")
-    return SamplingInputs(**each, position=position, sampled=sampled, cuts_k=cuts_k, cuts_p=cuts_p)
+    return SamplingInputs(
+        **each, position=position, sampled=sampled, cuts_k=filtered, cuts_p=filtered
+    )
 
 
 def sampling_columns(each: NDArray[np.void]) -> dict[str, NDArray[np.generic]]:

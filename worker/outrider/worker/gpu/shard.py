@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from outrider.contract.settings import AllReduceKind, Dtype
-from outrider.kernels.gpu.weights import WeightFormat
-from outrider.worker.checkpoints.load import load_part
+from outrider.kernels.gpu.weights import GROUP, WeightFormat
+from outrider.worker.checkpoints.load import stored_tensors
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.all_reduce import all_reduce_of
 from outrider.worker.gpu.device_group import DeviceGroup
@@ -24,7 +24,6 @@ from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import Loading, Precision
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.matrix import floats_of
 from outrider.worker.model.sharding import Shard
 
 INTERPRETER = "cpu"
@@ -36,7 +35,7 @@ PRECISIONS = {
     Dtype.BF16: Precision(torch.bfloat16),
     Dtype.FP8: Precision(torch.bfloat16, WeightFormat.FP8),
 }
-DTYPES = tuple(PRECISIONS)
+DTYPES = (Dtype.AUTO, *PRECISIONS)
 ALL_REDUCES = tuple(AllReduceKind)
 
 
@@ -81,9 +80,11 @@ def model_of(
     `blocks` of KV: asked once the weights are there, with the bytes that they leave free. Raises
     `ModelError` and `GroupLost`.
     """
-    precision, device = PRECISIONS[terms.dtype], group.device
+    device = group.device
+    precision = precision_of(terms.dtype, device, shard)
     loading = Loading(shard.config, precision, blocks_for(terms.longest) * BLOCK, device)
-    load_part(prepared, lambda name, tensor: loading.take(name, floats_of(shard.cut(name, tensor))))
+    for name, tensor in stored_tensors(prepared).items():
+        loading.take(name, shard.cut(name, tensor.read()))
     weights = loading.finished()
     all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
     held = blocks(free_on(device))
@@ -92,10 +93,25 @@ def model_of(
     )
     splits = INTERPRETED_SPLITS if device == INTERPRETER else None
     return GpuModel(
-        shard.config, weights, str(terms.dtype), kv_cache,
+        shard.config, weights, weights.formats, kv_cache,
         PassLimits(terms.rows, terms.sequences, splits),
         None if all_reduce is None else RankShare(all_reduce, shard.first_token),
     )  # fmt: skip
+
+
+def precision_of(dtype: Dtype, device: str, shard: Shard) -> Precision:
+    """Return the precision of a rank's share; AUTO keeps the matrices as the checkpoint has them.
+
+    Not where ranks would cut groups of inputs, or pad them: their formats have to be the same.
+    """
+    if dtype is not Dtype.AUTO:
+        return PRECISIONS[dtype]
+    # bf16 arithmetic is wrong in the interpreter
+    activations = torch.float32 if device == INTERPRETER else torch.bfloat16
+    own, whole, ranks = shard.config, shard.whole, shard.degree
+    uneven = own.ffn * ranks != whole.ffn or own.heads * ranks != whole.heads
+    cut = uneven or own.ffn % GROUP or own.heads * own.head_dim % GROUP
+    return Precision(activations, WeightFormat.PLAIN if ranks > 1 and cut else None)
 
 
 def free_on(device: str) -> int:

@@ -19,6 +19,7 @@ from outrider.worker.engine.runner import (
     TargetRunner,
     spans,
 )
+from outrider.worker.gpu.buckets import ROWS
 from outrider.worker.gpu.device_share import DeviceShare, SampleVariant
 from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
@@ -27,6 +28,7 @@ from outrider.worker.sampling.params import SETTINGS, SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
+GREEDY_RECORDS = np.full(ROWS[-1], np.array(GREEDY.settings, SETTINGS))
 
 
 class GpuTargetRunner(TargetRunner):
@@ -50,9 +52,13 @@ class GpuTargetRunner(TargetRunner):
             if end > begin and (part.logits_processor or part.logits_wanted)
         ]
         samplings = [GREEDY if part.logits_processor else part.sampling for part in step.parts]
-        each = sampling_records(step, samplings)
-        variant = variant_of(samplings).value
-        spec = DeviceSampleSpec(self._vocabulary, variant, bool(wanted), each)
+        variant = variant_of(samplings)
+        each = (
+            GREEDY_RECORDS[: len(step.rows.outputs)]
+            if variant is SampleVariant.GREEDY
+            else sampling_records(step, samplings)
+        )
+        spec = DeviceSampleSpec(self._vocabulary, variant.value, bool(wanted), each)
         tokens, logits = self._share.sample(step.rows, spec, wanted)
         return [
             self._sampled(part, tokens[begin:end], logits.get(begin, NO_LOGITS))

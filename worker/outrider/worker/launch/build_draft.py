@@ -58,10 +58,10 @@ def draft_runner(
     scheduled. Ranks with a GPU each gather their logits, and children are picked on the host.
     """
     if loaded.on_gpu and not isinstance(loaded.model, RankLeader):
-        from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
-        from outrider.worker.gpu.draft_runner import runner_of
+        from outrider.worker.gpu.capture import ready_draft_runner  # loads torch and triton
+        from outrider.worker.gpu.chained_passes import CHAINED
 
-        return runner_of(loaded.model, vocabulary, 1 if colocated else CHAINED)
+        return ready_draft_runner(loaded.model, vocabulary, 1 if colocated else CHAINED)
     config = loaded.model.config
     outputs = config.output_ids, vocabulary, config.output_share
     if isinstance(loaded.model, LeadingModel):

@@ -15,7 +15,7 @@ from outrider.worker.errors import ModelError
 from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.shard import INTERPRETER, PRECISIONS, Terms, block_bytes, model_of
+from outrider.worker.gpu.shard import INTERPRETER, Terms, block_bytes, model_of, precision_of
 from outrider.worker.gpu.timing import INTERPRETED, GreedyPasses, machine
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.launch.gpu_rank_group import LeadingRanks, lead_on_device
@@ -51,11 +51,9 @@ def load_on_device(
     """
     shard = Shard(prepared.config(), LEADER, settings.tensor_parallel)
     check(shard.config)
-    if dtype is Dtype.AUTO:  # bf16 arithmetic is wrong in the interpreter
-        dtype = Dtype.FP32 if device == INTERPRETER else Dtype.BF16
     context = context_of(settings, shard.whole.context)
     terms = Terms(dtype, context + beyond, ROW_CAPACITY, settings.max_running, settings.all_reduce)
-    each = block_bytes(shard.config, PRECISIONS[dtype].activations)
+    each = block_bytes(shard.config, precision_of(dtype, device, shard).activations)
     blocks = blocks_of(settings, terms.longest, each, device)
     model: GpuModel | LeadingGpuModel
     if shard.degree > 1:
@@ -69,7 +67,7 @@ def load_on_device(
     costs = INTERPRETED if device == INTERPRETER else costs_of(model, settings, prepared, device)
     logger.info(
         "%s: %s weights on %s, KV of %d tokens in %.1f GB, %.2f ms for one row, %.2f ms for eight",
-        *(prepared.name, dtype, device, kv_cache.blocks * BLOCK, kv_bytes / 1e9),
+        *(prepared.name, model.path, device, kv_cache.blocks * BLOCK, kv_bytes / 1e9),
         *(1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
     )
     return LoadedModel(model, kv_cache, costs, context, kv_bytes, on_gpu=True)

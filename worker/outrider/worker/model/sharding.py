@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.matrix import Matrix, inputs_of, outputs_of
+from outrider.worker.model.matrix import AsStored, inputs_of, outputs_of
 
 Index = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ class Shard:
         """The id of the embedding's first row."""
         return self.rank * _ids(self.whole.vocab, self.degree)
 
-    def cut(self, name: str, tensor: Matrix) -> Matrix:
+    def cut(self, name: str, tensor: AsStored) -> AsStored:
         """Return this rank's part of the tensor of a name; the tensor itself where all have it.
 
         Raises `ModelError` for quants whose groups it would cut.
@@ -99,7 +99,7 @@ class Shard:
             case _:
                 return tensor
 
-    def _narrowed(self, name: str, tensor: Matrix, index: Index) -> Matrix:
+    def _narrowed(self, name: str, tensor: AsStored, index: Index) -> AsStored:
         try:
             return inputs_of(tensor, index)
         except ValueError as error:

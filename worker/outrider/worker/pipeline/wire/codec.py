@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from outrider.contract.settings import MAX_STAGES, StageDtype
 from outrider.kernels.cpu.packing import to_bfloat
 from outrider.protos.v1.internal import stage_pb2 as pb
-from outrider.worker.checkpoints.checkpoint import widened
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.payloads import Payloads
 from outrider.worker.link.records import Body, RecordKind, RecordKinds, sampling_bytes
+from outrider.worker.model.matrix import widened
 from outrider.worker.pipeline.records import (
     Begin,
     End,
