@@ -42,6 +42,8 @@ LAYERS = {"qkv": "act", "output": "act_context", "gates": "act", "down": "act_wi
 """Kinds of linear layers, and the buffers that they read."""
 CONTEXTS = (4096, 16384)
 GIBIBYTE = 1 << 30
+ROWS = 16
+"""Rows that a pass may have, as a worker's: threads share its scratch."""
 
 
 class Part(NamedTuple):
@@ -132,7 +134,7 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
         prepared = prepare(ModelSettings(uri=f"file://{file}"), user_cache(), ignore_progress)
         config, weights = load(prepared)
         kv_cache = HostKVCache(config.kv_shape, blocks_for(longest), longest, prefix_cache=False)
-        model = Llama(config, weights, NumericPath.INT4, kv_cache, 1, PassOptions(threads))
+        model = Llama(config, weights, NumericPath.INT4, kv_cache, ROWS, PassOptions(threads))
         held, buffers = vars(model)["_weights"], vars(model)["_buffers"]
         parts, of_layers = {}, 0
         for kind, source in LAYERS.items():

@@ -192,17 +192,18 @@ def _fill(out, count, factor, kept):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def attend(buffers, kv, contexts, span):  # type: ignore[no-untyped-def]
+def attend(buffers, kv, contexts, span, heads):  # type: ignore[no-untyped-def]
     """Compute attention of a span of rows in one layer, from buffers.q to buffers.out.
 
-    kv: the layer's `KVArrays`; contexts: `Contexts` of all rows, those of a sequence side by side.
+    heads: span of key heads; kv: the layer's `KVArrays`; contexts: `Contexts` of all rows, those of
+    a sequence side by side.
     """
     row, sequence = span.first, contexts.sequence
     while row < span.last:
         end = row + 1
         while end < span.last and sequence[end] == sequence[row]:
             end += 1
-        for head in range(kv.k_t.shape[0]):
+        for head in range(heads.first, heads.last):
             _attend_head(buffers, kv, contexts, row, end, head)
         row = end
 

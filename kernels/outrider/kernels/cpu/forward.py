@@ -14,7 +14,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays, attend
-from outrider.kernels.cpu.collectives import all_reduce, barrier_wait, share
+from outrider.kernels.cpu.collectives import Span, all_reduce, barrier_wait, share
 from outrider.kernels.cpu.elementwise import (
     Activations,
     GateCurve,
@@ -195,6 +195,15 @@ def embed(w, out, tokens, shape, thread):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _splits_heads(b, count, thread):  # type: ignore[no-untyped-def]
+    """Return True where threads share the key heads, and not the rows: each reads the KV of its own
+    heads alone."""
+    has_scratch = count * thread.threads <= b.attention.shape[0]
+    is_even = b.k_t.shape[1] % thread.threads == 0
+    return has_scratch and (is_even or count < thread.threads)
+
+
+@njit(cache=True, nogil=True)
 def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     """b.update = what attention adds to the residual, or this rank's part of it, before its norm.
 
@@ -227,7 +236,13 @@ def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
     place_rows(b.qkv, qkv, rows.positions, rows.slots, kv, span)
     barrier_wait(thread)
     contexts = Contexts(rows.sequence, rows.tables, rows.prefix, rows.ancestors, rows.depth, window)
-    attend(AttentionBuffers(b.qkv, b.attention, b.context), kv, contexts, span)
+    if _splits_heads(b, count, thread):
+        work = b.attention[thread.number * count :]
+        attend(AttentionBuffers(b.qkv, work, b.context), kv, contexts, Span(0, count), heads)
+        barrier_wait(thread)
+    else:
+        every = Span(0, b.k_t.shape[1])
+        attend(AttentionBuffers(b.qkv, b.attention, b.context), kv, contexts, span, every)
     for row in range(span.first, span.last):
         b.scales[row] = write_activation(b.context, row, b.act_context)
     barrier_wait(thread)

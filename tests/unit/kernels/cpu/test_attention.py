@@ -70,7 +70,9 @@ class Case:
             window,
         )
         buffers = AttentionBuffers(q.reshape(count, -1), work, out)
-        attend(buffers, KVArrays(self.k_t, self.v), contexts, Span(0, count))
+        attend(
+            buffers, KVArrays(self.k_t, self.v), contexts, Span(0, count), Span(0, self.kv_heads)
+        )
         return out.reshape(count, self.heads, self.size)
 
 
