@@ -26,7 +26,6 @@ from outrider.operator.spec.conditions import (
     MetricsReason,
     ProgressingReason,
     ReadyReason,
-    StalledReason,
     TargetReason,
 )
 
@@ -147,13 +146,7 @@ REMEDIES = MappingProxyType(
             ),
         },
         ConditionType.RECONCILING: {},
-        ConditionType.STALLED: {
-            StalledReason.INVALID_SPEC: "Read Degraded.",
-            StalledReason.OPERATOR_FAILED: "Read Degraded.",
-            StalledReason.FORBIDDEN: "Read Degraded.",
-            StalledReason.FOREIGN_OBJECT: "Read Degraded.",
-            StalledReason.ROLLOUT_FAILED: "Read Degraded.",
-        },
+        ConditionType.STALLED: {},
     }
 )
 """What a person may do about a reason; what is not here needs nothing."""
@@ -168,7 +161,9 @@ def conditions() -> Iterator[str]:
             for reason, words in member_docs(reasons).items()
         ]
         head = ("reason", "what it says", "what to do")
-        yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
+        width = 3 if REMEDIES[kind] else 2
+        shown = table(head[:width], [row[:width] for row in rows])
+        yield f"### {kind}\n\n{said[kind]}\n\n{shown}"
 
 
 def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:

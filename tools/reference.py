@@ -84,7 +84,12 @@ def section(name: str, command: Any, seen: dict[tuple[str, str], str]) -> str:
         row = (f"`{' '.join(names(parameter, context))}`", f"{parameter.help}{default(parameter)}")
         first = seen.setdefault(row, name)
         shared = first != name and len(row[1]) > SHORT
-        rows.append((row[0], f"As of `{first}`.") if shared else row)
+        if not shared:
+            rows.append(row)
+        elif rows and rows[-1][1] == f"As of `{first}`.":
+            rows[-1] = (f"{rows[-1][0]}, {row[0]}", rows[-1][1])
+        else:
+            rows.append((row[0], f"As of `{first}`."))
     return f"## outrider {name}\n\n{command.help}\n\n{table(('option', 'meaning'), rows)}"
 
 

@@ -38,8 +38,9 @@ INTRODUCTION = """\
 What `kubectl apply` takes where [the CRDs](../../charts/outrider/files/crds) are installed,
 and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
-A field of the draft that is as the target's, with all below it, names that. The last column says
-what `outrider run` obeys; the rest means something in a cluster only and is ignored there. It
+A *Kubernetes name* has lower-case letters, digits, dashes and dots, at most 253 characters. A field
+"as in `spec.target`" is as there, with all below it. The last column says
+what `outrider run` obeys; it ignores the rest. It
 starts `replicas` workers of each role, one where that is left out, each of `parallelism.tensor`
 processes, and refuses `nodes` above 1 and a service that is Suspended. [Examples](../../examples)
 to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts), `pool-guest.yaml` (a
@@ -87,7 +88,7 @@ def said_once(rows: Sequence[Row], part: str, twin: str) -> Iterator[Row]:
         other = f"{twin}{path.removeprefix(part)}"
         if path.startswith(f"{part}.") and below(path, known) == below(other, known):
             whole = path
-            yield (row[0], "", "", f"As `{other}`.")
+            yield (row[0], "", "", f"As in `{twin}`.")
         else:
             yield row
 
@@ -113,10 +114,19 @@ def fields(part: type[SpecPart], prefix: str, root: Mapping[str, Any]) -> Iterat
     for field in part.model_fields.values():
         path = f"{prefix}{field.alias}"
         inner = part_of(field.annotation)
-        words = "" if inner else allowed(schema[field.alias], root)
+        words = "" if inner else brief(allowed(schema[field.alias], root))
         yield f"`{path}`", words, default(field), str(field.description)
         if inner:
             yield from fields(inner, f"{path}.", root)
+
+
+def brief(words: str) -> str:
+    """What a field allows, in the short words of a table."""
+    return words.replace(NAME, "Kubernetes name").removeprefix("an ").removeprefix("a ")
+
+
+NAME = "lower-case letters, digits, dashes and dots, at most 253 characters"
+"""What most fields with names of objects allow."""
 
 
 def default(field: FieldInfo) -> str:

@@ -26,6 +26,7 @@ def shown(value: Any) -> str:
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
+    lines = (head, *rows)
     escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
+    top, *rest = (f"| {' | '.join(cells)} |" for cells in escaped)
+    return "\n".join((top, f"|{'---|' * len(head)}", *rest))

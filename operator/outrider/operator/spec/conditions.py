@@ -33,8 +33,8 @@ class ConditionType(enum.StrEnum):
     RECONCILING = "Reconciling"
     """The newest generation is being carried out; for `kstatus`, by which Flux and Helm 4 wait."""
     STALLED = "Stalled"
-    """The newest generation cannot be carried out before a person mends something; also for
-    `kstatus`."""
+    """The newest generation cannot be carried out before a person mends what Degraded says; also
+    for `kstatus`."""
 
 
 class ReadyReason(enum.StrEnum):
