@@ -52,7 +52,7 @@ class Part(NamedTuple):
     milliseconds: float
     megabytes: float
     share: float
-    """Of the bytes that a plain sum reads in the same time."""
+    """Share of what a plain sum reads in the same time."""
 
 
 @njit(cache=False)
