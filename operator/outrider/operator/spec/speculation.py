@@ -43,10 +43,10 @@ class Disable(SpecPart):
     """Threshold that turns drafting off."""
 
     gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
-    """Gain, over all targets and since drafting went on, surely under which `maxRows` is lowered,
-    and drafts are given back if that is not enough; 0: never. Left out, what pays for their GPUs (2
-    beside the targets' 6: 133), at least 103. Also a target's own for a while of plain decoding;
-    left out, 105."""
+    """Gain over all targets, since drafting went on, below which the operator lowers `maxRows`, and
+    then gives drafts back; 0: never. It has to be below beyond doubt. Left out, what pays for the
+    drafts' GPUs (2 beside the targets' 6: 133), at least 103. A target that gains less decodes
+    plainly for a while by itself; left out, below 105."""
 
 
 class Enable(SpecPart):
