@@ -1,4 +1,4 @@
-"""Folders of AWQ, GPTQ and FP8, made of a tiny model's."""
+"""Folders of AWQ and GPTQ, made of a tiny model's."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.numpy import load_file
-from safetensors.torch import save_file
+from safetensors.numpy import load_file, save_file
 
 Packed = dict[str, np.ndarray]
 Pack = Callable[[np.ndarray], tuple[Packed, np.ndarray]]
@@ -16,7 +14,6 @@ Pack = Callable[[np.ndarray], tuple[Packed, np.ndarray]]
 
 AWQ = {"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": True}
 GPTQ = {"quant_method": "gptq", "bits": 4, "desc_act": False}
-FP8 = {"quant_method": "fp8"}
 
 
 def quantised(folder: Path, pack: Pack, **config: Any) -> dict[str, np.ndarray]:
@@ -25,9 +22,8 @@ def quantised(folder: Path, pack: Pack, **config: Any) -> dict[str, np.ndarray]:
     for name in [name for name in tensors if name.startswith("model.layers") and "proj" in name]:
         parts, values[name] = pack(tensors.pop(name))
         tensors |= {f"{name.removesuffix('.weight')}.{part}": x for part, x in parts.items()}
-    held = {name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in tensors.items()}
-    e4m3 = {n: x.view(torch.float8_e4m3fn) for n, x in held.items() if x.dtype == torch.uint8}
-    save_file(held | e4m3, folder / "model.safetensors")
+    held = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    save_file(held, folder / "model.safetensors")
     fields = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(fields | {"quantization_config": config}))
     return values
@@ -73,20 +69,3 @@ def gptq(weight: np.ndarray, less: int = 1, group: int = 32) -> tuple[Packed, np
     index = np.arange(weight.shape[1], dtype=np.int32) // group
     packed = {"qweight": integers(quants).T, "qzeros": integers(zeros - less), "scales": scales}
     return packed | {"g_idx": index}, values
-
-
-def fp8(weight: np.ndarray, scales: str) -> tuple[Packed, np.ndarray]:
-    """Return bits of e4m3, scales of the "tensor", each "channel" or "blocks" of 32, and values."""
-    rows, columns = weight.shape
-    factor = {
-        "tensor": torch.rand(1) + 0.5,
-        "channel": torch.rand(rows, 1) + 0.5,
-        "blocks": torch.rand(-(-rows // 32), -(-columns // 32)) + 0.5,
-    }[scales]
-    spread = factor
-    if scales == "blocks":
-        spread = factor.repeat_interleave(32, 0)[:rows].repeat_interleave(32, 1)[:, :columns]
-    rounded = torch.from_numpy(weight).to(torch.float8_e4m3fn)
-    name = f"weight_scale{'_inv' * (scales == 'blocks')}"
-    parts = {"weight": rounded.view(torch.uint8).numpy(), name: factor.numpy()}
-    return parts, (rounded.float() * spread).numpy()

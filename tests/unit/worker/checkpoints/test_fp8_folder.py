@@ -10,7 +10,8 @@ from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.checkpoints.load import CheckpointTensors, load
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.model.matrix import E4M3
-from tests.quantised_folders import FP8, fp8, quantised
+from tests.fp8_folders import FP8, as_e4m3, fp8
+from tests.quantised_folders import quantised
 from tests.tiny_models import write_tiny
 
 
@@ -19,6 +20,7 @@ def test_fp8_is_what_torch_reads_times_its_scales(tmp_path: Path, scales: str) -
     write_tiny(tmp_path, hidden=64, intermediate_size=144)
     blocks = {"weight_block_size": [32, 32]} if scales == "blocks" else {}
     values = quantised(tmp_path, lambda weight: fp8(weight, scales), **FP8, **blocks)
+    as_e4m3(tmp_path)
     model = PreparedModel("tiny", tmp_path, tmp_path, tmp_path, "0")
     assert CheckpointTensors(model).path is NumericPath.BF16
     _, found = load(model)

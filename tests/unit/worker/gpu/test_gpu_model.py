@@ -21,9 +21,10 @@ from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
+from tests.fp8_folders import FP8, as_e4m3, fp8
 from tests.gpu_models import FAMILIES, give_kv, loaded, on_cpu, on_device, write
 from tests.kv_arrays import keys_by_slot
-from tests.quantised_folders import AWQ, FP8, GPTQ, Pack, awq, fp8, gptq, quantised
+from tests.quantised_folders import AWQ, GPTQ, Pack, awq, gptq, quantised
 
 NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(0).integers(0, 256, 200).astype(np.int32)
@@ -146,6 +147,7 @@ def test_matrices_keep_their_values_and_the_format_if_kernels_take_it(
 ) -> None:
     folder = write(tmp_path, layers=2, hidden=128, intermediate_size=256)
     values = quantised(folder, pack, **config)
+    as_e4m3(folder)
     gpu, cpu = on_device(folder, device, matrices=None), on_cpu(folder)
     assert gpu.path == formats
     assert ("were widened to fp32" in caplog.text) is ("fp32" in formats)
