@@ -86,3 +86,12 @@ def test_both_speeds_count_from_each_answers_first_tokens_and_texts_are_shown_on
     text = "\n".join(lines)
     assert "2.50 tokens per pass, acceptance rate 75%" in text
     assert (text.count("so it is"), text.count("[bold]why?"), text.count("how? …")) == (2, 1, 1)
+
+
+def test_the_last_screen_has_the_speeds_that_the_verdict_compares() -> None:
+    comparison = Comparison.between("Separate", "plain", Clock())
+    for side, measured in zip(comparison.sides, (30.0, 20.0), strict=True):
+        side.measured = measured
+    comparison.said = verdict(1.5, 64, same_text=True)
+    rates = [line for line in shown(comparison) if "tokens/s" in line]
+    assert ["30.0 tokens/s" in rates[0], "20.0 tokens/s" in rates[1]] == [True, True]

@@ -111,6 +111,9 @@ async def _in_turns(
         found = compared(questions.prompts, names, own, theirs, own_drafted=first.speculates)
         drafted = figures.figures([answer.drafted for answer in found.answers])
         comparison.why = reason(drafted.tokens_per_pass, drafted.acceptance_rate)
-        ratio, same = figures.times(found.answers), figures.same_text(found.answers)
+        plain = figures.figures([answer.plain for answer in found.answers if answer.plain])
+        for side, one in zip(comparison.sides, (drafted, plain), strict=True):
+            side.measured = one.tokens_per_second  # what the verdict is about
+        ratio, same = figures.ratio(drafted, plain), figures.same_text(found.answers)
         comparison.said = verdict(ratio, drafted.tokens, same, chosen, subject)
     return found

@@ -59,12 +59,16 @@ class ArrangementSpeed:
     """Tokens after the first of each answer."""
     seconds: float = 0.0
     """Seconds from the first tokens of answers to the last."""
+    measured: float | None = None
+    """Tokens a second by the server's own clock, once all answers are there."""
     _newest: float | None = None
     """When the tokens before came; None: none of this answer have."""
 
     @property
     def rate(self) -> float:
         """Tokens a second."""
+        if self.measured is not None:
+            return self.measured
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def begin(self) -> None:
