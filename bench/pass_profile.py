@@ -93,8 +93,8 @@ def main() -> None:
     for threads, parts in found.items():
         print(f"\n{file.name}, threads: {threads}\n{'':>16} {'ms':>8} {'MB':>8} of a plain sum")
         for name, part in parts.items():
-            share = f"{part.share:.0%}"
-            print(f"{name:>16} {part.milliseconds:8.2f} {part.megabytes:8.0f} {share:>8}")
+            of_sum = f"{part.share:.0%}"
+            print(f"{name:>16} {part.milliseconds:8.2f} {part.megabytes:8.0f} {of_sum:>8}")
     results = {
         str(threads): {name: part._asdict() for name, part in parts.items()}
         for threads, parts in found.items()
@@ -107,24 +107,29 @@ def main() -> None:
     write_run(options.out, "pass_profile", results, ratios, load_average)
 
 
+def least(call: Callable[[], Any], rounds: int) -> float:
+    """Return the least seconds of a call, of a few after one that may compile."""
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
 def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, Part]:
     """Return all parts of a pass on so many threads."""
     with ThreadPoolExecutor(threads) as pool:
         barrier = make_barrier()
         team = [Thread(barrier, number, threads) for number in range(threads)]
 
-        def least(work: Callable[[Thread], Any]) -> float:
-            """Return the least seconds of a few times that all threads work."""
-            list(pool.map(work, team))  # compiles
-            times = []
-            for _ in range(options.rounds):
-                start = time.perf_counter()
-                list(pool.map(work, team))
-                times.append(time.perf_counter() - start)
-            return min(times)
+        def together(work: Callable[[Thread], Any]) -> float:
+            """Return the least seconds in which all threads work."""
+            return least(lambda: list(pool.map(work, team)), options.rounds)
 
         plain = np.ones((4, GIBIBYTE // 32), np.int64)
-        rate = GIBIBYTE / least(partial(total, plain))
+        rate = GIBIBYTE / together(partial(total, plain))
         del plain
 
         def part(seconds: float, read: float) -> Part:
@@ -141,7 +146,7 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             stack = getattr(held, kind)
             x = Activations(getattr(buffers, source), buffers.scales)
             outputs = np.empty((1, stack.scales.shape[1]), np.float32)
-            seconds = least(partial(all_layers, x, stack, outputs))
+            seconds = together(partial(all_layers, x, stack, outputs))
             of_layers += stack.weights.nbytes
             parts[kind] = part(seconds, stack.weights.nbytes)
         of_slot = kv_cache.k_t.nbytes // kv_cache.k_t.shape[2] // 64 * 2
@@ -149,14 +154,9 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
         with borrowed(kv_cache) as block_table:
             for context in (0, *options.contexts):
                 rows = chain_rows(1, context, block_table, config.vocab)
-                model.forward(rows)
-                times = []
-                for _ in range(options.rounds):
-                    start = time.perf_counter()
-                    model.forward(rows)
-                    times.append(time.perf_counter() - start)
+                seconds = least(partial(model.forward, rows), options.rounds)
                 read = of_layers + of_slot * context
-                parts[f"pass at {context}"] = part(min(times), read)
+                parts[f"pass at {context}"] = part(seconds, read)
         model.close()
     return parts
 
