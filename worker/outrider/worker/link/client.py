@@ -27,6 +27,7 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
+from outrider.worker.host.call_status import final_error
 from outrider.worker.host.peers import beyond_loopback, open_channel
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
@@ -186,6 +187,8 @@ class DraftLinks:
                 await self._carry(link, answers, stream, draft, chosen)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
+            except grpc.aio.AioRpcError as error:
+                raise await final_error(error, call) from None
             finally:
                 stream.put(END)  # a call that has ended leaves what reads the stream to itself
                 call.cancel()

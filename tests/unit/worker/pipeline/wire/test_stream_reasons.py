@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from outrider.worker.errors import StageLost
-from outrider.worker.pipeline.wire import stream
+from outrider.worker.host import call_status
 from outrider.worker.pipeline.wire.stream import StageStream
 
 CORE = "Internal error from Core"
@@ -57,7 +57,7 @@ def test_the_reason_of_the_peer_is_waited_for() -> None:
 
 
 def test_a_status_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "STATUS_SECONDS", 0.05)
+    monkeypatch.setattr(call_status, "STATUS_SECONDS", 0.05)
     assert ended(Call(asked=1 << 30)) == f"stage 1 at x: INTERNAL: {CORE}"
 
 

@@ -8,6 +8,7 @@ import grpc
 
 from outrider.contract.settings import PeerSettings
 from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
+from outrider.worker.host.call_status import final_error
 from outrider.worker.host.peers import open_channel
 from outrider.worker.link import distributed
 from outrider.worker.link.distributed import PairRendezvous
@@ -110,8 +111,9 @@ class OutgoingStream(StageStream):
         except ProtocolViolation as error:
             raise StageRefused(f"{name}: {error}") from None
         except grpc.aio.AioRpcError as error:
-            refused = error.code() in REFUSALS
-            raise (StageRefused if refused else StageLost)(reason(name, error)) from None
+            ended = await final_error(error, self._call)
+            refused = ended.code() in REFUSALS
+            raise (StageRefused if refused else StageLost)(reason(name, ended)) from None
 
 
 async def _meeting(group: Group, address: str) -> PairRendezvous | None:

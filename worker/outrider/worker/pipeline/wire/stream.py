@@ -13,6 +13,7 @@ import grpc
 
 from outrider.protos.v1.internal import stage_pb2 as pb
 from outrider.worker.errors import StageLost, WorkerError
+from outrider.worker.host.call_status import final_error
 from outrider.worker.link.payload_stream import CHANNEL_OPTIONS, PayloadStream
 
 SIGN_OF_LIFE: Final = b""
@@ -22,8 +23,6 @@ UNREAD_BYTES = 1 << 28
 """Most bytes that may wait for one neighbour; the leader's segments are far fewer."""
 LOOKS = 8
 """Looks, in the longest silence that is allowed, whether something came."""
-STATUS_SECONDS = 0.5
-"""Longest that a stream's status is waited for once a write to it has failed."""
 HELLO_SECONDS = 10.0
 OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_send_message_length", -1))
 
@@ -82,7 +81,7 @@ class StageStream(PayloadStream):
                 self._came = True
                 arrived(payload)
         except grpc.aio.AioRpcError as error:
-            raise StageLost(await final_reason(self.name, error, call)) from None
+            raise StageLost(reason(self.name, await final_error(error, call))) from None
         except grpc.aio.AbortError:  # this stage has ended the call, with the reason
             raise StageLost(f"the stream of {self.name} is ended here") from None
         except WorkerError as error:  # of what carries the payloads
@@ -106,27 +105,7 @@ class StageStream(PayloadStream):
         raise StageLost(f"{self.name} was silent for {silence:g} s")
 
 
-async def final_reason(name: str, error: grpc.aio.AioRpcError, call: Any) -> str:
-    """Return `reason`, of the peer's own status where a write that failed was noticed first.
-
-    grpcio then says INTERNAL, "Internal error from Core", until the status has come.
-    """
-    code, details = error.code(), error.details()
-    late = asyncio.get_running_loop().time() + STATUS_SECONDS
-    while code is grpc.StatusCode.INTERNAL and call is not None:
-        if asyncio.get_running_loop().time() > late:
-            break
-        await asyncio.sleep(STATUS_SECONDS / 50)
-        code, details = await call.code(), await call.details()
-    return in_words(name, code, details)
-
-
 def reason(name: str, error: grpc.aio.AioRpcError) -> str:
-    """Return in words why a stream ended."""
-    return in_words(name, error.code(), error.details())
-
-
-def in_words(name: str, code: grpc.StatusCode, details: str | None) -> str:
-    """Return a status as its stage said it, or with the stage's name."""
-    details = details or ""
-    return details if details.startswith("stage ") else f"{name}: {code.name}: {details}"
+    """Return in words why a stream ended: as its stage said it, or with the stage's name."""
+    details = error.details() or ""
+    return details if details.startswith("stage ") else f"{name}: {error.code().name}: {details}"
