@@ -69,8 +69,8 @@ async def answer(address: str, peers: PeerSettings | None, name: str = DRAFT) ->
 
 async def status_of(channel: grpc.aio.Channel) -> grpc.StatusCode:
     """How a call on this channel ends."""
-    call: Any = channel.stream_stream(f"/{SERVICE}/{ECHO}")(timeout=SECONDS)
-    await call.done_writing()  # a write that fails would replace the server's status
+    called: Any = channel.unary_stream(f"/{SERVICE}/{ECHO}")  # the failed write of a stream
+    call = called(b"?", timeout=SECONDS)  # would replace the server's status
     with contextlib.suppress(grpc.aio.AioRpcError):
         async for _ in call:
             continue
