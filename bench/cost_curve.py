@@ -1,8 +1,9 @@
 """What a pass costs by its rows, by instruction set: `python -m bench.cost_curve`.
 
-Each side is a process of its own with the demo's target and draft, and all sides take turns, one
-cell at a time, so that a slow minute slows them alike. A cell is the least time of its turns: other
-work on the machine only ever adds. A side may be another checkout: `avx512@/path/to/checkout`.
+Each side is a process of its own with the demo's target and draft (or another target, `--file`),
+and all sides take turns, one cell at a time, so that a slow minute slows them alike. A cell is the
+least time of its turns: other work on the machine only ever adds. A side may be another checkout:
+`avx512@/path/to/checkout`.
 """
 
 import argparse
@@ -98,6 +99,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=list(ROLES))
+    parser.add_argument("--file", type=Path, help="a target's GGUF file in place of the demo's")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="a report; left out: tables alone")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -153,7 +155,11 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
+    from outrider.contract.files import user_cache
+    from outrider.contract.settings import ModelSettings
+    from outrider.worker.checkpoints.fingerprint import ignore_progress
     from outrider.worker.checkpoints.load import CheckpointTensors
+    from outrider.worker.checkpoints.prepare import prepare
     from outrider.worker.costs.step_timing import borrowed, chain_rows
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
@@ -162,8 +168,13 @@ def serve(options: argparse.Namespace) -> None:
 
     prepared = prepare_models(colocated(options.threads))
     assert prepared.colocated is not None
+    files = {"target": prepared.own, "draft": prepared.colocated}
+    if options.file is not None:
+        uri = f"file://{options.file.absolute()}"
+        files["target"] = prepare(ModelSettings(uri=uri), user_cache(), ignore_progress)
     models = {}
-    for role, model in (("target", prepared.own), ("draft", prepared.colocated)):
+    for role in options.roles:
+        model = files[role]
         config, weights = model.config(), CheckpointTensors(model)
         kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
         path = vars(llama)["NumericPath"](options.dtype)  # older checkouts have it elsewhere

@@ -67,10 +67,12 @@ def _q4_k(builder: Any, rows: int, x: Any, w: Any) -> tuple[Any, Callable[[Any],
 
     kind = kind_of(NumericPath.INT4)
     part = tiles.parts(rows, sums=grouped_tiles.CELLS)[0]
-    cells = _cells(builder, rows, len(part), FLOAT, tiles.LANES)
     element = FLOAT if kind.group == 1 else BYTE
     size = 4 if element == FLOAT else 1
     products = grouped_tiles.GroupProducts(kind, Q4_NESTED)
+    sums_of = INT if products.exact else FLOAT
+    cells = _cells(builder, rows, len(part), sums_of, tiles.LANES)
+    dots = _cells(builder, rows, len(part), FLOAT, tiles.LANES) if products.exact else []
     span = LONG(8)
     quants = builder.gep(w, [LONG(Q4_NESTED.header(8))])
 
@@ -78,14 +80,20 @@ def _q4_k(builder: Any, rows: int, x: Any, w: Any) -> tuple[Any, Callable[[Any],
         at = builder.mul(k, LONG(Q4_NESTED.group * size))
         values = [builder.gep(x, [builder.add(at, LONG(FAR * row))]) for row in range(rows)]
         number = [builder.add(k, LONG(FAR * row)) for row in range(rows)]
-        sums = [builder.gep(builder.bitcast(x, FLOAT.as_pointer()), [n]) for n in number]
+        sums = [
+            builder.gep(builder.bitcast(x, FLOAT.as_pointer()), [LONG(FAR * n)])
+            for n in range(rows)
+        ]
         starts = [builder.gep(builder.bitcast(x, INT.as_pointer()), [n]) for n in number]
         step = builder.gep(quants, [builder.mul(k, LONG(Q4_NESTED.quant_bytes))])
         inputs = [builder.bitcast(value, element.as_pointer()) for value in values]
-        place = grouped_tiles.GroupPlace(w, k, span, step, inputs, sums, starts)
+        span_at = grouped_tiles.SpanPlace(w, span, sums)
+        place = grouped_tiles.GroupPlace(span_at, k, step, inputs, starts)
         products.add(builder, cells, place, part)
+        if products.exact:
+            products.add_dots(builder, dots, span_at, k, part)
 
-    return cells, add, len(part) * tiles.LANES, Q4_NESTED.group
+    return [*cells, *dots], add, len(part) * tiles.LANES, Q4_NESTED.group
 
 
 FORMATS = {"int8": _int8, "q4_k": _q4_k}

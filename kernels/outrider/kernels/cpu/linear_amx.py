@@ -15,17 +15,16 @@ _ONE, _TWO = bytes_tile(1), bytes_tile(2)
 
 
 @njit(cache=True, nogil=True)
-def _rows_of(count):  # type: ignore[no-untyped-def]
-    """Return the rows of each register: all the same, so that the registers' shapes stay."""
+def tiling(count):  # type: ignore[no-untyped-def]
+    """Return tiles, and the rows of each: all the same, so that the registers' shapes stay."""
     tiles = (count + ROWS - 1) // ROWS
-    return (count + tiles - 1) // tiles
+    return tiles, (count + tiles - 1) // tiles
 
 
 @njit(cache=True, nogil=True)
 def linear_bytes(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
     """Compute `linear` for int8 weights, of whole registers of inputs."""
-    rows = _rows_of(count)
-    tiles = (count + rows - 1) // rows
+    tiles, rows = tiling(count)
     cuts = (tiles + 1) // 2
     take_registers(rows)
     for block in range(blocks.first, blocks.last):

@@ -78,9 +78,17 @@ def store(builder: Any, register: int, first: Any, pitch: Any) -> None:
     _call(builder, "tilestored64", BYTE(register), to, pitch)
 
 
-def add_products(builder: Any, sums: int, activations: int, weights: int) -> None:
-    """Add products of activations, unsigned bytes, and of weights, signed ones."""
-    _call(builder, "tdpbusd", *map(BYTE, (sums, activations, weights)))
+def add_products(
+    builder: Any, sums: int, activations: int, weights: int, signed: bool = False
+) -> None:
+    """Add products of activations, unsigned or signed bytes, and of weights, signed ones."""
+    name = "tdpbssd" if signed else "tdpbusd"
+    _call(builder, name, *map(BYTE, (sums, activations, weights)))
+
+
+def clear(builder: Any, register: int) -> None:
+    """Set a register to zeros."""
+    _call(builder, "tilezero", BYTE(register))
 
 
 def _call(builder: Any, name: str, *arguments: Any) -> None:

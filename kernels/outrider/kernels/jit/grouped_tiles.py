@@ -2,8 +2,9 @@
 
 Products of a group are summed first (over bytes where the machine multiplies them, else over
 floats), then multiplied by the group's scale and added up in float32, with the group's least value
-times the sum of its activations. Nested scales are multiplied exactly before. Weights that are
-floats are multiplied as floats. Each (row, output) is one sum in one fixed order.
+times the sum of its activations. Where scales are nested and products are of bytes, the sums of
+what shares a half-precision scale are integers: exact, in whatever order. Weights that are floats
+are multiplied as floats. Each (row, output) is one sum in one fixed order.
 """
 
 from typing import Any, NamedTuple
@@ -120,21 +121,23 @@ def grouped_tile(rows: int) -> Any:
                     first = builder.gep(ws, [builder.mul(outer.index, span_size)])
                     quants = builder.gep(first, [header])
                     before = builder.mul(outer.index, span)
+                    own_sums = [builder.gep(sums, [builder.add(n, before)]) for n in before_row]
+                    span_at = SpanPlace(first, span, own_sums)
+                    totals = group.begin(builder, cells, span_at, part)
                     with cgutils.for_range(builder, span, intp=LONG) as inner:
                         number = builder.add(before, inner.index)
                         prefetch_at(builder, ws, hints, number)
                         step = builder.mul(inner.index, LONG(layout.quant_bytes))
                         at = builder.mul(number, LONG(layout.group))
                         group_at = GroupPlace(
-                            first,
+                            span_at,
                             inner.index,
-                            span,
                             builder.gep(quants, [step]),
                             [builder.gep(x, [at]) for x in inputs],
-                            [builder.gep(sums, [builder.add(n, number)]) for n in before_row],
                             [builder.gep(starts, [builder.add(n, number)]) for n in before_row],
                         )
-                        group.add(builder, cells, group_at, part)
+                        group.add(builder, totals, group_at, part)
+                    group.end(builder, cells, totals, span_at, part)
                 first_output = builder.add(column, LONG(part.start * LANES))
                 of_output = builder.gep(scales, [first_output])
                 for number, row_cells in zip(numbers, cells, strict=True):
@@ -149,20 +152,26 @@ def grouped_tile(rows: int) -> Any:
     return tile
 
 
+class SpanPlace(NamedTuple):
+    """Pointers and numbers of the groups of a block that share half-precision scales."""
+
+    header: Any
+    """Scales and least values."""
+    span: Any
+    """Number of the groups."""
+    sums: list[Any]
+    """Sums of each row's activations, of each group."""
+
+
 class GroupPlace(NamedTuple):
     """Pointers and numbers of one group of a block."""
 
-    header: Any
-    """Scales and least values of the span."""
+    span: SpanPlace
     number: Any
     """Number of the group in the span."""
-    span: Any
-    """Groups of the span."""
     quants: Any
     inputs: list[Any]
     """Activations of each row from the group's first input on."""
-    sums: list[Any]
-    """Sum of each row's activations."""
     starts: list[Any]
     """The same times what is the zero of quants, negative."""
 
@@ -176,13 +185,13 @@ def _span_sizes(builder: Any, layout: Layout, span: Any) -> tuple[Any, Any]:
     return header, builder.add(header, builder.mul(span, LONG(layout.quant_bytes)))
 
 
-def _zeros(builder: Any, rows: int, part: range) -> list[list[Any]]:
-    """Make registers of the sums over all groups."""
-    lanes = vector(count=LANES)
+def _zeros(builder: Any, rows: int, part: range, element: Any = FLOAT) -> list[list[Any]]:
+    """Make registers of sums."""
+    lanes = vector(element, LANES)
     cells = [[cgutils.alloca_once(builder, lanes) for _ in part] for _ in range(rows)]
     for row in cells:
         for cell in row:
-            builder.store(ir.Constant(lanes, [0.0] * LANES), cell)
+            builder.store(ir.Constant(lanes, [0] * LANES), cell)
     return cells
 
 
@@ -195,18 +204,75 @@ class GroupProducts:
         self._pairs = kind is NumericKind.INT4_AVX2
         self._signed = layout.zero == SIGNS and (self._pairs or kind is NumericKind.INT4_DOTPROD)
         """True where quants are made signed bytes: their zero is 0 then."""
-        self._shifted = self._integers and layout.zero != 0 and not self._signed
-        """True where sums begin with what their zero subtracts."""
+        self.exact = self._integers and layout.nested
+        """True where what a span adds up is an integer."""
+        self._dotted = self.exact and (layout.least or self._pairs)
+        """True where least values of a span, or what its zeros subtract, are added at once."""
+        self._shifted = (
+            self._integers and layout.zero != 0 and not self._signed and not self._dotted
+        )
+        """True where sums of a group begin with what their zero subtracts."""
+
+    def begin(self, builder: Any, cells: Any, at: SpanPlace, part: range) -> Any:
+        """Return what groups of a span are added to."""
+        if not self.exact:
+            return cells
+        totals = _zeros(builder, len(cells), part, INT)
+        if not self._dotted:
+            return totals
+        dots = self._dots(builder, at, part)
+        if self.layout.least:
+            self._add_spans(builder, cells, dots, halves(builder, at.header, 2 * BLOCK, part))
+            return totals
+        zero = ir.Constant(vector(count=LANES), [-self.layout.zero] * LANES)
+        for row_totals, row_dots in zip(totals, dots, strict=True):
+            for total, dot_ in zip(row_totals, row_dots, strict=True):
+                value = builder.fmul(builder.load(dot_), zero)
+                builder.store(builder.fptosi(value, vector(INT, LANES)), total)
+        return totals
+
+    def _dots(self, builder: Any, at: SpanPlace, part: range) -> list[list[Any]]:
+        """Return sums over a span's groups of bytes of least values, or of scales, times those of
+        activations: integers, which floats hold exactly."""
+        dots = _zeros(builder, len(at.sums), part)
+        with cgutils.for_range(builder, at.span, intp=LONG) as loop:
+            self.add_dots(builder, dots, at, loop.index, part)
+        return dots
+
+    def add_dots(self, builder: Any, dots: Any, at: SpanPlace, number: Any, part: range) -> None:
+        """Add what a group has of these sums."""
+        inner = self._inner(builder, at, int(self.layout.least), number, part)
+        for row_dots, sums in zip(dots, at.sums, strict=True):
+            row_sum = broadcast(builder, builder.load(builder.gep(sums, [number])), LANES)
+            for dot_, own in zip(row_dots, inner, strict=True):
+                value = builder.sitofp(own, row_sum.type)
+                builder.store(fused(builder, row_sum, value, builder.load(dot_)), dot_)
+
+    def end(self, builder: Any, cells: Any, totals: Any, at: SpanPlace, part: range) -> None:
+        """Add the sums of a span."""
+        if self.exact:
+            self._add_spans(builder, cells, totals, halves(builder, at.header, 0, part))
+
+    def _add_spans(self, builder: Any, cells: Any, totals: Any, scales: list[Any]) -> None:
+        for row_cells, row_totals in zip(cells, totals, strict=True):
+            for cell, total, scale in zip(row_cells, row_totals, scales, strict=True):
+                value = builder.load(total)
+                if value.type.element == INT:
+                    value = builder.sitofp(value, scale.type)
+                builder.store(fused(builder, value, scale, builder.load(cell)), cell)
 
     def add(self, builder: Any, cells: Any, at: GroupPlace, part: range) -> None:
         """Add a group: its quants once, times the activations of each row."""
+        if self.exact:
+            self._add_integers(builder, cells, at, part)
+            return
         products = self._paired if self._pairs else self._summed
         totals = (self._floated if self.layout.floats else products)(builder, at, part)
         scales = self._numbers(builder, at, 0, part)
         least = self._numbers(builder, at, 1, part) if self.layout.least else None
         lanes = vector(count=LANES)
-        for row_cells, row_totals, sums in zip(cells, totals, at.sums, strict=True):
-            row_sum = broadcast(builder, builder.load(sums), LANES)
+        for row_cells, row_totals, sums in zip(cells, totals, at.span.sums, strict=True):
+            row_sum = broadcast(builder, builder.load(builder.gep(sums, [at.number])), LANES)
             for j, cell in enumerate(row_cells):
                 total = row_totals[j]
                 if self._integers:
@@ -215,6 +281,18 @@ class GroupProducts:
                 if least is not None:
                     value = fused(builder, row_sum, least[j], value)
                 builder.store(value, cell)
+
+    def _add_integers(self, builder: Any, cells: Any, at: GroupPlace, part: range) -> None:
+        scales = self._inner(builder, at.span, 0, at.number, part)
+        totals = (
+            self._paired(builder, at, part, scales)
+            if self._pairs
+            else self._summed(builder, at, part)
+        )
+        for row_cells, row_totals in zip(cells, totals, strict=True):
+            for cell, total, scale in zip(row_cells, row_totals, scales, strict=True):
+                value = total if self._pairs else builder.mul(total, scale)
+                builder.store(builder.add(builder.load(cell), value), cell)
 
     def _summed(self, builder: Any, at: GroupPlace, part: range) -> list[list[Any]]:
         """Return sums of quant * activation over the group, [rows][vectors of outputs]."""
@@ -262,25 +340,28 @@ class GroupProducts:
         element = INT if self._integers else FLOAT
         return [ir.Constant(vector(element, LANES), [0] * LANES) for _ in at.starts]
 
-    def _paired(self, builder: Any, at: GroupPlace, part: range) -> list[list[Any]]:
-        """Return what `_summed` does: first in int16, a vector of outputs at a time, so that its
-        quants stay in registers while the rows pass."""
+    def _paired(
+        self, builder: Any, at: GroupPlace, part: range, scales: list[Any] | None = None
+    ) -> list[list[Any]]:
+        """Return what `_summed` does, times `scales`: first in int16, a vector of outputs at a
+        time, so that its quants stay in registers while the rows pass."""
         step = self.kind.group
         firsts = range(0, self.layout.group, step)
         together = self.layout.narrow
         firsts_of = self._first(builder, at)
         totals: list[list[Any]] = [[] for _ in at.inputs]
-        for j in part:
+        for own, j in enumerate(part):
             quants = [
                 self._quants(builder, at.quants, first, range(j, j + 1))[0] for first in firsts
             ]
+            scale = scales[own] if scales else None
             for x, begin, row in zip(at.inputs, firsts_of, totals, strict=True):
                 pairs = [
                     self._pair(builder, q, self._activation(builder, builder.gep(x, [LONG(first)])))
                     for q, first in zip(quants, firsts, strict=True)
                 ]
                 wide = [
-                    widen_pairs(builder, _sum(builder, pairs[i : i + together]))
+                    widen_pairs(builder, _sum(builder, pairs[i : i + together]), scale)
                     for i in range(0, len(pairs), together)
                 ]
                 row.append(_sum(builder, [begin, *wide] if self._shifted else wide))
@@ -291,7 +372,7 @@ class GroupProducts:
         totals = _zeros(builder, len(at.inputs), part)
         with cgutils.for_range(builder, LONG(self.layout.group), intp=LONG) as loop:
             line = builder.gep(at.quants, [builder.mul(loop.index, LONG(2 * BLOCK))])
-            weights = (_bfloats if self.layout.bfloat else _halves)(builder, line, 0, part)
+            weights = (_bfloats if self.layout.bfloat else halves)(builder, line, 0, part)
             for x, row in zip(at.inputs, totals, strict=True):
                 value = builder.load(builder.gep(x, [loop.index]))
                 if self.kind.activation is np.int8:
@@ -357,17 +438,24 @@ class GroupProducts:
 
     def _numbers(self, builder: Any, at: GroupPlace, which: int, part: range) -> list[Any]:
         """Load the group's scales (0) or least values (1) as floats."""
-        halves = _halves(builder, at.header, 2 * BLOCK * which, part)
+        outer = halves(builder, at.span.header, 2 * BLOCK * which, part)
         if not self.layout.nested:
-            return halves
-        before = builder.add(builder.mul(at.span, LONG(which)), at.number)
+            return outer
+        inner = self._inner(builder, at.span, which, at.number, part)
+        pairs = zip(outer, inner, strict=True)
+        return [builder.fmul(half, builder.sitofp(number, half.type)) for half, number in pairs]
+
+    def _inner(self, builder: Any, at: SpanPlace, which: int, number: Any, part: range) -> Any:
+        """Load a group's bytes of scales (0) or least values (1) as integers."""
+        before = builder.add(builder.mul(at.span, LONG(which)), number)
         first = builder.add(LONG(self.layout.header(0)), builder.mul(before, LONG(BLOCK)))
         found = []
-        for j, half in zip(part, halves, strict=True):
+        for j in part:
             where = builder.add(first, LONG(LANES * j))
-            inner = builder.load(place(builder, at.header, where, vector(BYTE, LANES)), align=LANES)
-            inner = builder.sitofp(builder.sext(inner, vector(INT, LANES)), half.type)
-            found.append(builder.fmul(half, inner))
+            bytes_ = builder.load(
+                place(builder, at.header, where, vector(BYTE, LANES)), align=LANES
+            )
+            found.append(builder.sext(bytes_, vector(INT, LANES)))
         return found
 
 
@@ -378,15 +466,15 @@ def _sum(builder: Any, values: list[Any]) -> Any:
     return total
 
 
-def _halves(builder: Any, line: Any, at: int, part: range) -> list[Any]:
+def halves(builder: Any, line: Any, at: int, part: range, lanes: int = LANES) -> list[Any]:
     """Load half-precision values of a block's outputs as floats, finite ones, on any machine.
 
     Shifted to where a float has its exponent and fraction, they are 2^112 times too small.
     """
-    thirteen, mask = (ir.Constant(vector(INT, LANES), [n] * LANES) for n in (13, SIGN_AND_REST))
-    larger = ir.Constant(vector(count=LANES), [2.0**112] * LANES)
+    thirteen, mask = (ir.Constant(vector(INT, lanes), [n] * lanes) for n in (13, SIGN_AND_REST))
+    larger = ir.Constant(vector(count=lanes), [2.0**112] * lanes)
     found = []
-    for bits in _words(builder, line, at, part):
+    for bits in _words(builder, line, at, part, lanes):
         shifted = builder.and_(builder.shl(bits, thirteen), mask)
         found.append(builder.fmul(builder.bitcast(shifted, larger.type), larger))
     return found
@@ -400,10 +488,10 @@ def _bfloats(builder: Any, line: Any, at: int, part: range) -> list[Any]:
     return [builder.bitcast(builder.shl(bits, sixteen), floats) for bits in words]
 
 
-def _words(builder: Any, line: Any, at: int, part: range) -> list[Any]:
+def _words(builder: Any, line: Any, at: int, part: range, lanes: int = LANES) -> list[Any]:
     """Load 16 bits of each of a block's outputs, from byte `at` of a line on, as wider integers."""
     found = []
     for j in part:
-        where = place(builder, line, LONG(at + 2 * LANES * j), vector(HALF, LANES))
-        found.append(builder.sext(builder.load(where, align=2 * LANES), vector(INT, LANES)))
+        where = place(builder, line, LONG(at + 2 * lanes * j), vector(HALF, lanes))
+        found.append(builder.sext(builder.load(where, align=2 * lanes), vector(INT, lanes)))
     return found

@@ -30,10 +30,15 @@ def multiply_pairs(builder: Any, unsigned: Any, signed: Any) -> Any:
     return invoke(builder, "llvm.x86.avx2.pmadd.ub.sw", kind, unsigned, signed)
 
 
-def widen_pairs(builder: Any, pairs: Any) -> Any:
-    """Return 8 int32, each the sum of two neighbouring int16."""
-    ones = ir.Constant(vector(HALF, 2 * LANES), [1] * (2 * LANES))
-    return invoke(builder, "llvm.x86.avx2.pmadd.wd", vector(INT, LANES), pairs, ones)
+def widen_pairs(builder: Any, pairs: Any, scales: Any = None) -> Any:
+    """Return 8 int32, each the sum of two neighbouring int16, times `scales`, which int16 hold."""
+    halves = vector(HALF, 2 * LANES)
+    factors = ir.Constant(halves, [1] * (2 * LANES))
+    if scales is not None:
+        low = builder.and_(scales, ir.Constant(scales.type, [0xFFFF] * LANES))
+        high = builder.shl(scales, ir.Constant(scales.type, [16] * LANES))
+        factors = builder.bitcast(builder.or_(low, high), halves)
+    return invoke(builder, "llvm.x86.avx2.pmadd.wd", vector(INT, LANES), pairs, factors)
 
 
 def magnitudes(builder: Any, signed: Any) -> Any:

@@ -11,7 +11,10 @@ from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import SILU, Activations, NormSize, gated, norms
 from outrider.kernels.cpu.grouped_packing import (
+    LAYOUTS,
+    Grouped,
     GroupedWeights,
+    Layout,
     encode_bytes,
     layer_of,
     stack_grouped,
@@ -35,6 +38,9 @@ def main(file: str) -> None:
         found[f"{path} extremes"] = extremes(kind, reference.packed_layer(weights(), kind))
     matrix = layer_of(stack_grouped([[encode_bytes(weights())]], 1), 0)
     found["quants of a byte"] = extremes(kind_of(NumericPath.INT4), matrix)
+    for layout in LAYOUTS:
+        if layout.nested:
+            found |= nested(layout)
     found |= neighbours()
     np.savez(file, **found)
 
@@ -73,6 +79,29 @@ def extremes(kind: NumericKind, matrix: Packed | GroupedWeights) -> np.ndarray:
     out = np.full((4, OUTPUTS), np.nan, np.float32)
     linear(x, 4, matrix, out, Span(0, OUTPUTS // BLOCK))
     return out
+
+
+def nested(layout: Layout) -> dict[str, np.ndarray]:
+    """Outputs of a layer whose scales are nested, by rows, some rows as large as they can be."""
+    kind, inputs = kind_of(NumericPath.INT4), 512
+    random, groups = np.random.default_rng(3), inputs // layout.group
+    top, scale = (16 if layout.bits == 4 else 64), (128 if layout.zero else 64)
+    quants = random.integers(0, top, (OUTPUTS, inputs)).astype(np.uint8)
+    inner = random.integers(-scale if layout.zero else 0, scale, (2, OUTPUTS, groups))
+    quants[0], inner[:, 0] = top - 1, scale - 1
+    halves = random.standard_normal((2, OUTPUTS, inputs // 256)).astype(np.float16)
+    least = (halves[1], inner[1].astype(np.int8)) if layout.least else (None, None)
+    matrix = Grouped(layout, quants, halves[0], least[0], inner[0].astype(np.int8), least[1])
+    w = layer_of(stack_grouped([[matrix]], 1), 0)
+    found = {}
+    for rows in ROWS:
+        values = np.random.default_rng(rows).integers(-127, 128, (rows, inputs))
+        values[0] = 127
+        out = np.full((rows, OUTPUTS), np.nan, np.float32)
+        x = Activations(values.astype(kind.activation), np.ones(rows, np.float32))
+        linear(x, rows, w, out, Span(0, OUTPUTS // BLOCK))
+        found[f"{layout.name} {rows}"] = out
+    return found
 
 
 def neighbours() -> dict[str, np.ndarray]:

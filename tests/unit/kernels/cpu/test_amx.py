@@ -9,16 +9,20 @@ import pytest
 from llvmlite import ir
 from numba import njit
 
-from outrider.kernels.cpu import linear_amx, reference
+from outrider.kernels.cpu import linear_amx, linear_grouped, reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
-from outrider.kernels.cpu.numeric_kind import NumericKind
+from outrider.kernels.cpu.grouped_packing import LAYOUTS, Layout, layer_of, stack_grouped
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.cpu.packing import BLOCK, pack
 from outrider.kernels.jit import amx
 from outrider.kernels.jit.simd import LONG
+from tests.unit.kernels.cpu.test_grouped_packing import any_of
 
 KIND = NumericKind.INT8_AVX512
 OUTPUTS, INPUTS = 96, 192
+NESTED = [layout for layout in LAYOUTS if layout.nested]
 
 
 class Registers:
@@ -26,6 +30,7 @@ class Registers:
 
     def __init__(self) -> None:
         self.held: list[np.ndarray] = []
+        """[rows][bytes] of each; nothing where they are not taken."""
 
     def ldtilecfg(self, table: int) -> None:
         """Rows and bytes of a row of each register: palette 1."""
@@ -54,9 +59,20 @@ class Registers:
         for at, row in enumerate(self.held[number]):
             ctypes.memmove(first + at * pitch, row.tobytes(), len(row))
 
+    def tilezero(self, number: int) -> None:
+        """Set all to zero."""
+        self.held[number][:] = 0
+
     def tdpbusd(self, sums: int, unsigned: int, signed: int) -> None:
         """sums [m][n] += unsigned [m][k][4] * signed [k][n][4]."""
-        x = self.held[unsigned].astype(np.int32)
+        self._add(sums, self.held[unsigned], signed)
+
+    def tdpbssd(self, sums: int, one: int, other: int) -> None:
+        """The same of two that are signed."""
+        self._add(sums, self.held[one].view(np.int8), other)
+
+    def _add(self, sums: int, bytes_: np.ndarray, signed: int) -> None:
+        x = bytes_.astype(np.int32)
         w = self.held[signed].view(np.int8).astype(np.int32)
         w = w.reshape(len(w), -1, 4).transpose(0, 2, 1).reshape(x.shape[1], -1)
         self.held[sums].view(np.int32)[:] += x @ w
@@ -88,8 +104,8 @@ def test_products_are_exact_whatever_registers_the_rows_take(
     packed = pack(weight, KIND)
     values, of_row = reference.activations(random.standard_normal((rows, INPUTS), np.float32), KIND)
     out = np.full((rows, OUTPUTS), np.nan, np.float32)
-    linear = on_model(linear_amx.linear_bytes)
-    linear(Activations(values, of_row), rows, packed, out, Span(0, OUTPUTS // BLOCK))
+    multiply = on_model(linear_amx.linear_bytes)
+    multiply(Activations(values, of_row), rows, packed, out, Span(0, OUTPUTS // BLOCK))
     coded = np.rint(weight / packed.scales[:, None]).astype(np.int64)
     exact = ((values.astype(np.int64) - 128) @ coded.T).astype(np.float32)
     assert np.array_equal(out, exact * packed.scales * of_row[:, None])
@@ -104,3 +120,27 @@ def test_a_caller_s_blocks_alone_are_written(on_model: Callable[..., Any]) -> No
     written = ~np.isnan(out)
     assert written[:, BLOCK : 2 * BLOCK].all()
     assert written.sum() == 3 * BLOCK
+
+
+@pytest.mark.parametrize("layout", NESTED, ids=lambda layout: layout.name)
+def test_quants_have_the_bits_of_products_without_registers(
+    on_model: Callable[..., Any], layout: Layout
+) -> None:
+    parts = [any_of(layout, outputs, 512, 256 // layout.group) for outputs in (32, 96)]
+    w = layer_of(stack_grouped([parts], 1), 0)
+    weights = np.concatenate([part.floats() for part in parts]).astype(np.float64)
+    multiply = on_model(linear_grouped._multiply_by_registers)
+    for rows in (1, 5, 16, 19, 33, 64):
+        values = np.random.default_rng(rows).standard_normal((rows, 512), np.float32)
+        x = Activations(*reference.activations(values, NumericKind.INT4_AVX512))
+        found = np.full((rows, 128), np.nan, np.float32)
+        multiply(x, rows, w, w.marks[0], w.segments[1], found, 2, 4)
+        exact = (x.values.astype(np.float64) * x.scales[:, None]) @ weights[64:].T
+        assert np.isnan(found[:, :64]).all()
+        assert np.abs(found[:, 64:] - exact).max() <= 1e-6 * np.abs(exact).max()
+        if kind_of(NumericPath.INT4).activation is np.int8:
+            alone = np.full((rows, 128), np.nan, np.float32)
+            for row in range(rows):
+                one = Activations(x.values[row : row + 1], x.scales[row : row + 1])
+                linear(one, 1, w, alone[row : row + 1], Span(2, 4))
+            assert np.array_equal(found, alone, equal_nan=True)
