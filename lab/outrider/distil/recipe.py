@@ -13,7 +13,7 @@ from outrider.operator.spec.part import Count, SpecPart
 from outrider.operator.spec.reading import validate
 
 TEMPLATES = "templates"
-"""Name of the bundled prompts."""
+"""Name of the bundled prompts that are asked if none are named."""
 LOCAL = "file://"
 
 
@@ -33,7 +33,7 @@ class Recipe(SpecPart):
     """The draft's folder; one that was begun goes on."""
     prompts: Annotated[tuple[str, ...], Field(min_length=1)] = (TEMPLATES,)
     """What is asked, in turns: files (.txt, a prompt a line, or .jsonl), and sets: `templates`
-    (bundled), `chatterbot` (a package)."""
+    and `code` (bundled), `chatterbot` (a package)."""
     test_prompts: Path | None = None
     """Prompts to test the draft on; left out, the first 64 of the others."""
     tokens: Annotated[Count, Field(ge=1, le=10**12)] = 2_000_000
@@ -95,7 +95,7 @@ class Recipe(SpecPart):
             "begin_with": self.begin_with and folder / self.begin_with,
             "answers_from": tuple(folder / one for one in self.answers_from),
             "prompts": tuple(
-                str(folder / one) if (folder / one).exists() else one for one in self.prompts
+                str(folder / one) if (folder / one).is_file() else one for one in self.prompts
             ),
         }
         if path != self.target:
