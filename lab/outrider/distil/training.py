@@ -86,10 +86,10 @@ class Distance(NamedTuple):
 
 
 def distance(draft: Draft, hidden: Tensor, features: Tensor) -> Distance:
-    """Compare hidden states with the target's features, [rows, hidden] each."""
+    """Compare hidden states with the target's features, [rows, the model's hidden] each."""
     guessed = draft.logits(hidden).log_softmax(-1)
     with torch.no_grad():
-        wanted = draft.logits(features).log_softmax(-1)
+        wanted = draft.target_logits(features).log_softmax(-1)
     return Distance(
         (wanted.exp() * (wanted - guessed)).sum(-1),
         guessed.argmax(-1) == wanted.argmax(-1),

@@ -24,6 +24,13 @@ def test_paths_are_those_of_the_file_s_folder_and_names_of_sets_stay(tmp_path: P
     assert (found.test_prompts, found.begin_with) == (None, None)
 
 
+def test_the_model_that_has_the_layers_is_found_like_the_target(tmp_path: Path) -> None:
+    here = read(tmp_path, "{target: 'file://t', out: d, layersFrom: 'file://small'}")
+    assert here.layers_from == f"file://{tmp_path}/small"
+    there = read(tmp_path, "{target: 'file://t', out: d, layersFrom: 'hf://a/b'}")
+    assert there.layers_from == "hf://a/b"
+
+
 def test_a_target_elsewhere_stays_what_it_is(tmp_path: Path) -> None:
     found = read(tmp_path, "{target: 'package://a/b', out: d, layers: [0, 2], dtype: int8}")
     assert (found.target, found.layers, found.dtype) == ("package://a/b", (0, 2), Dtype.INT8)
