@@ -96,10 +96,13 @@ class Distance(NamedTuple):
 
 
 def distance(draft: Draft, hidden: Tensor, features: Tensor) -> Distance:
-    """Compare hidden states with the target's features, [rows, the model's hidden] each."""
+    """Compare hidden states with the target's features, [rows, the model's hidden] each.
+
+    On a CPU, `quick_products` leaves a softmax in the products' type.
+    """
     with torch.no_grad():
-        wanted = draft.target_logits(features).log_softmax(-1)
-    return Distance(draft.logits(hidden).log_softmax(-1), wanted)
+        wanted = draft.target_logits(features).float().log_softmax(-1)
+    return Distance(draft.logits(hidden).float().log_softmax(-1), wanted)
 
 
 def check_writable(file: Path) -> None:
