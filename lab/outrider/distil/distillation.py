@@ -82,6 +82,7 @@ class Distillation:
         draft = self.start.network(self.context.target, head, words["ids"])
         trainings = self._teach(draft.to(self.context.device or "cpu"), corpus, words["coverage"])
         write_draft(recipe.out, draft, self.context.target, self.start, words["coverage"])
+        del draft  # the evaluation loads the target, which wants the memory
         asked = [*self.asked.described]
         for folder in recipe.answers_from:
             asked += described_by(folder)
