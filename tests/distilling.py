@@ -10,7 +10,7 @@ from outrider.distil.engine import Room, engine_of
 from outrider.distil.prompts import PromptSource
 from outrider.distil.shards import Chat
 from outrider.distil.target import Target
-from outrider.distil.templates import Templates
+from outrider.distil.templates import BUNDLED, Templates
 from outrider.worker.api.text import Text
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
@@ -28,7 +28,7 @@ def written(
 ) -> list[Chat]:
     """Return chats that a target writes in fp32."""
     layout = layout_of(target)
-    chats = Chats(source or Templates(seed), layout, seed, held_out, greedy)
+    chats = Chats(source or Templates(seed, BUNDLED["templates"]), layout, seed, held_out, greedy)
     return written_as(target, layout, chats, (first, count), seed, slots)
 
 

@@ -18,8 +18,8 @@ from outrider.distil.prompts import (
     digest,
     read_prompts,
 )
-from outrider.distil.recipe import TEMPLATES, Recipe
-from outrider.distil.templates import FOLDER, Templates
+from outrider.distil.recipe import Recipe
+from outrider.distil.templates import BUNDLED, Templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,15 @@ class Asked:
         if tested is not None and not tested:
             raise BadRecipe(f"prompts {recipe.test_prompts}: there is none")
         apart = -(-HELD_OUT // len(recipe.prompts)) if tested is None else 0
-        sources, described, digests = [], [], []
-        for name in recipe.prompts:
-            one, facts, mark = _source(name, recipe.seed, apart, can_ask, tested or ())
-            sources.append(one)
-            described.append({"name": name} | facts)
-            digests.append(mark)
+        found = {
+            name: _source(
+                name, recipe.seed, apart * recipe.prompts.count(name), can_ask, tested or ()
+            )
+            for name in recipe.prompts
+        }
+        sources, facts, marks = zip(*[found[name] for name in recipe.prompts], strict=True)
+        described = [{"name": name} | one for name, one in zip(recipe.prompts, facts, strict=True)]
+        digests = list(marks)
         source: PromptSource = MixedPrompts(sources)
         if tested is None:
             return cls(ReservedPrompts(source, HELD_OUT), HELD_OUT, described, digest(digests))
@@ -57,10 +60,11 @@ def _source(
     name: str, seed: int, held_out: int, can_ask: bool, tested: Sequence[str]
 ) -> tuple[PromptSource, dict[str, Any], str]:
     """Return a source without prompts to test on, what is said of it, and what tells it apart."""
-    if name == TEMPLATES:
+    if name in BUNDLED:
         words = "questions from templates" + (", or written by the target" if can_ask else "")
         facts = {"prompts": words, "licence": "Apache-2.0"}
-        return Templates(seed, whole=not can_ask), facts, f"{template_digest()} {can_ask}"
+        mark = f"{template_digest(BUNDLED[name])} {can_ask}"
+        return Templates(seed, BUNDLED[name], whole=not can_ask), facts, mark
     texts, licence = _texts(name)
     texts = [text for text in texts if text not in set(tested)]
     if not texts:
@@ -69,9 +73,9 @@ def _source(
     return PromptList(texts, seed, held_out), _listed(texts, licence), digest(texts)
 
 
-def template_digest() -> str:
-    """Return what tells the bundled texts apart from those of another release."""
-    return digest([file.read_text(encoding="utf-8") for file in sorted(FOLDER.rglob("*.txt"))])
+def template_digest(folder: Path) -> str:
+    """Return what tells the texts of a bundled set apart from those of another release."""
+    return digest([file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.txt"))])
 
 
 def _texts(name: str) -> tuple[list[str], str]:
@@ -79,7 +83,7 @@ def _texts(name: str) -> tuple[list[str], str]:
     if name in OPEN_SETS:
         return OPEN_SETS[name].prompts(), OPEN_SETS[name].licence
     if not Path(name).exists():
-        allowed = ", ".join([TEMPLATES, *OPEN_SETS])
+        allowed = ", ".join([*BUNDLED, *OPEN_SETS])
         raise BadRecipe(f"prompts {name}: no such file; allowed: a file, or one of {allowed}")
     return read_prompts(Path(name)), "of whoever wrote the file"
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from outrider.contract.settings import Dtype, ModelSettings
+from outrider.contract.settings import Dtype
 from outrider.distil.answers import LONGEST
 from outrider.distil.engine import Engine, Room, engine_of
 from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
+from outrider.distil.start import draft_settings
 from outrider.distil.target import Target
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.host.device import torch_device
@@ -41,7 +42,7 @@ class DistillationContext:
 
     def draft_engine(self, folder: Path, sequences: int, longest: int = LONGEST) -> Engine:
         """Load a draft from its folder, as a worker would."""
-        settings = ModelSettings(uri=f"file://{folder}", embeddings_from=self.target.uri)
+        settings = draft_settings(folder, self.target.uri)
         prepared = prepare(settings, self.cache, self.progress.stage)
         room = Room(sequences, longest)
         return engine_of(prepared, Dtype.AUTO, room, self.device, self.recipe.threads)

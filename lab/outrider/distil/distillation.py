@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from torch import Tensor
 
 from outrider.distil.asked import Asked
@@ -35,11 +36,10 @@ from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
 from outrider.distil.report import report_fields, training_fields, write_report
 from outrider.distil.shards import GIVEN, Text, load_texts, shard_files
-from outrider.distil.start import Start, head_of
+from outrider.distil.start import Start, head_of, weights_of
 from outrider.distil.training import Corpus, Training, TrainingRecipe
-from outrider.distil.vocabulary import choose_ids, coverage
+from outrider.distil.vocabulary import Ids, choose_ids, coverage
 from outrider.distil.whole_files import read_json, write_json
-from outrider.worker.checkpoints.load import load
 
 ROUND_RATE = 0.3
 """Learning rate of a round, over that of the training on answers."""
@@ -77,12 +77,12 @@ class Distillation:
         own = counted(map(load_texts, files))
         others = corpus.chats[own["chats"] - self.asked.held_out :]
         written = own | {"of_other_runs": counted([[(c.tokens, c.writers) for c in others]])}
-        config, weights = load(self.context.target.prepared)
-        head = head_of(weights)
+        head = head_of(weights_of(self.context.target.prepared))
         words = self._vocabulary(corpus, head)
-        draft = self.start.network(config, weights, words["ids"]).to(self.context.device or "cpu")
-        trainings = self._teach(draft, corpus, words["coverage"])
-        write_draft(recipe.out, draft, self.context.target, self.start.fields(), words["coverage"])
+        draft = self.start.network(self.context.target, head, words["ids"])
+        trainings = self._teach(draft.to(self.context.device or "cpu"), corpus, words["coverage"])
+        write_draft(recipe.out, draft, self.context.target, self.start, words["coverage"])
+        del draft  # the evaluation loads the target, which wants the memory
         asked = [*self.asked.described]
         for folder in recipe.answers_from:
             asked += described_by(folder)
@@ -106,14 +106,14 @@ class Distillation:
                 "chats": len(corpus.chats),
                 "tokens": sum(len(chat.tokens) for chat in corpus.chats),
                 "asked_for": recipe.outputs,
+                "kept": self.start.sha256 if self.start.output_ids else None,
             }
             | self._others()
         )
         found: dict[str, Any] | None = read_json(file)
         if found is None or found["of"] != of:
             self.context.progress.stage("vocabulary", 0, 1)
-            count, always = min(recipe.outputs, len(head)), self.context.target.config.end_ids
-            ids = choose_ids(corpus.chats, head, count, always, recipe.seed)
+            ids = self._chosen(corpus, head)
             share = coverage(corpus.held_out, ids)
             found = {"of": of, "outputs": len(ids), "coverage": share, "ids": ids.tolist()}
             write_json(file, found)
@@ -122,6 +122,14 @@ class Distillation:
             raise BadRecipe(f"{words}: more are needed")
         self.context.progress.note(words)
         return found
+
+    def _chosen(self, corpus: Corpus, head: Tensor) -> Ids:
+        """Return the outputs of the draft that is begun with, if it has a head, or choose them."""
+        if self.start.output_ids is not None:
+            return np.array(self.start.output_ids)
+        recipe, always = self.context.recipe, self.context.target.config.end_ids
+        count = min(recipe.outputs, len(head))
+        return choose_ids(corpus.chats, head, count, always, recipe.seed)
 
     def _teach(self, draft: Draft, corpus: Corpus, share: float) -> list[dict[str, Any]]:
         """Train on answers, then in rounds on what the draft writes; return what is reported.
@@ -136,7 +144,7 @@ class Distillation:
             check_guesses(context, origin, number)
             if len(shard_files(context.recipe.round(number))) < shards_wanted(corpus):
                 folder = context.recipe.round(number) / "draft"
-                write_draft(folder, draft, context.target, self.start.fields(), share)
+                write_draft(folder, draft, context.target, self.start, share)
                 write_origin(folder.parent, origin)
                 write_guesses(context, folder, corpus, number)
             found.append(self._train(draft, with_guesses(context, corpus, number), number))

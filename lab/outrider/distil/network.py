@@ -1,6 +1,6 @@
 """A draft as a torch module: some layers of a Llama.
 
-Embedding and head are the target's and stay as they are.
+Embedding and head are the target's, or of the model whose layers it has, and stay as they are.
 """
 
 import hashlib
@@ -100,23 +100,32 @@ class Layer(nn.Module):
 
 
 class Draft(nn.Module):
-    """Layers between the target's embedding and some rows of its head."""
+    """Layers between a model's embedding and some rows of its head."""
 
     embedding: Tensor
     head: Tensor
+    target_head: Tensor | None
+    """The same rows of the target's head, where they are not its own."""
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, config: ModelConfig, weights: Weights, layers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        layers: Sequence[int],
+        target_head: Tensor | None = None,
+    ) -> None:
         """Take the numbered layers of `weights`, whose `HEAD` has the draft's outputs."""
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([Layer(config, weights, number) for number in layers])
         self.norm = nn.Parameter(torch.from_numpy(weights[NORM].copy()))
         table = torch.from_numpy(rotary_table(config, POSITIONS))
-        fixed = {
+        fixed: dict[str, Tensor | None] = {
             "embedding": torch.from_numpy(weights[EMBEDDING]),
             "head": torch.from_numpy(weights[HEAD]),
+            "target_head": target_head,
             "cos": table[:, 0],
             "sin": table[:, 1],
         }
@@ -152,3 +161,7 @@ class Draft(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [..., outputs] of the draft's own outputs."""
         return F.linear(hidden, self.head)
+
+    def target_logits(self, features: Tensor) -> Tensor:
+        """Return the target's logits [..., outputs] of the same outputs, of its features."""
+        return F.linear(features, self.head if self.target_head is None else self.target_head)

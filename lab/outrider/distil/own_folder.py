@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from outrider.distil.card import CARD
-from outrider.distil.draft_folder import SERVICE
+from outrider.distil.draft_folder import SERVICE, TOKENIZER
 from outrider.distil.errors import BadRecipe, NotWritten
 from outrider.distil.origin import ORIGIN
 from outrider.distil.recipe import Recipe
@@ -13,7 +13,7 @@ from outrider.distil.report import PICTURE, REPORT
 from outrider.worker.checkpoints.checkpoint import WEIGHTS
 from outrider.worker.checkpoints.source import ModelSource
 
-WRITTEN = (WEIGHTS, "config.json", SERVICE, CARD, REPORT, PICTURE)
+WRITTEN = (WEIGHTS, "config.json", SERVICE, CARD, REPORT, PICTURE, *TOKENIZER)
 """What a distillation writes beside its work."""
 LOCK = ".lock"
 

@@ -70,15 +70,17 @@ class PromptList:
 
 
 class MixedPrompts:
-    """Several sources that take turns."""
+    """Several sources that take turns; one that is there twice goes on at its second turn."""
 
     def __init__(self, sources: Sequence[PromptSource]) -> None:
         self._sources = sources
 
     def question(self, number: int) -> Question:
         """Return the question of a number."""
-        turn, source = divmod(number, len(self._sources))
-        return self._sources[source].question(turn)
+        turn, place = divmod(number, len(self._sources))
+        source = self._sources[place]
+        before = self._sources[:place].count(source)
+        return source.question(turn * self._sources.count(source) + before)
 
 
 class SeparateHeldOut:

@@ -13,7 +13,7 @@ from outrider.operator.spec.part import Count, SpecPart
 from outrider.operator.spec.reading import validate
 
 TEMPLATES = "templates"
-"""Name of the bundled prompts."""
+"""Name of the bundled prompts that are asked if none are named."""
 LOCAL = "file://"
 
 
@@ -33,7 +33,7 @@ class Recipe(SpecPart):
     """The draft's folder; one that was begun goes on."""
     prompts: Annotated[tuple[str, ...], Field(min_length=1)] = (TEMPLATES,)
     """What is asked, in turns: files (.txt, a prompt a line, or .jsonl), and sets: `templates`
-    (bundled), `chatterbot` (a package)."""
+    and `code` (bundled), `chatterbot` (a package)."""
     test_prompts: Path | None = None
     """Prompts to test the draft on; left out, the first 64 of the others."""
     tokens: Annotated[Count, Field(ge=1, le=10**12)] = 2_000_000
@@ -42,6 +42,8 @@ class Recipe(SpecPart):
     """Folders of other distillations of this target whose answers are trained on, too."""
     layers: tuple[Count, ...] | None = None
     """Layers of the target that the draft begins with; left out, 0, 1 and the last."""
+    layers_from: Uri | None = None
+    """Another model with the target's tokenizer, to take layers, embedding and head of."""
     begin_with: Path | None = None
     """A draft of this target to train further, in place of layers."""
     outputs: Annotated[Count, Field(ge=2, le=10**6)] = 12_000
@@ -88,19 +90,23 @@ class Recipe(SpecPart):
     def at(self, folder: Path) -> Self:
         """Return the recipe with its relative paths taken from a folder; what is no file there is
         the name of a set of prompts."""
-        path = self.target.removeprefix(LOCAL)
         paths: dict[str, Any] = {
+            "target": _at(folder, self.target),
             "out": folder / self.out,
+            "layers_from": self.layers_from and _at(folder, self.layers_from),
             "test_prompts": self.test_prompts and folder / self.test_prompts,
             "begin_with": self.begin_with and folder / self.begin_with,
             "answers_from": tuple(folder / one for one in self.answers_from),
             "prompts": tuple(
-                str(folder / one) if (folder / one).exists() else one for one in self.prompts
+                str(folder / one) if (folder / one).is_file() else one for one in self.prompts
             ),
         }
-        if path != self.target:
-            paths["target"] = f"{LOCAL}{folder / path}"
         return self.model_copy(update=paths)
+
+
+def _at(folder: Path, uri: str) -> str:
+    path = uri.removeprefix(LOCAL)
+    return uri if path == uri else f"{LOCAL}{folder / path}"
 
 
 def read_recipe(file: Path) -> Recipe:

@@ -1,6 +1,7 @@
-"""What a draft's training starts from: some layers of its target, or those of another draft."""
+"""What a draft's training starts from: layers of its target or of another model, or a draft."""
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,67 +15,146 @@ from outrider.contract.settings import ModelSettings
 from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft, Weights
 from outrider.distil.recipe import Recipe
-from outrider.distil.target import Target
-from outrider.worker.checkpoints.checkpoint import weight_files
-from outrider.worker.checkpoints.fingerprint import Progress, weights_sha256
-from outrider.worker.checkpoints.load import load
+from outrider.distil.target import Target, check_model, sha256_of
+from outrider.worker.api.text import Text
+from outrider.worker.checkpoints.checkpoint import read_tensors, weight_files
+from outrider.worker.checkpoints.fingerprint import Progress
+from outrider.worker.checkpoints.load import load_part
 from outrider.worker.checkpoints.prepare import prepare
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.tensor_names import EMBEDDING, HEAD
+from outrider.worker.model.tensor_names import EMBEDDING, HEAD, LAYERS, NORM
+
+
+class Origin(enum.Enum):
+    """What has the layers that a draft begins with."""
+
+    TARGET = enum.auto()
+    MODEL = enum.auto()
+    """Another model with the target's tokenizer."""
+    DRAFT = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """What one distillation's draft begins as."""
 
+    origin: Origin
+    model: PreparedModel
+    """The model that has the layers."""
+    sha256: str
+    """SHA-256 of the model's weights."""
     layers: tuple[int, ...]
-    """Layers of the target, or all layers of `draft`."""
-    draft: PreparedModel | None = None
-    """The draft that is trained further; None: layers of the target are."""
-    uri: str | None = None
-    """URI of the draft that is trained further."""
-    sha256: str | None = None
-    """SHA-256 of the weights of the draft that is trained further."""
+    """Layers of the model; all of them if it is a draft."""
 
     @classmethod
     def of(cls, recipe: Recipe, target: Target, cache: Path, progress: Progress) -> Self:
-        """Find it; raises `BadRecipe`, and `ModelError` for a draft that cannot be read."""
-        if recipe.begin_with is None:
-            layers = recipe.layers or default_layers(target.config.layers)
-            check_layers(layers, target.config)
-            return cls(layers)
-        if recipe.layers is not None:
-            raise BadRecipe("a draft begins with layers of the target or with a draft, not both")
-        uri = f"file://{recipe.begin_with}"
-        draft = prepare(ModelSettings(uri=uri, embeddings_from=recipe.target), cache, progress)
-        sha256 = weights_sha256(list(weight_files(recipe.begin_with)), cache, progress)
-        return cls(tuple(range(draft.config().layers)), draft, uri, sha256)
+        """Find it; raises `BadRecipe`, and `ModelError` for a model that cannot be read."""
+        if recipe.begin_with is not None:
+            if recipe.layers is not None or recipe.layers_from is not None:
+                raise BadRecipe("a draft begins with layers of a model or with a draft, not both")
+            settings = draft_settings(recipe.begin_with, target.uri)
+            draft = prepare(settings, cache, progress)
+            sha256 = sha256_of(settings.uri, cache, progress)
+            return cls(Origin.DRAFT, draft, sha256, tuple(range(draft.config().layers)))
+        if recipe.layers_from is not None:
+            model = prepare(ModelSettings(uri=recipe.layers_from), cache, progress)
+            check_model(model.config(), "layersFrom: the model")
+            check_tokenizer(model, target)
+            sha256 = sha256_of(recipe.layers_from, cache, progress)
+            return cls(Origin.MODEL, model, sha256, layers_of(model.config(), recipe, "the model"))
+        layers = layers_of(target.config, recipe, "the target")
+        return cls(Origin.TARGET, target.prepared, target.sha256, layers)
+
+    @property
+    def borrows(self) -> bool:
+        """True if embedding and head are the target's."""
+        return self.origin is Origin.TARGET or self.model.embeddings is not None
+
+    @property
+    def output_ids(self) -> tuple[int, ...] | None:
+        """The outputs of a draft with a head of its own, which has no others."""
+        if self.origin is not Origin.DRAFT or self.borrows:
+            return None
+        return self.model.config().output_ids
 
     @property
     def words(self) -> str:
         """What it is, for notes and cards."""
-        if self.draft is not None:
-            return f"the draft of sha256 {self.sha256}"
-        return f"layers {', '.join(map(str, self.layers))} of the target"
+        numbers = ", ".join(map(str, self.layers))
+        match self.origin:
+            case Origin.TARGET:
+                return f"layers {numbers} of the target"
+            case Origin.MODEL:
+                return f"layers {numbers} of {self.model.name}, sha256 {self.sha256}"
+            case Origin.DRAFT:
+                return f"the draft of sha256 {self.sha256}"
 
     def fields(self) -> dict[str, Any]:
         """Return what config.json says of it: not where it lay, for drafts are given away."""
-        if self.draft is not None:
-            return {"initialised_from_draft": {"sha256": self.sha256}}
-        return {"initialised_from_target_layers": list(self.layers)}
+        match self.origin:
+            case Origin.TARGET:
+                return {"initialised_from_target_layers": list(self.layers)}
+            case Origin.MODEL:
+                model = {"name": self.model.name, "sha256": self.sha256}
+                return {"initialised_from_model": model | {"layers": list(self.layers)}}
+            case Origin.DRAFT:
+                return {"initialised_from_draft": {"sha256": self.sha256}}
 
-    def network(self, config: ModelConfig, weights: Weights, output_ids: Sequence[int]) -> Draft:
-        """Return the draft before training; `config`, `weights`: the target's.
+    def network(self, target: Target, head: Tensor, output_ids: Sequence[int]) -> Draft:
+        """Return the draft before training; `head`: the target's, [vocabulary, hidden].
 
-        Raises `BadRecipe` for a draft of another target.
+        Raises `BadRecipe` for a draft of another target, and for outputs that there are not.
         """
-        if self.draft is None:
-            return start(config, weights, self.layers, output_ids)
-        own, layers = load(self.draft)
-        if own.hidden != config.hidden or not np.array_equal(layers[EMBEDDING], weights[EMBEDDING]):
-            raise BadRecipe(f"{self.uri} is no draft that borrows this target's embedding")
-        return start(own, layers | {HEAD: head_of(weights).numpy()}, self.layers, output_ids)
+        config, weights = self.model.config(), weights_of(self.model, self.layers)
+        if self.borrows:
+            own = dataclasses.replace(config, output_ids=None)
+            if self.origin is Origin.DRAFT:
+                self._check_borrowed(weights[EMBEDDING], target)
+            return start(own, {**weights, HEAD: head.numpy()}, self.layers, output_ids)
+        if max(output_ids) >= config.vocab:
+            raise BadRecipe(f"outputs: {self.model.name} has only {config.vocab} tokens; ask fewer")
+        return start(config, weights, self.layers, output_ids, head[list(output_ids)])
+
+    def _check_borrowed(self, embedding: Any, target: Target) -> None:
+        """Raise `BadRecipe` for a draft that was not trained on the target's embedding."""
+        if not np.array_equal(embedding, weights_of(target.prepared)[EMBEDDING]):
+            raise BadRecipe(
+                f"{self.model.directory} is no draft that borrows this target's embedding"
+            )
+
+
+def draft_settings(folder: Path, target: str) -> ModelSettings:
+    """Return what loads a draft: with the target's embedding, unless it has one of its own."""
+    own = any(read_tensors(file, EMBEDDING.__eq__) for file in weight_files(folder))
+    return ModelSettings(uri=f"file://{folder}", embeddings_from=None if own else target)
+
+
+def check_tokenizer(model: PreparedModel, target: Target) -> None:
+    """Raise `BadRecipe` if ids of a model and its target mean different tokens."""
+    own, tokens = Text.load(model.tokenizer).tokens, target.layout.text.tokens
+    if list(own) != list(tokens):
+        pairs = enumerate(zip(own, tokens, strict=False))
+        where = next((at for at, (a, b) in pairs if a != b), min(len(own), len(tokens)))
+        raise BadRecipe(
+            f"layersFrom: {model.name} has another tokenizer than the target, from token {where} "
+            "on; allowed: a model of the same tokenizer"
+        )
+
+
+def weights_of(model: PreparedModel, layers: Sequence[int] = ()) -> Weights:
+    """Return embedding, head, final norm, and numbered layers."""
+    ends, prefixes = (EMBEDDING, HEAD, NORM), tuple(f"{LAYERS}{number}." for number in layers)
+    return load_part(
+        model, lambda _, tensor: tensor, lambda name: name in ends or name.startswith(prefixes)
+    )
+
+
+def layers_of(config: ModelConfig, recipe: Recipe, whose: str) -> tuple[int, ...]:
+    """Return the layers that a recipe takes of a model; raises `BadRecipe`."""
+    layers = recipe.layers or default_layers(config.layers)
+    check_layers(layers, config, whose)
+    return layers
 
 
 def default_layers(layers: int) -> tuple[int, ...]:
@@ -85,12 +165,12 @@ def default_layers(layers: int) -> tuple[int, ...]:
     return (0,) if layers < 3 else (0, 1, layers - 1) if layers > 3 else (0, layers - 1)
 
 
-def check_layers(layers: Sequence[int], config: ModelConfig) -> None:
-    """Raise `BadRecipe` for layers that the target does not have, or for all of them."""
+def check_layers(layers: Sequence[int], config: ModelConfig, whose: str = "the target") -> None:
+    """Raise `BadRecipe` for layers that a model does not have, or for none."""
     wrong = [layer for layer in layers if not 0 <= layer < config.layers]
     if wrong or not layers or list(layers) != sorted(set(layers)):
         raise BadRecipe(
-            f"layers {','.join(map(str, layers))}: the target has 0 to {config.layers - 1}; "
+            f"layers {','.join(map(str, layers))}: {whose} has 0 to {config.layers - 1}; "
             "allowed: some of them, rising"
         )
 
@@ -101,15 +181,24 @@ def head_of(weights: Weights) -> Tensor:
 
 
 def start(
-    config: ModelConfig, weights: Weights, layers: Sequence[int], output_ids: Sequence[int]
+    config: ModelConfig,
+    weights: Weights,
+    layers: Sequence[int],
+    output_ids: Sequence[int],
+    target_head: Tensor | None = None,
 ) -> Draft:
-    """Return a draft that is not trained yet: numbered layers, and some outputs, of a target."""
+    """Return a draft that is not trained yet: numbered layers, and some outputs, of a model.
+
+    `target_head`: the target's rows of the outputs, where the model's head is another.
+    """
     own = dataclasses.replace(
         config,
         layers=len(layers),
-        windows=(),  # `Target.find` allows none that a text is longer than
+        windows=(),  # `check_model` allows none that a text is longer than
         output_ids=tuple(output_ids),
         tied=False,
     )
-    head = weights.get(HEAD, weights[EMBEDDING])[list(output_ids)]
-    return Draft(own, {**weights, HEAD: head}, layers)
+    head = weights.get(HEAD, weights[EMBEDDING])
+    if config.output_ids != own.output_ids:
+        head = head[list(output_ids)]
+    return Draft(own, {**weights, HEAD: head}, layers, target_head)

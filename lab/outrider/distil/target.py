@@ -37,19 +37,27 @@ class Target:
         """Prepare and check it; raises `ModelError` and `BadRecipe`."""
         prepared = prepare(ModelSettings(uri=uri), cache, progress)
         config = prepared.config()
-        if config.family not in TRAINED:
-            raise BadRecipe(
-                f"the target is of the family {config.family}; allowed: {', '.join(TRAINED)}"
-            )
-        window = min(filter(None, config.windows), default=LONGEST)
-        if window < LONGEST:
-            raise BadRecipe(
-                f"the target sees {window} tokens back; at least {LONGEST} are needed, which a "
-                "chat may have"
-            )
+        check_model(config, "the target")
         layout = ChatLayout.of(Text.load(prepared.tokenizer), config)
         check_layout(layout)
-        path = ModelSource.parse(uri).resolve()
-        files = [path] if path.is_file() else list(weight_files(path))
-        sha256 = weights_sha256(files, cache, progress)
-        return cls(uri, prepared, config, layout, sha256, path.is_file())
+        is_gguf = ModelSource.parse(uri).resolve().is_file()
+        return cls(uri, prepared, config, layout, sha256_of(uri, cache, progress), is_gguf)
+
+
+def check_model(config: ModelConfig, what: str) -> None:
+    """Raise `BadRecipe` for a model whose layers no draft can be trained of."""
+    if config.family not in TRAINED:
+        raise BadRecipe(f"{what} is of the family {config.family}; allowed: {', '.join(TRAINED)}")
+    window = min(filter(None, config.windows), default=LONGEST)
+    if window < LONGEST:
+        raise BadRecipe(
+            f"{what} sees {window} tokens back; at least {LONGEST} are needed, which a chat may "
+            "have"
+        )
+
+
+def sha256_of(uri: str, cache: Path, progress: Progress) -> str:
+    """Return the SHA-256 of a model's GGUF file, or of all files of its weights."""
+    path = ModelSource.parse(uri).resolve()
+    files = [path] if path.is_file() else list(weight_files(path))
+    return weights_sha256(files, cache, progress)

@@ -1,4 +1,4 @@
-"""The bundled prompts: openings, whole questions from templates, or nothing at all.
+"""The bundled sets of prompts: openings, whole questions from templates, or nothing at all.
 
 Where a question is begun or empty, the target writes it: chats as it expects them (as in Magpie,
 arXiv 2406.08464). Texts are this project's own, under its licence.
@@ -12,8 +12,10 @@ from pathlib import Path
 from outrider.distil.prompts import Opening, Question
 
 FOLDER = Path(__file__).parent / "template_texts"
-"""`openings.txt`; a file of templates by kind in `questions`, and what fills them by name in
-`slots`."""
+"""A folder a set: `openings.txt`; a file of templates by kind in `questions`, and what fills them
+by name in `slots`. A text is a line, its breaks and tabs are written as \\n and \\t."""
+BUNDLED = {folder.name: folder for folder in sorted(FOLDER.iterdir())}
+"""Folders of the bundled sets by the name that `prompts` takes."""
 SHARES = {Opening.NOTHING: 0.15, Opening.WORDS: 0.20, Opening.ALL: 0.65}
 SLOT = re.compile(r"(?:\b([Aa]) )?\{(\w+)\}")
 """A slot, and the article before it."""
@@ -27,13 +29,14 @@ the same chat again and again."""
 class Templates:
     """Makes questions; the same for the same seed and number."""
 
-    def __init__(self, seed: int, whole: bool = False) -> None:
-        """`whole`: all questions are given as a whole; the target writes none."""
+    def __init__(self, seed: int, folder: Path, whole: bool = False) -> None:
+        """`folder`: of the set; `whole`: all questions are given as a whole, the target writes
+        none."""
         self._seed = seed
         self._shares = {Opening.ALL: 1.0} if whole else SHARES
-        self._openings = _lines(FOLDER / "openings.txt")
-        self._slots = {file.stem: _lines(file) for file in (FOLDER / "slots").glob("*.txt")}
-        kinds = [_lines(file) for file in sorted((FOLDER / "questions").glob("*.txt"))]
+        self._openings = _lines(folder / "openings.txt")
+        self._slots = {file.stem: _lines(file) for file in (folder / "slots").glob("*.txt")}
+        kinds = [_lines(file) for file in sorted((folder / "questions").glob("*.txt"))]
         self._kinds = [(kind, [self._fillings(one) for one in kind]) for kind in kinds]
 
     def question(self, number: int) -> Question:
@@ -69,4 +72,5 @@ class Templates:
 
 
 def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").splitlines()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [line.replace(r"\n", "\n").replace(r"\t", "\t") for line in lines]

@@ -79,21 +79,30 @@ def quick_products(device: torch.device | str = "cpu") -> torch.autocast:
 class Distance(NamedTuple):
     """How far a draft is from its target on some rows."""
 
-    divergence: Tensor
-    """[rows] of the next token's distribution from the target's, over the draft's outputs; nats."""
-    agrees: Tensor
-    """[rows] True where both have the same likeliest token."""
+    guessed: Tensor
+    """[rows, outputs] the draft's log-probabilities."""
+    wanted: Tensor
+    """[rows, outputs] the target's, over the draft's outputs."""
+
+    @property
+    def divergence(self) -> Tensor:
+        """[rows] of the next token's distribution from the target's; nats."""
+        return (self.wanted.exp() * (self.wanted - self.guessed)).sum(-1)
+
+    @property
+    def agrees(self) -> Tensor:
+        """[rows] True where both have the same likeliest token."""
+        return self.guessed.argmax(-1) == self.wanted.argmax(-1)
 
 
 def distance(draft: Draft, hidden: Tensor, features: Tensor) -> Distance:
-    """Compare hidden states with the target's features, [rows, hidden] each."""
-    guessed = draft.logits(hidden).log_softmax(-1)
+    """Compare hidden states with the target's features, [rows, the model's hidden] each.
+
+    On a CPU, `quick_products` leaves a softmax in the products' type.
+    """
     with torch.no_grad():
-        wanted = draft.logits(features).log_softmax(-1)
-    return Distance(
-        (wanted.exp() * (wanted - guessed)).sum(-1),
-        guessed.argmax(-1) == wanted.argmax(-1),
-    )
+        wanted = draft.target_logits(features).float().log_softmax(-1)
+    return Distance(draft.logits(hidden).float().log_softmax(-1), wanted)
 
 
 def check_writable(file: Path) -> None:
@@ -176,13 +185,14 @@ class Training:
     @torch.no_grad()
     def _validate(self) -> None:
         """Compare with the target on what is held out; [rows] means."""
-        found: list[Distance] = []
+        found: list[tuple[Tensor, Tensor]] = []
         for i in range(0, len(self._held_out), 4):
             batch = batch_of(self._held_out[i : i + 4], 0.0).to(self.device)
             rows = batch.weights > 0
             with quick_products(self.device):
                 hidden = self.draft(batch.tokens)
-                found.append(distance(self.draft, hidden[rows], batch.features[rows]))
+                one = distance(self.draft, hidden[rows], batch.features[rows])
+                found.append((one.divergence, one.agrees))
         means = [torch.cat(column).float().mean().item() for column in zip(*found, strict=True)]
         names = ("divergence", "agreement")
         self.curve.append({"step": self.step} | dict(zip(names, means, strict=True)))

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.distil.shards import ANSWERED, GIVEN, Chat
+from outrider.distil.training import quick_products
 
 MOST_A_CHAT = 8
 """Times that one token counts in one chat."""
 POSITIONS = 20_000
 """Sampled for probabilities."""
-CHUNK = 256
+CHUNK = 512
+"""Positions of one product, for which the head is rounded anew."""
 
 Ids = NDArray[np.int64]
 
@@ -56,7 +58,8 @@ def probabilities(chats: Sequence[Chat], head: Tensor, seed: int) -> NDArray[np.
     found = torch.zeros(len(head), dtype=torch.float64, device=head.device)
     for begin in range(0, len(features), CHUNK):
         part = torch.from_numpy(features[begin : begin + CHUNK]).to(head)
-        found += F.linear(part, head).softmax(-1).sum(0)
+        with quick_products(head.device):
+            found += F.linear(part, head).float().softmax(-1).sum(0)
     scaled: NDArray[np.float64] = found.cpu().numpy() * (total / max(len(features), 1))
     return scaled
 

@@ -15,7 +15,7 @@ from outrider.distil.prompts import Opening, PromptList, Question
 from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat
 from outrider.distil.target import Target
 from outrider.distil.teacher import features_of
-from outrider.distil.templates import Templates
+from outrider.distil.templates import BUNDLED, Templates
 from outrider.worker.checkpoints.load import load
 from outrider.worker.model.tensor_names import EMBEDDING
 from tests.distilling import layout_of, written
@@ -130,7 +130,7 @@ def test_a_target_that_cannot_ask_is_asked_whole_questions(target: Target) -> No
     layout = layout_of(target.prepared)
     assert layout.can_ask
     assert not ChatLayout(layout.text, layout.ends, (), ()).can_ask
-    source = Templates(1, whole=True)
+    source = Templates(1, BUNDLED["templates"], whole=True)
     assert {source.question(number).opening for number in range(50)} == {Opening.ALL}
 
 
@@ -145,7 +145,7 @@ def test_a_teacher_finds_the_features_that_the_writer_had(target: Target, dtype:
     from outrider.distil.answers import Writer
 
     layout = layout_of(target.prepared)
-    chats = Chats(Templates(1), layout, 1, 0)
+    chats = Chats(Templates(1, BUNDLED["templates"]), layout, 1, 0)
     engine = engine_of(target.prepared, dtype, Room(4, LONGEST), None, 1)
     wrote = list(Writer(engine, layout, chats, 4, 1).write(0, 5))
     for chat in wrote:

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from bench.prompts.pairs import TASKS
 from outrider.distil.asked import Asked
 from outrider.distil.errors import BadRecipe
 from outrider.distil.open_sets import OPEN_SETS
-from outrider.distil.prompts import HELD_OUT, Opening, PromptList, read_prompts
+from outrider.distil.prompts import HELD_OUT, MixedPrompts, Opening, PromptList, read_prompts
 from outrider.distil.recipe import Recipe
-from outrider.distil.templates import FOLDER, SLOT, Templates
+from outrider.distil.templates import BUNDLED, SLOT, Templates
 
 ROOT = Path(__file__).parents[3]
+TEMPLATES = BUNDLED["templates"]
+each_set = pytest.mark.parametrize("folder", BUNDLED.values(), ids=BUNDLED)
 
 
 def recipe(folder: Path, *prompts: str, test_prompts: Path | None = None) -> Recipe:
@@ -26,18 +29,22 @@ def write(file: Path, count: int) -> Path:
     return file
 
 
-def test_templates_follow_from_seed_and_number_and_come_in_all_kinds() -> None:
-    first, again, other = ([Templates(s).question(n) for n in range(60)] for s in (1, 1, 2))
+@each_set
+def test_templates_follow_from_seed_and_number_and_come_in_all_kinds(folder: Path) -> None:
+    first, again, other = (
+        [Templates(seed, folder).question(n) for n in range(60)] for seed in (1, 1, 2)
+    )
     assert first == again != other
-    assert Templates(1).question(37) == first[37]
+    assert Templates(1, folder).question(37) == first[37]
     assert {question.opening for question in first} == set(Opening)
-    assert not [question for question in first if "{" in question.text]
+    assert not [question for question in first if SLOT.search(question.text.partition("```")[0])]
 
 
-def test_every_template_can_be_filled_and_every_slot_is_used() -> None:
-    slots = {file.stem: file.read_text().splitlines() for file in (FOLDER / "slots").glob("*.txt")}
+@each_set
+def test_every_template_can_be_filled_and_every_slot_is_used(folder: Path) -> None:
+    slots = {file.stem: file.read_text().splitlines() for file in (folder / "slots").glob("*.txt")}
     used: Counter[str] = Counter()
-    for file in (FOLDER / "questions").glob("*.txt"):
+    for file in (folder / "questions").glob("*.txt"):
         for line in file.read_text().splitlines():
             names = [name for _, name in SLOT.findall(line)]
             assert line.count("{") == len(names), line
@@ -47,7 +54,7 @@ def test_every_template_can_be_filled_and_every_slot_is_used() -> None:
 
 
 def test_a_question_names_nothing_twice() -> None:
-    templates = Templates(3, whole=True)
+    templates = Templates(3, TEMPLATES, whole=True)
     asked = [templates.question(number).text for number in range(6000)]
     cooked = [text for text in asked if text.startswith("I have ") and "cook?" in text]
     assert len(cooked) > 8
@@ -58,7 +65,7 @@ def test_a_question_names_nothing_twice() -> None:
 
 
 def test_an_article_is_that_of_the_word_behind_it() -> None:
-    templates = Templates(3, whole=True)
+    templates = Templates(3, TEMPLATES, whole=True)
     asked = " ".join(templates.question(number).text for number in range(6000))
     assert re.findall(r"\b[Aa] (?!eu|on[ce]|uni|use)[aeiou]\w+", asked) == []
     assert re.findall(r"\b[Aa]n [^aeiouASh\W]\w+", asked) == []
@@ -66,24 +73,49 @@ def test_an_article_is_that_of_the_word_behind_it() -> None:
 
 
 def test_few_questions_are_asked_again() -> None:
-    templates = Templates(3, whole=True)
+    templates = Templates(3, TEMPLATES, whole=True)
     asked = Counter(templates.question(number).text for number in range(6000))
     assert len(asked) > 5000
     assert max(asked.values()) < 10
 
 
-def test_no_question_is_one_that_drafts_are_tested_on() -> None:
+@pytest.mark.parametrize(
+    ("bundled", "tested"),
+    [("templates", "unseen_chats"), ("templates", "blind_chats"), ("code", "unseen_code")],
+)
+def test_no_question_is_one_that_drafts_are_tested_on(bundled: str, tested: str) -> None:
     asked: set[frozenset[str]] = set()
     for seed in (11, 12):
-        templates = Templates(seed, whole=True)
+        templates = Templates(seed, BUNDLED[bundled], whole=True)
         asked |= {words(templates.question(number).text) for number in range(6000)}
-    for name in ("unseen_chats", "blind_chats"):
-        for line in (
-            (ROOT / "bench" / "prompts" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-        ):
-            tested = words(line)
-            alike = [one for one in asked if len(one & tested) > 0.8 * len(one | tested)]
-            assert alike == [], line
+    file = ROOT / "bench" / "prompts" / f"{tested}.txt"
+    for line in file.read_text(encoding="utf-8").splitlines():
+        one = words(line)
+        assert [other for other in asked if len(one & other) > 0.8 * len(one | other)] == [], line
+
+
+def test_code_to_test_on_has_the_tasks_of_the_pairs() -> None:
+    lines = (ROOT / "bench" / "prompts" / "unseen_code.txt").read_text(encoding="utf-8")
+    assert set(TASKS) <= set(lines.splitlines())
+
+
+def test_code_in_a_question_stands_on_lines_of_its_own() -> None:
+    code = Templates(3, BUNDLED["code"], whole=True)
+    asked = [code.question(number).text for number in range(600)]
+    fenced = [text for text in asked if text.count("```") == 2]
+    assert len(fenced) > 50
+    assert all(text.split("```")[1].count("\n") > 1 for text in fenced)
+    assert not [text for text in asked if r"\n" in text]
+
+
+def test_a_source_that_is_named_twice_asks_nothing_twice() -> None:
+    one, other = (PromptList([f"{name} {i}" for i in range(9)], 3, 0) for name in "ab")
+    mixed = MixedPrompts([one, one, other])
+    asked = [mixed.question(number).text for number in range(12)]
+    assert asked[2::3] == [other.question(number).text for number in range(4)]
+    assert sorted([*asked[0::3], *asked[1::3]]) == sorted(
+        one.question(number).text for number in range(8)
+    )
 
 
 def words(text: str) -> frozenset[str]:

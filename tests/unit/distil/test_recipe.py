@@ -8,6 +8,8 @@ from outrider.contract.settings import Dtype
 from outrider.distil.errors import BadRecipe
 from outrider.distil.recipe import Recipe, read_recipe
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "distil"
+
 
 def read(folder: Path, text: str) -> Recipe:
     (folder / "draft.yaml").write_text(text)
@@ -24,9 +26,24 @@ def test_paths_are_those_of_the_file_s_folder_and_names_of_sets_stay(tmp_path: P
     assert (found.test_prompts, found.begin_with) == (None, None)
 
 
+def test_the_model_that_has_the_layers_is_found_like_the_target(tmp_path: Path) -> None:
+    here = read(tmp_path, "{target: 'file://t', out: d, layersFrom: 'file://small'}")
+    assert here.layers_from == f"file://{tmp_path}/small"
+    there = read(tmp_path, "{target: 'file://t', out: d, layersFrom: 'hf://a/b'}")
+    assert there.layers_from == "hf://a/b"
+
+
 def test_a_target_elsewhere_stays_what_it_is(tmp_path: Path) -> None:
     found = read(tmp_path, "{target: 'package://a/b', out: d, layers: [0, 2], dtype: int8}")
     assert (found.target, found.layers, found.dtype) == ("package://a/b", (0, 2), Dtype.INT8)
+
+
+def test_the_examples_are_recipes_with_prompts_that_are_there() -> None:
+    files = sorted(EXAMPLES.glob("*.yaml"))
+    assert files
+    for found in map(read_recipe, files):
+        assert found.test_prompts is not None
+        assert found.test_prompts.is_file()
 
 
 @pytest.mark.parametrize(

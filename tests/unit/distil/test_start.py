@@ -1,20 +1,21 @@
 """What a draft begins as: layers of its target, or another draft of it."""
 
 import hashlib
+import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from outrider.distil.draft_folder import write_draft
 from outrider.distil.errors import BadRecipe
 from outrider.distil.network import Draft
 from outrider.distil.recipe import Recipe
-from outrider.distil.start import Start
+from outrider.distil.start import Start, head_of, weights_of
 from outrider.distil.target import Target
 from outrider.worker.checkpoints.load import load
-from tests.distilling import find_target, ignore
+from tests.distilling import find_target, ignore, prepared
 from tests.tiny_models import write_tiny
 
 
@@ -30,12 +31,12 @@ def recipe(target: Target, folder: Path, begin_with: Path | None, **given: objec
 def changed_draft(target: Target, folder: Path) -> Draft:
     """Returns a draft of two layers that is not its target's any more, after writing it."""
     begun = Start.of(Recipe(target=target.uri, out=folder, layers=(0, 2)), target, folder, ignore)
-    draft = begun.network(*load(target.prepared), range(100))
+    draft = begun.network(target, head(target), range(100))
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in draft.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    write_draft(folder, draft, target, begun.fields(), 0.5)
+    write_draft(folder, draft, target, begun, 0.5)
     return draft
 
 
@@ -47,8 +48,7 @@ def test_a_draft_begins_with_another_and_other_outputs(
     target = find_target(folder, cache)
     before = changed_draft(target, tmp_path / "first")
     begun = Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
-    config, weights = load(target.prepared)
-    draft = begun.network(config, weights, range(30, 200))
+    draft = begun.network(target, head(target), range(30, 200))
     assert draft.config.output_ids == tuple(range(30, 200))
     for own, other in zip(draft.parameters(), before.parameters(), strict=True):
         assert torch.allclose(own, other, atol=other.detach().abs().max().item() / 100)
@@ -78,9 +78,63 @@ def test_layers_and_a_draft_at_once_are_refused(
 
 def test_a_draft_of_another_target_is_refused(target: Target, tmp_path: Path, cache: Path) -> None:
     changed_draft(target, tmp_path / "first")
-    config, weights = load(target.prepared)
     begun = Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
-    embedding = "model.embed_tokens.weight"
-    other = weights | {embedding: np.asarray(weights[embedding]) + 1}
+    other = find_target(write_tiny(tmp_path / "other", vocab=260, layers=3, seed=5), cache)
     with pytest.raises(BadRecipe, match="no draft that borrows this target's embedding"):
-        begun.network(config, other, range(100))
+        begun.network(other, head(other), range(100))
+
+
+def test_a_draft_begins_with_layers_of_another_model(
+    target: Target, tmp_path: Path, cache: Path
+) -> None:
+    folder = write_tiny(tmp_path / "other", "qwen2", vocab=260, layers=4, hidden_size=48)
+    begun = Start.of(of_model(target, tmp_path, folder, layers=(1, 3)), target, cache, ignore)
+    draft = begun.network(target, head(target), range(30, 200))
+    _, weights = load(prepared(folder, cache))
+    for layer, number in zip(draft.layers, (1, 3), strict=True):
+        down = weights[f"model.layers.{number}.mlp.down_proj.weight"]
+        assert torch.equal(layer.down, torch.from_numpy(down))  # type: ignore[arg-type]
+    assert draft.head.shape == (170, 48)
+    assert begun.words.startswith("layers 1, 3 of other, sha256 ")
+
+
+def test_a_draft_with_its_own_head_is_trained_further(
+    target: Target, tmp_path: Path, cache: Path
+) -> None:
+    folder = write_tiny(tmp_path / "other", vocab=260, layers=4, hidden_size=48)
+    begun = Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
+    before = begun.network(target, head(target), range(30, 200))
+    write_draft(tmp_path / "first", before, target, begun, 0.5)
+    further = Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
+    assert further.output_ids == tuple(range(30, 200))
+    draft = further.network(target, head(target), further.output_ids)
+    for own, other in ((draft.head, before.head), (draft.embedding, before.embedding)):
+        assert torch.allclose(own, other, atol=other.abs().max().item() / 100)
+    assert draft.target_head is not None
+    assert before.target_head is not None
+    assert torch.equal(draft.target_head, before.target_head)
+    write_draft(tmp_path / "second", draft, target, further, 0.5)
+    said = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert [name for name in said if name.startswith("initialised")] == ["initialised_from_draft"]
+
+
+def test_a_model_of_another_tokenizer_is_refused(
+    target: Target, tmp_path: Path, cache: Path
+) -> None:
+    folder = write_tiny(tmp_path / "other", vocab=260, layers=2)
+    file = folder / "tokenizer.json"
+    fields = json.loads(file.read_text())
+    ids = fields["model"]["vocab"]
+    ids["a"], ids["b"] = ids["b"], ids["a"]
+    file.write_text(json.dumps(fields))
+    with pytest.raises(BadRecipe, match="another tokenizer than the target, from token 97 on"):
+        Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
+
+
+def of_model(target: Target, folder: Path, model: Path, **given: object) -> Recipe:
+    """The recipe of a draft with layers of another model."""
+    return recipe(target, folder, None, layers_from=f"file://{model}", **given)
+
+
+def head(target: Target) -> Tensor:
+    return head_of(weights_of(target.prepared))

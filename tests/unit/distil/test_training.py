@@ -12,7 +12,13 @@ from outrider.distil.network import Draft
 from outrider.distil.shards import Chat
 from outrider.distil.start import check_layers, default_layers, start
 from outrider.distil.target import Target
-from outrider.distil.training import Corpus, Training, TrainingRecipe, check_writable
+from outrider.distil.training import (
+    Corpus,
+    Training,
+    TrainingRecipe,
+    check_writable,
+    distance,
+)
 from outrider.worker.checkpoints.load import load
 from tests.distilling import written
 
@@ -40,6 +46,17 @@ def test_training_brings_a_draft_nearer(target: Target, corpus: Corpus, tmp_path
     assert [point["step"] for point in one.curve] == [0, 50, 100]
     assert one.curve[-1]["divergence"] < 0.8 * one.curve[0]["divergence"]
     assert one.curve[-1]["agreement"] > one.curve[0]["agreement"]
+
+
+def test_a_loss_is_of_float32_where_products_are_not(target: Target, corpus: Corpus) -> None:
+    features = torch.from_numpy(corpus.chats[0].features.astype(np.float32))
+    draft = begun(target)
+    exact = distance(draft, features.flip(0), features)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = distance(draft, features.flip(0), features)
+    assert rough.divergence.dtype == torch.float32
+    assert rough.guessed.exp().sum(-1) == pytest.approx(torch.ones(len(features)), abs=1e-4)
+    assert rough.divergence.mean().item() == pytest.approx(exact.divergence.mean().item(), rel=0.05)
 
 
 def test_training_that_was_killed_ends_as_if_it_had_not_been(
