@@ -1,6 +1,6 @@
 """What a pass costs by its rows, by instruction set: `python -m bench.cost_curve`.
 
-Each side is a process of its own with the demo's target and draft (or another target, `--file`),
+Each side is a process of its own with the demo's target and draft (or one `--file`),
 and all sides take turns, one cell at a time, so that a slow minute slows them alike. A cell is the
 least time of its turns: other work on the machine only ever adds. A side may be another checkout:
 `avx512@/path/to/checkout`.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from outrider.contract.settings import WorkerSettings
+    from outrider.worker.checkpoints.prepared import PreparedModel
 
 ROOT = Path(__file__).parent.parent
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -46,8 +47,8 @@ class Side:
         given = {"OUTRIDER_ISA": isa, "PYTHONPATH": path}
         command = [sys.executable, "-P", __file__, "--child", *sys.argv[1:]]
         child = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | given, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True,
+            command, env=os.environ | given, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
         )  # fmt: skip
         return cls(name, child)
 
@@ -69,6 +70,8 @@ class Side:
 def main() -> None:
     """Take turns and print both curves."""
     options = parse()
+    if options.file is not None:
+        options.roles = ["target"]
     if options.child:
         serve(options)
         return
@@ -99,7 +102,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=list(ROLES))
-    parser.add_argument("--file", type=Path, help="a target's GGUF file in place of the demo's")
+    parser.add_argument("--file", type=Path, help="a GGUF file, in place of the demo")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="a report; left out: tables alone")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -155,26 +158,14 @@ def report(sides: list[Side], options: argparse.Namespace, load: tuple[float, ..
 
 def serve(options: argparse.Namespace) -> None:
     """Answer each line `role rows` with the least milliseconds of a few passes."""
-    from outrider.contract.files import user_cache
-    from outrider.contract.settings import ModelSettings
-    from outrider.worker.checkpoints.fingerprint import ignore_progress
     from outrider.worker.checkpoints.load import CheckpointTensors
-    from outrider.worker.checkpoints.prepare import prepare
     from outrider.worker.costs.step_timing import borrowed, chain_rows
     from outrider.worker.kv.block_pool import blocks_for
     from outrider.worker.kv.kv_cache import HostKVCache
-    from outrider.worker.launch.prepare import prepare_models
     from outrider.worker.model import llama
 
-    prepared = prepare_models(colocated(options.threads))
-    assert prepared.colocated is not None
-    files = {"target": prepared.own, "draft": prepared.colocated}
-    if options.file is not None:
-        uri = f"file://{options.file.absolute()}"
-        files["target"] = prepare(ModelSettings(uri=uri), user_cache(), ignore_progress)
     models = {}
-    for role in options.roles:
-        model = files[role]
+    for role, model in prepared(options.file, options.threads).items():
         config, weights = model.config(), CheckpointTensors(model)
         kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
         path = vars(llama)["NumericPath"](options.dtype)  # older checkouts have it elsewhere
@@ -192,6 +183,23 @@ def serve(options: argparse.Namespace) -> None:
                 model.forward(made)
                 times.append(1e3 * (clock() - start))
         print(min(times), flush=True)
+
+
+def prepared(file: Path | None, threads: int) -> "dict[str, PreparedModel]":
+    """Return the demo's models by role, or a file as target."""
+    if file is not None:
+        from outrider.contract.files import user_cache
+        from outrider.contract.settings import ModelSettings
+        from outrider.worker.checkpoints.fingerprint import ignore_progress
+        from outrider.worker.checkpoints.prepare import prepare
+
+        settings = ModelSettings(uri=f"file://{file.absolute()}")
+        return {"target": prepare(settings, user_cache(), ignore_progress)}
+    from outrider.worker.launch.prepare import prepare_models
+
+    both = prepare_models(colocated(threads))
+    assert both.colocated is not None
+    return {"target": both.own, "draft": both.colocated}
 
 
 def colocated(threads: int) -> "WorkerSettings":

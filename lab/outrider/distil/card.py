@@ -26,9 +26,16 @@ def card(recipe: Recipe, fields: Mapping[str, Any]) -> str:
     means, training = ", ".join(f"{mean:.2f}" for mean in trees.values()), fields["training"]
     steps, more = sum(one["steps"] for one in training), data["of_other_runs"]
     others = f", and {more['tokens']:,} in {more['chats']:,} in other runs" if more["chats"] else ""
-    sources = "\n".join(
+    lines = [
         f"- {source['name']}: {source['prompts']}, licence: {source['licence']}"
         for source in data["prompts"]
+    ]
+    sources = "\n".join(dict.fromkeys(lines))
+    kept = (
+        "Embedding, tokenizer and, where they are tied, head are the target's and not stored."
+        if data["borrows"]
+        else "Embedding and head are those of the model that it was begun as; the tokenizer is the "
+        "target's."
     )
     return f"""\
 # A draft for {target["uri"]}
@@ -43,8 +50,7 @@ Made by `outrider distil`. Serve it with its target: `outrider run -f {SERVICE}`
 | outputs | {words["outputs"]:,} token ids, {words["coverage"]:.1%} of the target's tokens |
 | licence | {recipe.licence} |
 
-Embedding, tokenizer and, where they are tied, head are the target's and not stored. Matrices are
-int8 with a float32 scale a row.
+{kept} Matrices are int8 with a float32 scale a row.
 
 ## Recipe
 

@@ -86,7 +86,8 @@ class Distillation:
         asked = [*self.asked.described]
         for folder in recipe.answers_from:
             asked += described_by(folder)
-        described = {"prompts": asked, "begun_as": self.start.words}
+        start = {"begun_as": self.start.words, "borrows": self.start.borrows}
+        described = {"prompts": asked} | start
         work = {
             "data": written | described,
             "vocabulary": {name: words[name] for name in ("outputs", "coverage")},

@@ -26,7 +26,7 @@ DROPPED = ("layer_types", "torch_dtype", "dtype", "_name_or_path", "transformers
 """Fields of the target's config that say nothing of its draft."""
 BEGUN = "initialised_from"
 """How fields begin that say what a draft was before training."""
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 SERVICE = "service.yaml"
 
 
@@ -39,8 +39,9 @@ def write_draft(folder: Path, draft: Draft, target: Target, begun: Start, share:
     kept = draft.tensors()
     if not begun.borrows:
         kept[EMBEDDING] = draft.embedding
-        for name in TOKENIZER:
-            _copy(target.prepared.tokenizer / name, folder)
+        for file in (target.prepared.tokenizer / name for name in TOKENIZER):
+            if file.is_file():
+                _copy(file, folder)
     if not (begun.borrows and target.config.tied):
         kept[HEAD] = draft.head
     tensors = {name: tensor.float().cpu().numpy() for name, tensor in kept.items()}

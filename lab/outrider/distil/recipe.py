@@ -41,11 +41,12 @@ class Recipe(SpecPart):
     answers_from: tuple[Path, ...] = ()
     """Folders of other distillations of this target whose answers are trained on, too."""
     layers: tuple[Count, ...] | None = None
-    """Layers of the target that the draft begins with; left out, 0, 1 and the last."""
+    """Layers of the target, or of `layersFrom`, that the draft begins with; left out, 0, 1 and the
+    last."""
     layers_from: Uri | None = None
-    """Another model with the target's tokenizer, to take layers, embedding and head of."""
+    """Another model with the target's tokenizer, whose layers, embedding and head the draft has."""
     begin_with: Path | None = None
-    """A draft of this target to train further, in place of layers."""
+    """A draft of this target to train further, in place of `layers` and `layersFrom`."""
     outputs: Annotated[Count, Field(ge=2, le=10**6)] = 12_000
     """Token ids that the draft can output."""
     epochs: Annotated[float, Field(ge=0.001, le=1000)] = 3.0

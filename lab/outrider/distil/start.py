@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,12 +55,15 @@ class Start:
                 raise BadRecipe("a draft begins with layers of a model or with a draft, not both")
             settings = draft_settings(recipe.begin_with, target.uri)
             draft = prepare(settings, cache, progress)
+            if settings.embeddings_from is None:
+                check_model(draft.config(), "beginWith: the draft")
+                check_tokenizer(draft, target, "beginWith")
             sha256 = sha256_of(settings.uri, cache, progress)
             return cls(Origin.DRAFT, draft, sha256, tuple(range(draft.config().layers)))
         if recipe.layers_from is not None:
             model = prepare(ModelSettings(uri=recipe.layers_from), cache, progress)
             check_model(model.config(), "layersFrom: the model")
-            check_tokenizer(model, target)
+            check_tokenizer(model, target, "layersFrom")
             sha256 = sha256_of(recipe.layers_from, cache, progress)
             return cls(Origin.MODEL, model, sha256, layers_of(model.config(), recipe, "the model"))
         layers = layers_of(target.config, recipe, "the target")
@@ -112,13 +115,15 @@ class Start:
             if self.origin is Origin.DRAFT:
                 self._check_borrowed(weights[EMBEDDING], target)
             return start(own, {**weights, HEAD: head.numpy()}, self.layers, output_ids)
-        if max(output_ids) >= config.vocab:
-            raise BadRecipe(f"outputs: {self.model.name} has only {config.vocab} tokens; ask fewer")
+        vocab = min(config.vocab, len(head))
+        if max(output_ids) >= vocab:
+            raise BadRecipe(f"outputs: {self.model.name} has only {vocab} tokens; ask fewer")
         return start(config, weights, self.layers, output_ids, head[list(output_ids)])
 
     def _check_borrowed(self, embedding: Any, target: Target) -> None:
         """Raise `BadRecipe` for a draft that was not trained on the target's embedding."""
-        if not np.array_equal(embedding, weights_of(target.prepared)[EMBEDDING]):
+        of_target = _parts(target.prepared, lambda name: name == EMBEDDING)[EMBEDDING]
+        if not np.array_equal(embedding, of_target):
             raise BadRecipe(
                 f"{self.model.directory} is no draft that borrows this target's embedding"
             )
@@ -126,18 +131,19 @@ class Start:
 
 def draft_settings(folder: Path, target: str) -> ModelSettings:
     """Return what loads a draft: with the target's embedding, unless it has one of its own."""
-    own = any(read_tensors(file, EMBEDDING.__eq__) for file in weight_files(folder))
+    files = weight_files(folder)
+    own = any(read_tensors(file, lambda name: name == EMBEDDING) for file in files)
     return ModelSettings(uri=f"file://{folder}", embeddings_from=None if own else target)
 
 
-def check_tokenizer(model: PreparedModel, target: Target) -> None:
-    """Raise `BadRecipe` if ids of a model and its target mean different tokens."""
+def check_tokenizer(model: PreparedModel, target: Target, field: str) -> None:
+    """Raise `BadRecipe`, naming a field, if ids of a model and its target mean other tokens."""
     own, tokens = Text.load(model.tokenizer).tokens, target.layout.text.tokens
     if list(own) != list(tokens):
         pairs = enumerate(zip(own, tokens, strict=False))
         where = next((at for at, (a, b) in pairs if a != b), min(len(own), len(tokens)))
         raise BadRecipe(
-            f"layersFrom: {model.name} has another tokenizer than the target, from token {where} "
+            f"{field}: {model.name} has another tokenizer than the target, from token {where} "
             "on; allowed: a model of the same tokenizer"
         )
 
@@ -145,9 +151,11 @@ def check_tokenizer(model: PreparedModel, target: Target) -> None:
 def weights_of(model: PreparedModel, layers: Sequence[int] = ()) -> Weights:
     """Return embedding, head, final norm, and numbered layers."""
     ends, prefixes = (EMBEDDING, HEAD, NORM), tuple(f"{LAYERS}{number}." for number in layers)
-    return load_part(
-        model, lambda _, tensor: tensor, lambda name: name in ends or name.startswith(prefixes)
-    )
+    return _parts(model, lambda name: name in ends or name.startswith(prefixes))
+
+
+def _parts(model: PreparedModel, wanted: Callable[[str], bool]) -> Weights:
+    return load_part(model, lambda _, tensor: tensor, wanted)
 
 
 def layers_of(config: ModelConfig, recipe: Recipe, whose: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from outrider.distil.prompts import Opening, Question
 FOLDER = Path(__file__).parent / "template_texts"
 """A folder a set: `openings.txt`; a file of templates by kind in `questions`, and what fills them
 by name in `slots`. A text is a line, its breaks and tabs are written as \\n and \\t."""
-BUNDLED = {folder.name: folder for folder in sorted(FOLDER.iterdir())}
+BUNDLED = {folder.name: folder for folder in sorted(FOLDER.iterdir()) if folder.is_dir()}
 """Folders of the bundled sets by the name that `prompts` takes."""
 SHARES = {Opening.NOTHING: 0.15, Opening.WORDS: 0.20, Opening.ALL: 0.65}
 SLOT = re.compile(r"(?:\b([Aa]) )?\{(\w+)\}")

@@ -122,13 +122,30 @@ def test_a_model_of_another_tokenizer_is_refused(
     target: Target, tmp_path: Path, cache: Path
 ) -> None:
     folder = write_tiny(tmp_path / "other", vocab=260, layers=2)
+    swap_tokens(folder)
+    with pytest.raises(BadRecipe, match="another tokenizer than the target, from token 97 on"):
+        Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
+
+
+def test_a_draft_with_its_own_head_of_another_tokenizer_is_refused(
+    target: Target, tmp_path: Path, cache: Path
+) -> None:
+    folder = write_tiny(tmp_path / "other", vocab=260, layers=4, hidden_size=48)
+    begun = Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
+    draft = begun.network(target, head(target), range(30, 200))
+    write_draft(tmp_path / "first", draft, target, begun, 0.5)
+    swap_tokens(tmp_path / "first")
+    with pytest.raises(BadRecipe, match="beginWith: first has another tokenizer than the target"):
+        Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
+
+
+def swap_tokens(folder: Path) -> None:
+    """Make ids of a model's tokenizer mean other tokens."""
     file = folder / "tokenizer.json"
     fields = json.loads(file.read_text())
     ids = fields["model"]["vocab"]
     ids["a"], ids["b"] = ids["b"], ids["a"]
     file.write_text(json.dumps(fields))
-    with pytest.raises(BadRecipe, match="another tokenizer than the target, from token 97 on"):
-        Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
 
 
 def of_model(target: Target, folder: Path, model: Path, **given: object) -> Recipe:

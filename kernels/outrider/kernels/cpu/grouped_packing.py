@@ -109,7 +109,7 @@ class Grouped:
     quants: Quants  # [outputs, inputs]
     scales: Halves  # [outputs, spans]
     least: Halves | None = None  # [outputs, spans]
-    inner_scales: Bytes | None = None  # [outputs, groups] of nested ones; below 64 beside least
+    inner_scales: Bytes | None = None  # [outputs, groups] of nested ones; 0 to 63 beside least
     inner_least: Bytes | None = None  # [outputs, groups] of nested ones
     row_scales: Floats | None = None  # [outputs] what all of an output is multiplied by
 

@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from outrider.kernels.cpu.grouped_packing import GroupedWeights
-from outrider.kernels.cpu.linear_amx import LEAST, linear_bytes
+from outrider.kernels.cpu.linear_amx import AMX_ROWS, linear_bytes
 from outrider.kernels.cpu.linear_avx2 import linear_avx2
 from outrider.kernels.cpu.linear_dot import linear_dot
 from outrider.kernels.cpu.linear_grouped import linear_grouped
@@ -36,7 +36,7 @@ def _multiply_by_format(x, count, w, out, blocks):  # type: ignore[no-untyped-de
     elif isa.current() is Isa.AMX and x.types[0].dtype == types.uint8:
 
         def multiply_bytes(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
-            if count < LEAST or x.values.shape[1] % INPUTS != 0:
+            if count < AMX_ROWS or x.values.shape[1] % INPUTS != 0:
                 linear_dot(x, count, w, out, blocks)
             else:
                 linear_bytes(x, count, w, out, blocks)

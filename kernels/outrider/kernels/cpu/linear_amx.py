@@ -8,7 +8,7 @@ from numba import njit
 from outrider.kernels.jit.amx import ROWS, release_registers, take_registers
 from outrider.kernels.jit.amx_tiles import BytesAt, bytes_tile
 
-LEAST = 2
+AMX_ROWS = 2
 """Rows from which on AMX is used."""
 
 _ONE, _TWO = bytes_tile(1), bytes_tile(2)

@@ -16,14 +16,13 @@ from outrider.kernels.cpu.linear_amx import tiling
 from outrider.kernels.cpu.packing import BLOCK
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.amx import INPUTS, LINE, release_registers, take_registers
-from outrider.kernels.jit.amx_grouped import SPAN as INPUTS_OF_SPAN
-from outrider.kernels.jit.amx_grouped import BlockAt, TiledRows, grouped_block
+from outrider.kernels.jit.amx_grouped import SPAN_INPUTS, BlockAt, TiledRows, grouped_block
 from outrider.kernels.jit.grouped_tiles import GroupedTile, grouped_tile, layout_of
 from outrider.kernels.jit.isa import Isa
 from outrider.kernels.jit.simd import address
 from outrider.kernels.jit.tiles import TILE_ROWS
 
-LEAST = {4: 12, 8: 32, 16: 0}
+AMX_ROWS = {4: 12, 8: 32}
 """Rows by bits of quants from which on AMX is used (Sapphire Rapids, 1,536 by 8,960, ms, AVX-512
 and AMX: Q4_K 8 rows 0.81, 0.90, 16 rows 1.25, 1.00; Q6_K 16 rows 1.60, 2.1, 32 rows 2.4, 2.35)."""
 
@@ -60,9 +59,9 @@ def _multiply_by_first(x, count, w, marks, segment, out, first, last):  # type: 
     if len(marks) == 0:
         return lambda x, count, w, marks, segment, out, first, last: None
     layout = layout_of(marks.types[0])
-    number, span = LAYOUTS.index(layout), INPUTS_OF_SPAN // layout.group
-    own, least = _multiply, LEAST[layout.bits]
+    number, own = LAYOUTS.index(layout), _multiply
     if isa.current() is Isa.AMX and layout.nested and x.types[0].dtype == types.int8:
+        least, span = AMX_ROWS[layout.bits], SPAN_INPUTS // layout.group
 
         @njit(nogil=True)
         def own(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
@@ -133,9 +132,9 @@ def _grouped(x, count, mark):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _tiled(x, count, tiles, rows, group):  # type: ignore[no-untyped-def]
     """Return `TiledRows` of tiles of so many rows."""
-    spans = x.values.shape[1] // INPUTS_OF_SPAN
-    steps, groups = INPUTS_OF_SPAN // INPUTS, INPUTS_OF_SPAN // group
-    lines = _aligned(spans * tiles * INPUTS_OF_SPAN * rows).view(np.int8)
+    spans = x.values.shape[1] // SPAN_INPUTS
+    steps, groups = SPAN_INPUTS // INPUTS, SPAN_INPUTS // group
+    lines = _aligned(spans * tiles * SPAN_INPUTS * rows).view(np.int8)
     lines = lines.reshape(spans, tiles, steps, rows, INPUTS)
     sums = np.zeros((spans, tiles * rows, groups), np.int16)
     totals = _aligned(tiles * rows * BLOCK * 4).view(np.float32).reshape(tiles * rows, BLOCK)
@@ -148,7 +147,7 @@ def _tiled(x, count, tiles, rows, group):  # type: ignore[no-untyped-def]
                     value = x.values[row, first + i] if row < count else np.int8(0)
                     lines[span, tile, step, own, i] = value
             for number in range(groups if row < count else 0):
-                first = span * INPUTS_OF_SPAN + number * group
+                first = span * SPAN_INPUTS + number * group
                 sums[span, row, number] = _total(x.values[row, first : first + group])
     return TiledRows(lines, sums, x.scales, totals)
 
@@ -163,7 +162,7 @@ def _aligned(size):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _multiply_by_registers(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
-    """Compute what `_multiply` does, by AMX."""
+    """Compute blocks `first` to `last` of a segment by AMX."""
     group, _ = _group_and_zero(mark)
     tiles, rows = tiling(count)
     tiled = _tiled(x, count, tiles, rows, group)

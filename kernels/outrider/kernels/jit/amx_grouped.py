@@ -1,9 +1,9 @@
 """Blocks of linear layers by AMX whose weights are quants with nested scales, for many rows.
 
 A half-precision scale belongs to a span of 256 inputs. There each quant is multiplied by its
-group's scale, a byte, and the product is cut into two bytes, each of which AMX multiplies with the
-activations and adds up: sums of a span are the same integers as those of `grouped_tiles`, so
-results have the same bits.
+group's scale, a byte: by both parts of it where quants have four bits, else as a whole, and the
+product is cut. AMX multiplies both bytes with the activations and adds them up: sums of a span are
+the same integers as those of `grouped_tiles`, so results have the same bits.
 """
 
 from typing import Any, NamedTuple
@@ -40,12 +40,12 @@ from outrider.kernels.jit.simd import (
 )
 from outrider.kernels.jit.tiles import finish, prefetch
 
-SPAN = 256
+SPAN_INPUTS = 256
 """Inputs that share a half-precision scale."""
-LINES = SPAN // 4
+LINES = SPAN_INPUTS // 4
 """Lines of a plane: four inputs of 16 outputs each."""
 PLANES = 2
-"""Bytes that a product of quant and scale is cut into."""
+"""Bytes that quant times scale takes."""
 PRODUCTS = vector(HALF, LINE // 2)
 FLOATS = vector(FLOAT, OUTPUTS)
 
@@ -53,7 +53,7 @@ FLOATS = vector(FLOAT, OUTPUTS)
 class TiledRows(NamedTuple):
     """Activations in the order in which registers take them; rows that fill the last are zeros."""
 
-    lines: NDArray[np.int8]  # [spans, tiles, SPAN / 64, rows of a tile, 64], 64-byte aligned
+    lines: NDArray[np.int8]  # [spans, tiles, SPAN_INPUTS / 64, rows of a tile, 64], 64-byte aligned
     sums: NDArray[np.int16]  # [spans, tiles * rows, groups] of values
     scales: NDArray[np.float32]  # [rows]
     totals: NDArray[np.float32]  # [tiles * rows, outputs of a block] to work with, aligned as well
@@ -93,7 +93,7 @@ def grouped_block(typing: Any, x: Any, w: Any, mark: Any, out: Any, at: Any) -> 
         count, rows, tiles, spans, block, offset, own = integers(
             context, builder, sig.args[4], a[4]
         )
-        size = layout.span_bytes(SPAN // layout.group)
+        size = layout.span_bytes(SPAN_INPUTS // layout.group)
         before = builder.mul(builder.mul(own, spans), LONG(size))
         ws = builder.gep(ws, [builder.add(offset, before)])
         column = builder.mul(block, LONG(BLOCK))
@@ -104,8 +104,8 @@ def grouped_block(typing: Any, x: Any, w: Any, mark: Any, out: Any, at: Any) -> 
             span = builder.gep(ws, [builder.mul(loop.index, LONG(size))])
             before = builder.mul(loop.index, every)
             source = _Rows(
-                builder.gep(lines, [builder.mul(before, LONG(SPAN))]),
-                builder.gep(sums, [builder.mul(before, LONG(SPAN // layout.group))]),
+                builder.gep(lines, [builder.mul(before, LONG(SPAN_INPUTS))]),
+                builder.gep(sums, [builder.mul(before, LONG(SPAN_INPUTS // layout.group))]),
             )
             pairs = builder.udiv(tiles, LONG(2))
             for j in PART:
@@ -139,7 +139,7 @@ class _Totals:
         self.sums = amx.scratch(builder, 4 * ROWS * LINE)
         """Registers of sums."""
         self.shift = 3 if layout.bits == 4 else 7
-        """Bits of the lower plane: scales are cut that have six, or products of 13 with sign."""
+        """Bits of the lower plane: of scales below 64, or of products of -4064 to 4096."""
         self.header: Any = None
 
     def clear(self, rows: Any) -> None:
@@ -152,7 +152,7 @@ class _Totals:
     def take_span(self, span: Any, j: int) -> None:
         """Fill the planes with a span's weights of 16 outputs."""
         builder, layout = self.builder, self.layout
-        groups, self.header = SPAN // layout.group, span
+        groups, self.header = SPAN_INPUTS // layout.group, span
         inner = builder.gep(span, [LONG(layout.header(0) + OUTPUTS * j)])
         quants = builder.gep(span, [LONG(layout.header(groups))])
         with cgutils.for_range(builder, LONG(groups), intp=LONG) as loop:
@@ -236,8 +236,8 @@ class _Totals:
         for register in (register for both in own for register in both):
             amx.clear(builder, register)
         size = builder.mul(self.rows, LONG(LINE))
-        firsts = [builder.mul(tile, LONG(SPAN // INPUTS)) for tile in tiles]
-        for step in range(SPAN // INPUTS):
+        firsts = [builder.mul(tile, LONG(SPAN_INPUTS // INPUTS)) for tile in tiles]
+        for step in range(SPAN_INPUTS // INPUTS):
             for first, register in zip(firsts, ACTIVATIONS, strict=False):
                 at = builder.mul(builder.add(first, LONG(step)), size)
                 amx.load(builder, register, builder.gep(source.lines, [at]), LONG(LINE))
@@ -279,7 +279,7 @@ class _Totals:
 
     def _least(self, j: int) -> tuple[list[Any], Any]:
         """Load least values of a span: pairs of groups' bytes in each output's lane, and halves."""
-        builder, groups = self.builder, SPAN // self.layout.group
+        builder, groups = self.builder, SPAN_INPUTS // self.layout.group
         first = self.layout.header(0) + groups * BLOCK + OUTPUTS * j
         bytes_ = [self._bytes(self.header, LONG(first + g * BLOCK)) for g in range(groups)]
         pairs = [
@@ -296,7 +296,7 @@ class _Totals:
         dot = self._ints(0)
         for n, pair in enumerate(least):
             both = builder.load(place(builder, own, LONG(2 * n), INT), align=2)
-            dot = add_pairs(builder, dot, pair, broadcast(builder, both, OUTPUTS))
+            dot = _add_pairs(builder, dot, pair, broadcast(builder, both, OUTPUTS))
         return dot
 
     def write(self, count: Any, scales: tuple[Any, Any], target: Any, stride: Any) -> None:
@@ -313,8 +313,11 @@ class _Totals:
         return place(self.builder, self.cells, at, FLOATS)
 
 
-def add_pairs(builder: Any, total: Any, one: Any, other: Any) -> Any:
-    """Return total + the products of both 16-bit halves of each lane."""
+def _add_pairs(builder: Any, total: Any, one: Any, other: Any) -> Any:
+    """Return total + the products of both 16-bit halves of each lane.
+
+    Other instruction sets than AMX's own come here in a test alone.
+    """
     if isa.current() is Isa.AMX:
         return invoke(builder, "llvm.x86.avx512.vpdpwssd.512", total.type, total, one, other)
     sixteen = ir.Constant(total.type, [16] * OUTPUTS)

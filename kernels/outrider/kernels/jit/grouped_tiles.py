@@ -157,10 +157,10 @@ class SpanPlace(NamedTuple):
 
     header: Any
     """Scales and least values."""
-    span: Any
-    """Number of the groups."""
+    groups: Any
+    """How many there are."""
     sums: list[Any]
-    """Sums of each row's activations, of each group."""
+    """Of each row, the sums of each group's activations."""
 
 
 class GroupPlace(NamedTuple):
@@ -173,7 +173,7 @@ class GroupPlace(NamedTuple):
     inputs: list[Any]
     """Activations of each row from the group's first input on."""
     starts: list[Any]
-    """The same times what is the zero of quants, negative."""
+    """Sum of each row's activations, times the zero of quants, negative."""
 
 
 def _span_sizes(builder: Any, layout: Layout, span: Any) -> tuple[Any, Any]:
@@ -232,15 +232,15 @@ class GroupProducts:
         return totals
 
     def _dots(self, builder: Any, at: SpanPlace, part: range) -> list[list[Any]]:
-        """Return sums over a span's groups of bytes of least values, or of scales, times those of
-        activations: integers, which floats hold exactly."""
+        """Return, over the groups of a span, sums of activations' sums times bytes of least values,
+        or of scales: integers, which floats hold exactly in spans of up to 8,192 inputs."""
         dots = _zeros(builder, len(at.sums), part)
-        with cgutils.for_range(builder, at.span, intp=LONG) as loop:
+        with cgutils.for_range(builder, at.groups, intp=LONG) as loop:
             self.add_dots(builder, dots, at, loop.index, part)
         return dots
 
     def add_dots(self, builder: Any, dots: Any, at: SpanPlace, number: Any, part: range) -> None:
-        """Add what a group has of these sums."""
+        """Add a group's sums of activations times its bytes of least values, or of scales."""
         inner = self._inner(builder, at, int(self.layout.least), number, part)
         for row_dots, sums in zip(dots, at.sums, strict=True):
             row_sum = broadcast(builder, builder.load(builder.gep(sums, [number])), LANES)
@@ -447,7 +447,7 @@ class GroupProducts:
 
     def _inner(self, builder: Any, at: SpanPlace, which: int, number: Any, part: range) -> Any:
         """Load a group's bytes of scales (0) or least values (1) as integers."""
-        before = builder.add(builder.mul(at.span, LONG(which)), number)
+        before = builder.add(builder.mul(at.groups, LONG(which)), number)
         first = builder.add(LONG(self.layout.header(0)), builder.mul(before, LONG(BLOCK)))
         found = []
         for j in part:

@@ -3,6 +3,7 @@
 python integer_products.py FILE: arrays by name, from the same inputs in every process.
 """
 
+import itertools
 import sys
 
 import numpy as np
@@ -25,6 +26,8 @@ from outrider.kernels.cpu.packing import BLOCK, Packed
 
 ROWS = (1, 2, 3, 4, 5, 7, 8, 19, 64)
 OUTPUTS, INPUTS = 96, 192
+SPANS = 256, 128, 32
+"""Inputs that share a half-precision scale."""
 
 
 def main(file: str) -> None:
@@ -38,9 +41,9 @@ def main(file: str) -> None:
         found[f"{path} extremes"] = extremes(kind, reference.packed_layer(weights(), kind))
     matrix = layer_of(stack_grouped([[encode_bytes(weights())]], 1), 0)
     found["quants of a byte"] = extremes(kind_of(NumericPath.INT4), matrix)
-    for layout in LAYOUTS:
+    for layout, inputs in itertools.product(LAYOUTS, SPANS):
         if layout.nested:
-            found |= nested(layout)
+            found |= nested(layout, inputs)
     found |= neighbours()
     np.savez(file, **found)
 
@@ -81,7 +84,7 @@ def extremes(kind: NumericKind, matrix: Packed | GroupedWeights) -> np.ndarray:
     return out
 
 
-def nested(layout: Layout) -> dict[str, np.ndarray]:
+def nested(layout: Layout, span: int) -> dict[str, np.ndarray]:
     """Outputs of a layer whose scales are nested, by rows, some rows as large as they can be."""
     kind, inputs = kind_of(NumericPath.INT4), 512
     random, groups = np.random.default_rng(3), inputs // layout.group
@@ -89,18 +92,20 @@ def nested(layout: Layout) -> dict[str, np.ndarray]:
     quants = random.integers(0, top, (OUTPUTS, inputs)).astype(np.uint8)
     inner = random.integers(-scale if layout.zero else 0, scale, (2, OUTPUTS, groups))
     quants[0], inner[:, 0] = top - 1, scale - 1
-    halves = random.standard_normal((2, OUTPUTS, inputs // 256)).astype(np.float16)
+    quants[1], inner[:, 1] = 0, inner.min()
+    halves = random.standard_normal((2, OUTPUTS, inputs // span)).astype(np.float16)
     least = (halves[1], inner[1].astype(np.int8)) if layout.least else (None, None)
     matrix = Grouped(layout, quants, halves[0], least[0], inner[0].astype(np.int8), least[1])
-    w = layer_of(stack_grouped([[matrix]], 1), 0)
+    other = encode_bytes(np.ones((BLOCK, inputs), np.float32))
+    w = layer_of(stack_grouped([[matrix, other, matrix]], 1), 0)
     found = {}
     for rows in ROWS:
-        values = np.random.default_rng(rows).integers(-127, 128, (rows, inputs))
-        values[0] = 127
-        out = np.full((rows, OUTPUTS), np.nan, np.float32)
+        values = np.random.default_rng(rows).integers(-128, 128, (rows, inputs))
+        values[0], values[-1] = 127, -128
+        out = np.full((rows, 2 * OUTPUTS + BLOCK), np.nan, np.float32)
         x = Activations(values.astype(kind.activation), np.ones(rows, np.float32))
-        linear(x, rows, w, out, Span(0, OUTPUTS // BLOCK))
-        found[f"{layout.name} {rows}"] = out
+        linear(x, rows, w, out, Span(0, 2 * OUTPUTS // BLOCK + 1))
+        found[f"{layout.name} of {span}, {rows}"] = out
     return found
 
 

@@ -68,7 +68,7 @@ class Registers:
         self._add(sums, self.held[unsigned], signed)
 
     def tdpbssd(self, sums: int, one: int, other: int) -> None:
-        """The same of two that are signed."""
+        """sums [m][n] += signed [m][k][4] * signed [k][n][4]."""
         self._add(sums, self.held[one].view(np.int8), other)
 
     def _add(self, sums: int, bytes_: np.ndarray, signed: int) -> None:

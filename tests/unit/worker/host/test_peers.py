@@ -69,8 +69,9 @@ async def answer(address: str, peers: PeerSettings | None, name: str = DRAFT) ->
 
 async def status_of(channel: grpc.aio.Channel) -> grpc.StatusCode:
     """How a call on this channel ends."""
-    called: Any = channel.unary_stream(f"/{SERVICE}/{ECHO}")  # the failed write of a stream
-    call = called(b"?", timeout=SECONDS)  # would replace the server's status
+    # Without a stream of its own: a write that fails there would replace the server's status.
+    called: Any = channel.unary_stream(f"/{SERVICE}/{ECHO}")
+    call = called(b"?", timeout=SECONDS)
     with contextlib.suppress(grpc.aio.AioRpcError):
         async for _ in call:
             continue

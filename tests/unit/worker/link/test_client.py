@@ -15,11 +15,13 @@ import pytest
 
 from outrider.contract.state import LinkState
 from outrider.worker.errors import LinkBroken
+from outrider.worker.link import client
 from outrider.worker.link.client import PAIR, DraftLinks, _Link
 from outrider.worker.link.meeting import LinkMemory
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.shared_memory import direct_link, target_end
 from outrider.worker.messages import Identity, LinkStates, LinkUp
+from tests.late_status import LateCall, LateChannel
 
 IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
 LONG_SECONDS = 20.0
@@ -51,6 +53,28 @@ def test_an_error_of_the_system_ends_no_link_for_good() -> None:
         return details
 
     assert asyncio.run(keep())[-1] == "[Errno 24] too many open files"
+
+
+def test_a_refusal_is_one_although_a_write_failed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = LateCall(3, grpc.StatusCode.FAILED_PRECONDITION, "another vocabulary")
+    monkeypatch.setattr(client, "open_channel", lambda *_: LateChannel(refusal))
+
+    async def refused() -> str:
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def to_engine(news: object) -> None:
+            assert isinstance(news, LinkStates)
+            for status in news.links:
+                if status.state is LinkState.REFUSED and not found.done():
+                    found.set_result(status.detail)
+
+        links = DraftLinks(IDENTITY, to_engine)
+        links.set_addresses(["draft:1"])
+        detail = await asyncio.wait_for(found, LONG_SECONDS)
+        await links.close()
+        return detail
+
+    assert asyncio.run(refused()) == "FAILED_PRECONDITION: another vocabulary"
 
 
 def test_a_stream_that_its_draft_ends_leaves_no_task_behind() -> None:

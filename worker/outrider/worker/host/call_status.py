@@ -16,11 +16,12 @@ async def final_error(
     grpcio then says INTERNAL, "Internal error from Core", until the status has come. `call`: the
     one that failed, if this party made it; None: `error` stays as it is.
     """
-    code, details = error.code(), error.details()
-    late = asyncio.get_running_loop().time() + STATUS_SECONDS
-    while code is grpc.StatusCode.INTERNAL and call is not None:
-        if asyncio.get_running_loop().time() > late:
-            break
+    if error.code() is not grpc.StatusCode.INTERNAL or call is None:
+        return error
+    code, clock = error.code(), asyncio.get_running_loop().time
+    late = clock() + STATUS_SECONDS
+    while code is grpc.StatusCode.INTERNAL and clock() < late:
         await asyncio.sleep(STATUS_SECONDS / 50)
-        code, details = await call.code(), await call.details()
-    return grpc.aio.AioRpcError(code, error.initial_metadata(), error.trailing_metadata(), details)
+        code = await call.code()
+    none = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, none, none, await call.details())
