@@ -59,24 +59,27 @@ def _multiply_by_first(x, count, w, marks, segment, out, first, last):  # type: 
     if len(marks) == 0:
         return lambda x, count, w, marks, segment, out, first, last: None
     layout = layout_of(marks.types[0])
-    number, own = LAYOUTS.index(layout), _multiply
-    if isa.current() is Isa.AMX and layout.nested and x.types[0].dtype == types.int8:
-        least, span = AMX_ROWS[layout.bits], SPAN_INPUTS // layout.group
-
-        @njit(nogil=True)
-        def own(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
-            if count < least or segment[SPAN] != span:
-                _multiply(x, count, w, mark, segment, out, first, last)
-            else:
-                _multiply_by_registers(x, count, w, mark, segment, out, first, last)
+    number = LAYOUTS.index(layout)
 
     def multiply(x, count, w, marks, segment, out, first, last):  # type: ignore[no-untyped-def]
         if segment[LAYOUT] == number:
-            own(x, count, w, marks[0], segment, out, first, last)
+            _multiply(x, count, w, marks[0], segment, out, first, last)
         else:
             _multiply_by_layout(x, count, w, marks[1:], segment, out, first, last)
 
-    return multiply
+    if isa.current() is not Isa.AMX or not layout.nested or x.types[0].dtype != types.int8:
+        return multiply
+    least, span = AMX_ROWS[layout.bits], SPAN_INPUTS // layout.group
+
+    def multiply_many(x, count, w, marks, segment, out, first, last):  # type: ignore[no-untyped-def]
+        if segment[LAYOUT] != number:
+            _multiply_by_layout(x, count, w, marks[1:], segment, out, first, last)
+        elif count < least or segment[SPAN] != span:
+            _multiply(x, count, w, marks[0], segment, out, first, last)
+        else:
+            _multiply_by_registers(x, count, w, marks[0], segment, out, first, last)
+
+    return multiply_many
 
 
 def _group_and_zero(mark: Any) -> tuple[int, int]:

@@ -80,7 +80,10 @@ class Registers:
 
 @pytest.fixture
 def on_model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A function that compiles another for the model instead of the processor."""
+    """A function that makes another run on the model instead of the processor.
+
+    Only while it is called: what is compiled meanwhile and kept on disk must not be for the model.
+    """
     model, made = Registers(), []
 
     def call(builder: Any, name: str, *arguments: Any) -> None:
@@ -91,8 +94,17 @@ def on_model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         address = ctypes.cast(made[-1], ctypes.c_void_p).value
         builder.call(builder.inttoptr(LONG(address), kind.as_pointer()), given)
 
-    monkeypatch.setattr(amx, "_call", call)
-    return lambda function: njit(function.py_func)
+    def run(function: Any) -> Callable[..., Any]:
+        compiled = njit(function.py_func)
+
+        def on_registers(*arguments: Any) -> Any:
+            with monkeypatch.context() as patched:
+                patched.setattr(amx, "_call", call)
+                return compiled(*arguments)
+
+        return on_registers
+
+    return run
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 17, 19, 33, 48, 64])
