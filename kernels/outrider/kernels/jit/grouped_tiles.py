@@ -160,7 +160,7 @@ class SpanPlace(NamedTuple):
     groups: Any
     """How many there are."""
     sums: list[Any]
-    """Of each row, the sums of each group's activations."""
+    """Sums of each group's activations, for each row."""
 
 
 class GroupPlace(NamedTuple):
