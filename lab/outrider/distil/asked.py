@@ -47,13 +47,12 @@ class Asked:
         }
         sources, facts, marks = zip(*[found[name] for name in recipe.prompts], strict=True)
         described = [{"name": name} | one for name, one in zip(recipe.prompts, facts, strict=True)]
-        digests = list(marks)
         source: PromptSource = MixedPrompts(sources)
         if tested is None:
-            return cls(ReservedPrompts(source, HELD_OUT), HELD_OUT, described, digest(digests))
+            return cls(ReservedPrompts(source, HELD_OUT), HELD_OUT, described, digest(marks))
         described.append({"name": f"{recipe.test_prompts} (to test on)"} | _listed(tested))
         source = ReservedPrompts(SeparateHeldOut(tested, source), len(tested))
-        return cls(source, len(tested), described, digest([*digests, digest(tested)]))
+        return cls(source, len(tested), described, digest([*marks, digest(tested)]))
 
 
 def _source(

@@ -101,10 +101,7 @@ def test_a_draft_begins_with_layers_of_another_model(
 def test_a_draft_with_its_own_head_is_trained_further(
     target: Target, tmp_path: Path, cache: Path
 ) -> None:
-    folder = write_tiny(tmp_path / "other", vocab=260, layers=4, hidden_size=48)
-    begun = Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
-    before = begun.network(target, head(target), range(30, 200))
-    write_draft(tmp_path / "first", before, target, begun, 0.5)
+    before = draft_of_model(target, tmp_path, cache)
     further = Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
     assert further.output_ids == tuple(range(30, 200))
     draft = further.network(target, head(target), further.output_ids)
@@ -130,10 +127,7 @@ def test_a_model_of_another_tokenizer_is_refused(
 def test_a_draft_with_its_own_head_of_another_tokenizer_is_refused(
     target: Target, tmp_path: Path, cache: Path
 ) -> None:
-    folder = write_tiny(tmp_path / "other", vocab=260, layers=4, hidden_size=48)
-    begun = Start.of(of_model(target, tmp_path, folder), target, cache, ignore)
-    draft = begun.network(target, head(target), range(30, 200))
-    write_draft(tmp_path / "first", draft, target, begun, 0.5)
+    draft_of_model(target, tmp_path, cache)
     swap_tokens(tmp_path / "first")
     with pytest.raises(BadRecipe, match="beginWith: first has another tokenizer than the target"):
         Start.of(recipe(target, tmp_path, tmp_path / "first"), target, cache, ignore)
@@ -146,6 +140,15 @@ def swap_tokens(folder: Path) -> None:
     ids = fields["model"]["vocab"]
     ids["a"], ids["b"] = ids["b"], ids["a"]
     file.write_text(json.dumps(fields))
+
+
+def draft_of_model(target: Target, folder: Path, cache: Path) -> Draft:
+    """Returns a draft with a head of its own, after writing it to `first`."""
+    model = write_tiny(folder / "other", vocab=260, layers=4, hidden_size=48)
+    begun = Start.of(of_model(target, folder, model), target, cache, ignore)
+    draft = begun.network(target, head(target), range(30, 200))
+    write_draft(folder / "first", draft, target, begun, 0.5)
+    return draft
 
 
 def of_model(target: Target, folder: Path, model: Path, **given: object) -> Recipe:

@@ -123,16 +123,6 @@ def _group_sums(values, count, group):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _grouped(x, count, mark):  # type: ignore[no-untyped-def]
-    """Return activations with the sums of their groups."""
-    values = x.values
-    group, zero = _group_and_zero(mark)
-    sums = _group_sums(values, count, group)
-    starts = (sums * np.float32(-zero)).astype(np.int32)
-    return GroupedActivations(values, x.scales, sums, starts)
-
-
-@njit(cache=True, nogil=True)
 def _tiled(x, count, tiles, rows, group):  # type: ignore[no-untyped-def]
     """Return `TiledRows` of tiles of so many rows."""
     spans = x.values.shape[1] // SPAN_INPUTS
@@ -181,7 +171,11 @@ def _multiply_by_registers(x, count, w, mark, segment, out, first, last):  # typ
 @njit(cache=True, nogil=True)
 def _multiply(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
     """Compute blocks `first` to `last` of a segment."""
-    grouped = _grouped(x, count, mark)
+    values = x.values
+    group, zero = _group_and_zero(mark)
+    sums = _group_sums(values, count, group)
+    starts = (sums * np.float32(-zero)).astype(np.int32)
+    grouped = GroupedActivations(values, x.scales, sums, starts)
     cuts = (count + TILE_ROWS - 1) // TILE_ROWS
     for block in range(first, last):
         row = 0

@@ -233,7 +233,8 @@ class _Totals:
         """Add a span's products of one tile of rows or two by 16 outputs."""
         builder = self.builder
         own = SUMS[: len(tiles)]
-        for register in (register for both in own for register in both):
+        registers = [register for both in own for register in both]
+        for register in registers:
             amx.clear(builder, register)
         size = builder.mul(self.rows, LONG(LINE))
         firsts = [builder.mul(tile, LONG(SPAN_INPUTS // INPUTS)) for tile in tiles]
@@ -246,7 +247,7 @@ class _Totals:
                 amx.load(builder, weights, builder.gep(self.planes, [at]), LONG(LINE))
                 for both, register in zip(own, ACTIVATIONS, strict=False):
                     amx.add_products(builder, both[plane], register, weights, signed=True)
-        for n, register in enumerate(register for both in own for register in both):
+        for n, register in enumerate(registers):
             to = builder.gep(self.sums, [LONG(n * ROWS * LINE)])
             amx.store(builder, register, to, LONG(LINE))
         for n, tile in enumerate(tiles):
