@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.process.event_stream import data_of
 from tests.process.fuzzing import (
     NASTY_NUMBERS,
     NASTY_REGEXES,
@@ -378,7 +379,7 @@ def check_error(body: Any) -> None:
 
 def check_events(text: str) -> None:
     """They end with [DONE], a whole response, or an error that is the request's own fault."""
-    *shown, last = [event.partition("data: ")[2] for event in text.split("\n\n") if event]
+    *shown, last = data_of(text)
     events = [json.loads(data) for data in shown]
     assert all("id" in event or "sequence_number" in event for event in events)
     end = {} if last == "[DONE]" else json.loads(last)

@@ -13,6 +13,7 @@ from outrider.contract.settings import Role
 from tests import llama_vim
 from tests.process import workers
 from tests.process.conftest import Folders
+from tests.process.event_stream import data_of
 from tests.process.workers import ANSWER_SECONDS, Worker
 from tests.tiny_models import write_tokenizer
 
@@ -110,7 +111,7 @@ def test_a_stream_ends_with_what_a_whole_answer_says(http: httpx.Client) -> None
     body = {"input_prefix": "ab", "input_suffix": "cd", "n_predict": 30}
     whole = post(http, "/infill", body)
     answer = http.post("/infill", json=body | {"stream": True})
-    events = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n") if line]
+    events = [json.loads(data) for data in data_of(answer.text)]
     assert "".join(event["content"] for event in events) == whole["content"]
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
     assert events[-1]["tokens_predicted"] == whole["tokens_predicted"]

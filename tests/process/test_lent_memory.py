@@ -12,6 +12,7 @@ from outrider.contract import metrics
 from outrider.contract.settings import (
     Dtype,
     ModelSettings,
+    OffloadKind,
     PolicySettings,
     Role,
     WorkerSettings,
@@ -103,7 +104,7 @@ def test_texts_stay_while_memory_is_lent_and_comes_back(crowded: Worker) -> None
 
 
 def test_memory_that_may_not_be_lent_stays_under_load(folders: Folders) -> None:
-    settings = dataclasses.replace(crowded_settings(folders), offload_draft=False)
+    settings = dataclasses.replace(crowded_settings(folders), offload_draft=OffloadKind.NEVER)
     with workers.started(settings, folders.logs) as worker:
         speculate(worker, False)
         with ThreadPoolExecutor(len(PROMPTS)) as threads:

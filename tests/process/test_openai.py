@@ -26,6 +26,7 @@ from tests.certificate_files import LOOPBACK_CERT, LOOPBACK_KEY
 from tests.ports import free_port
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
+from tests.process.event_stream import data_of
 from tests.process.workers import ANSWER_SECONDS, PROMPT, Worker, pair_with, started, wait_until
 from tests.tiny_models import END_ID
 
@@ -807,7 +808,7 @@ def test_curl_streams_an_answer(target: Worker) -> None:
         capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True,
     )  # fmt: skip
     assert done.stdout.endswith("data: [DONE]\n\n"), done.stdout
-    assert json.loads(done.stdout.splitlines()[0].removeprefix("data: "))["choices"]
+    assert json.loads(data_of(done.stdout)[0])["choices"]
 
 
 def events(
@@ -816,8 +817,8 @@ def events(
     """The events of a streamed completion, without [DONE]."""
     with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
+        found = data_of(answer.read().decode())
+    return [json.loads(data) for data in found if data != "[DONE]"]
 
 
 def get(url: str, path: str, verify: Any = True) -> int:

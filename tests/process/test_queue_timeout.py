@@ -13,6 +13,7 @@ from outrider.contract import metrics
 from outrider.contract.settings import Role
 from tests.process import workers
 from tests.process.conftest import Folders
+from tests.process.event_stream import data_of
 from tests.process.test_metrics import grown, scrape
 from tests.process.workers import ANSWER_SECONDS, PROMPT, Worker, answer
 
@@ -58,8 +59,8 @@ def streamed(target: Worker) -> str:
         timeout=ANSWER_SECONDS,
     )
     assert answered.status_code == 200
-    (event,) = answered.text.split("\n\n")[:-1]
-    return message_of(json.loads(event.removeprefix("data: "))["error"])
+    (event,) = data_of(answered.text)
+    return message_of(json.loads(event)["error"])
 
 
 def message_of(error: dict[str, object]) -> str:

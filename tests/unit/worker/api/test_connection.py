@@ -346,7 +346,7 @@ def test_a_body_may_begin_with_a_byte_order_mark() -> None:
 def test_an_encoded_body_is_refused_by_its_encoding() -> None:
     async def scene(peer: Peer) -> None:
         peer.send(HEAD + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\nhi")
-        status, error = refusal(await peer.rest())
+        status, error = refusal(await peer.answer())
         assert status == 415
         assert "gzip" in error["message"]
 
@@ -381,8 +381,12 @@ def test_larger_chunks_and_few_small_ones_are_read(size: int, count: int) -> Non
 
 def test_a_connection_ends_with_an_answer_before_the_end_of_its_body() -> None:
     async def scene(peer: Peer) -> None:
+        peer.send(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nhalf")
+        assert b"connection" not in (await peer.answer()).lower()
         peer.send(b"POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf")
-        assert (await peer.answer()).endswith(b"deaf")
+        answer = await peer.answer()
+        assert answer.endswith(b"deaf")
+        assert b"\r\nconnection: close\r\n" in answer.lower()  # no further request is sent here
         assert await peer.rest() == b""
 
     run(scene)

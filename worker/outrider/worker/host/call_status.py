@@ -14,8 +14,10 @@ async def final_error(
     """Return `error`, with the peer's own status where a failed write was noticed first.
 
     grpcio then says INTERNAL, "Internal error from Core", until the status has come. `call`: the
-    one that failed, if this party made it; None: `error` stays as it is.
+    one that failed, if this party made it; None: the status stays as it is. The traceback is gone:
+    its frames hold the call, and a call holds its connection after the channel is closed.
     """
+    error = error.with_traceback(None)
     if error.code() is not grpc.StatusCode.INTERNAL or call is None:
         return error
     code, clock = error.code(), asyncio.get_running_loop().time

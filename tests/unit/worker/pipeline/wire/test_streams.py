@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import os
 import queue
 import re
 import threading
@@ -284,6 +286,43 @@ def test_a_stage_that_is_not_there_is_named() -> None:
             StageClient(group(2), shared_loop(), LIMITS.vocabulary).connect(
                 stages[0].address, stages[1].address
             )
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_groups_that_cannot_begin_keep_no_connection(gone: bool) -> None:
+    """None until a collection of garbage either: a quiet worker may not see one for hours."""
+    with stage_servers(2) as stages, no_collection():
+        if gone:
+            stages[1].close()
+        wants = group(2) if gone else group(2, revision="abd")
+        before = open_sockets()
+        for _ in range(20):
+            with pytest.raises((StageLost, StageRefused)):
+                StageClient(wants, shared_loop(), LIMITS.vocabulary).connect(
+                    stages[0].address, stages[1].address
+                )
+        late = time.monotonic() + SECONDS
+        while open_sockets() > before + 4 and time.monotonic() < late:
+            time.sleep(0.01)
+        assert open_sockets() <= before + 4  # both ends of those that still close
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def open_sockets() -> int:
+    found = 0
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the folder itself
+            found += os.readlink(entry.path).startswith("socket:")
+    return found
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), asyncio.CancelledError("odd")])

@@ -15,9 +15,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import h11
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from outrider.worker.api.http import errors
+from outrider.worker.api.http.middleware import StartMiddleware
 from outrider.worker.api.http.request_body import MAX_BODY_BYTES
 
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
@@ -153,6 +156,7 @@ class LimitedConnection(H11Protocol):
         super().__init__(*given, **more)
         self._limits = limits
         self.conn = _CountingChunks(h11.SERVER)
+        self.app = StartMiddleware(self.app, self._begin_response)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         lingering = _LingeringTransport(transport, self.loop, self._is_sending)
@@ -177,6 +181,12 @@ class LimitedConnection(H11Protocol):
         elif self.conn.their_state not in INCOMPLETE:
             self._expire_in(None)
             self._limits.request(self)
+
+    def _begin_response(self, start: Message) -> None:
+        """Say that the connection closes behind an answer to half a request: a client that was not
+        told would send its next one there."""
+        if self.conn.their_state is h11.SEND_BODY:
+            MutableHeaders(scope=start)["Connection"] = "close"
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -156,9 +156,7 @@ def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, st
     """Return the headers of a refusal; `retry_after` in seconds, where trying again helps."""
     match status:
         case 401:
-            return {"WWW-Authenticate": "Bearer", "Connection": "close"}
-        case 403 | 413 | 415:
-            return {"Connection": "close"}  # the rest of the body is not read
+            return {"WWW-Authenticate": "Bearer"}
         case 429 | 503:
             return {RETRY_AFTER: str(retry_after)}
         case _:

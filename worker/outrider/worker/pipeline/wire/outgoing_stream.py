@@ -87,11 +87,12 @@ class OutgoingStream(StageStream):
         await self.carry(self._incoming, group.silence, arrived, self._call)
 
     async def end(self) -> None:
-        """End the stream after what was sent."""
+        """End the stream after what was sent, for good."""
         self.close()
         self.put(END)
         self._call.cancel()
         await self._channel.close()
+        del self._call, self._incoming  # they hold the connection, and an error may hold this
 
     async def _greet(
         self, group: Group, stage: int, first_layer: int, meeting: PairRendezvous | None
