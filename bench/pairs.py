@@ -3,12 +3,15 @@
 The pair is Qwen2.5-Coder-Instruct of 1.5B and 0.5B parameters (`bench.sides.code_pair` fetches
 them), or any two GGUF files. Compared are plain decoding with one thread and with all, target and
 draft `Colocated` and `Separate`, a draft with another tokenizer, `Colocated` (SmolLM2-135M), the
-text as the only source of draft tokens, and `Colocated` with each depth from 1 to 6. Beside them
-stands llama.cpp on the same files, plain and with its own draft. The prompts are code to write,
-edits of code, and chats. The sides run at once and are asked in turns, each alone. Every answer of
-this build is compared with plain decoding's. Two more tables: streams that write one answer after
-the other, where drafting goes off if it does not pay, and the speed of reading prompts of 512 to
-4,096 tokens.
+text as the only source of draft tokens, and `Colocated` with each depth from 1 to 6. `--distilled`
+names the service that `outrider distil` wrote for the target; its draft is compared, too. For each
+draft, the report has what placement `Auto` takes, and what its formula expects of the placements at
+the acceptance that was measured. Beside them stand llama.cpp and OpenVINO
+GenAI on the same files; OpenVINO reads no Q5_0, so it has no draft here. The prompts are code to
+write, edits of code, and chats. The sides run at once and are asked in turns, each alone. Every
+answer of this build is compared with plain decoding's. Two more tables: streams that write one
+answer after the other, where drafting goes off if it does not pay, and the speed of reading prompts
+of 512 to 4,096 tokens.
 """
 
 import argparse
@@ -27,10 +30,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.prompts.pairs import chats, code, edits
-from bench.record.report import RESULTS, Prompt, say, write_run
+from bench.record.pictures import put_title
+from bench.record.report import RESULTS, Prompt, headless_pyplot, say, write_run
 from bench.same_ids import SMOLLM2
-from bench.sides import code_pair, llama_server
-from bench.sides.peer import DoesNotRun, uv
+from bench.sides import code_pair, llama_server, peer
+from bench.sides.peer import DoesNotRun, Peer, uv
 from bench.sides.services import (
     MODES,
     WITHOUT_ANSWERS,
@@ -42,22 +46,42 @@ from bench.sides.services import (
     without_draft,
 )
 from bench.speculation.figures import Measured, over, same_text, summary
-from outrider.cli.service.arrangement import Arrangement
-from outrider.cli.service.file import parse_service
+from outrider.cli.local.service import placed
+from outrider.cli.placement import formula
+from outrider.cli.placement.choose import Choice, Chooser
+from outrider.cli.placement.facts import Facts
+from outrider.cli.service.arrangement import Arrangement, changed
+from outrider.cli.service.file import parse_service, read_service
+from outrider.cli.terminal.progress import reporter
+from outrider.cli.workers.supervisor import StartOptions
 from outrider.client import Sampling
 from outrider.contract import processors
 from outrider.contract.settings import PolicySettings
+from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import Proposer
 
-SETS = {"code": code, "edits": edits, "chats": chats}
+EDITS = "edits"
+SETS = {"code": code, EDITS: edits, "chats": chats}
 GREEDY = "greedy"
 COLOCATED, SEPARATE, SUFFIX = "Colocated", "Separate", "suffix source"
 FOREIGN = "another tokenizer"
+DISTILLED, DISTILLED_SEPARATE = "distilled draft", "distilled draft, Separate"
 THEIRS, THEIR_DRAFT = "llama.cpp", "llama.cpp, own draft"
-STREAMS = (1, 2, 4, 8)
-STREAM_TOKENS, STREAM_ANSWERS, STREAM_ROUNDS = 64, 3, 2
+OPENVINO = "OpenVINO"
+PLACED = {
+    COLOCATED: (COLOCATED, Placement.COLOCATED),
+    SEPARATE: (COLOCATED, Placement.SEPARATE),
+    FOREIGN: (FOREIGN, Placement.COLOCATED),
+    DISTILLED: (DISTILLED, Placement.COLOCATED),
+    DISTILLED_SEPARATE: (DISTILLED, Placement.SEPARATE),
+}
+"""Sides that a draft's placement makes: the colocated side of the draft, and the placement."""
+PEERS = (THEIRS, THEIR_DRAFT, OPENVINO)
+STREAMS = (1, 4, 8, 16)
+STREAM_TOKENS, STREAM_ANSWERS, STREAM_ROUNDS = 64, 2, 2
 PROMPT_TOKENS = (512, 1024, 2048, 4096)
+CONTEXT = 4608
 SERVICE = """
 apiVersion: outrider.dev/v1alpha1
 kind: SpeculativeService
@@ -65,10 +89,9 @@ metadata: {{name: pair}}
 spec:
   target:
     model: {{uri: "{target}"}}
-    engine: {{maxContext: 4608, maxRunning: 8, kvMemory: 1536Mi}}
+    engine: {{maxContext: {context}, maxRunning: 16, kvMemory: 1536Mi}}
   draft:
     model: {{uri: "{draft}"}}
-    engine: {{maxContext: 4608, maxRunning: 8, kvMemory: 384Mi}}
 """
 
 
@@ -113,12 +136,33 @@ class OwnService:
         return timing.first_token_seconds - timing.queued_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class OpenVino:
+    """A process of OpenVINO, which gets prompts as this build has tokenized them."""
+
+    process: Peer
+    service: Service
+
+    async def ask(self, prompt: Prompt, tokens: int, sampling: Sampling) -> Answer:
+        """Return one greedy answer; passes are not known."""
+        ids = await self.service.ids(prompt)
+        said = await self.process.ask(prompt=list(ids), way="plain", max_tokens=tokens)
+        return Answer.of_peer(said["ids"], said["seconds"])
+
+    async def read(self, prompt: Sequence[int]) -> float:
+        """Return the seconds of one prompt."""
+        said = await self.process.ask(prompt=list(prompt), way="plain", max_tokens=1)
+        return float(said["prompt_seconds"])
+
+
 def main() -> int:
     """Measure, write JSON, print tables."""
     options = parse()
     load = os.getloadavg()
     results = asyncio.run(run(options))
     write_run(options.out, "pairs", results, all_ratios(results["decode"]), load)
+    plot(results, options.out.with_suffix(".png"))
+    put_title(options.out)
     for made in tables(results):
         Console().print(made)
     return 0
@@ -132,11 +176,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--foreign", default=SMOLLM2, help="the URI of a draft with another tokenizer"
     )
+    parser.add_argument(
+        "--distilled", type=Path, metavar="FILE", help="the service.yaml of a distilled draft"
+    )
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=12, help="most of each set")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--depths", type=int, nargs="*", default=[1, 2, 3, 4, 5, 6])
-    parser.add_argument("--no-peer", action="store_true", help="without llama.cpp")
+    parser.add_argument("--no-peer", action="store_true", help="without llama.cpp and OpenVINO")
     parser.add_argument("--out", type=Path, default=RESULTS / "pairs.json")
     return parser.parse_args()
 
@@ -144,15 +191,20 @@ def parse() -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Start the sides; return the figures of answers, streams and prompts."""
     target, draft = files(options)
-    service, foreign = (
-        parse_service(SERVICE.format(target=target.as_uri(), draft=uri), "bench.pairs")
-        for uri in (draft.as_uri(), options.foreign)
-    )
+    services = {
+        name: parse_service(
+            SERVICE.format(target=target.as_uri(), draft=uri, context=CONTEXT), "bench.pairs"
+        )
+        for name, uri in ((COLOCATED, draft.as_uri()), (FOREIGN, options.foreign))
+    }
+    if options.distilled:
+        services[DISTILLED] = with_draft_of(services[COLOCATED], options.distilled)
+    auto = {name: await chosen_by_auto(name, service) for name, service in services.items()}
     async with contextlib.AsyncExitStack() as stack:
-        ours = await own_sides(stack, service, foreign, options.depths)
+        ours = await own_sides(stack, services, options.depths)
         first = next(iter(ours.values())).service
         peers: dict[str, Side] = {}
-        missing = "--no-peer"
+        missing = dict.fromkeys(("llama.cpp", "OpenVINO"), "--no-peer")
         if not options.no_peer:
             peers, missing = await peer_sides(stack, target, draft, first)
         sides: dict[str, Side] = {**ours, **peers}
@@ -164,20 +216,28 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             {
                 name: side.with_switch if isinstance(side, OwnService) else side
                 for name, side in sides.items()
-                if not is_depth(name) and name != THEIR_DRAFT  # it answers one at a time
+                if not is_depth(name) and name not in PEERS[1:]  # they answer one at a time
             }
         )
         text = await first.client.tokenize(long_text())
         prompts = {
             name: {str(count): count / await side.read(text[:count]) for count in PROMPT_TOKENS}
             for name, side in sides.items()
-            if name.startswith("plain") or name == THEIRS
+            if name.startswith("plain") or name in (THEIRS, OPENVINO)
         }
     return {
         "decode": decode,
         "streams_tokens_per_second": streams,
         "prompt_tokens_per_second": prompts,
-        "peer": missing or llama_server.VERSION,
+        "peers": {"llama.cpp": llama_server.VERSION, "OpenVINO": peer.OPENVINO},
+        "missing": missing,
+        "auto": {name: found.best.arrangement.name for name, (_, found) in auto.items()},
+        "expected": {
+            side: expected(*auto[draft], decode, draft, placement)
+            for side, (draft, placement) in PLACED.items()
+            if draft in auto
+        },
+        "facts": {name: asdict(found.facts) for name, (_, found) in auto.items()},
         "models": [target.name, draft.name, options.foreign],
     }
 
@@ -191,32 +251,74 @@ def files(options: argparse.Namespace) -> tuple[Path, Path]:
     return code_pair.fetch(say)
 
 
+def with_draft_of(service: SpeculativeService, file: Path) -> SpeculativeService:
+    """Return the service with another draft: that of a service in a file."""
+    distilled = read_service(file).spec.draft
+    if service.spec.draft is None or distilled is None:
+        raise SystemExit(f"bench.pairs: {file} has no draft")
+    return changed(service, draft={"model": distilled.model})
+
+
+async def chosen_by_auto(name: str, service: SpeculativeService) -> tuple[Chooser, Choice]:
+    """Return what chooses for a user who leaves the placement to this machine, and what it chose
+    before the first answer."""
+    say(f"what Auto takes: {name}")
+    start = StartOptions(PlanOptions(), reporter())
+    async with placed(service, start, anew=True) as (local, _):
+        assert local.choice is not None
+        return Chooser.of(service, start), local.choice
+
+
+def expected(
+    chooser: Chooser, choice: Choice, decode: Mapping[str, Any], draft: str, placement: Placement
+) -> dict[str, float]:
+    """Return by set what the formula expects of a placement over plain decoding, with the
+    acceptance of that set's answers; not of edits, as it knows nothing of text that repeats.
+    `draft`: the name of the colocated side."""
+    found = {}
+    for name, modes in decode.items():
+        if name == EDITS:
+            continue
+        guesses, hits = modes[GREEDY]["first_guesses"][draft]
+        facts = dataclasses.replace(choice.facts, first_guesses=guesses, first_hits=hits)
+        decided = chooser.decide(facts)
+        for one in decided.found:
+            if one.arrangement.placement is placement:
+                found[name] = decided.over_plain(one)
+    return found
+
+
 async def own_sides(
     stack: contextlib.AsyncExitStack,
-    service: SpeculativeService,
-    foreign: SpeculativeService,
+    services: Mapping[str, SpeculativeService],
     depths: Sequence[int],
 ) -> dict[str, OwnService]:
-    """Start this build's sides; those of a depth share the colocated service. `foreign`: the
-    service with a draft of another tokenizer."""
+    """Start this build's sides; those of a depth share the colocated service. `services`: those
+    that differ in their draft, by the name of the colocated side."""
     every = processors.count()
+    colocated = Arrangement(Placement.COLOCATED, every)
     separate = Arrangement(Placement.SEPARATE, max(1, every - 1))
-    plain = {f"plain {n}": (Arrangement(None, n), WITHOUT_ANSWERS) for n in sorted({1, every})}
-    arranged = plain | {
-        SUFFIX: (Arrangement(Placement.COLOCATED, every), (Proposer.SUFFIX,)),
-        COLOCATED: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
-        FOREIGN: (Arrangement(Placement.COLOCATED, every), WITHOUT_ANSWERS),
-        SEPARATE: (separate, WITHOUT_ANSWERS),
+    service = services[COLOCATED]
+    plain = {
+        f"plain {n}": (service, Arrangement(None, n), WITHOUT_ANSWERS) for n in sorted({1, every})
     }
+    arranged = plain | {
+        SUFFIX: (service, colocated, (Proposer.SUFFIX,)),
+        SEPARATE: (service, separate, WITHOUT_ANSWERS),
+    }
+    for name, one in services.items():
+        arranged[name] = (one, colocated, WITHOUT_ANSWERS)
+    if DISTILLED in services:
+        arranged[DISTILLED_SEPARATE] = (services[DISTILLED], separate, WITHOUT_ANSWERS)
     sides = {}
-    for name, (arrangement, sources) in arranged.items():
+    for name, (one, arrangement, sources) in arranged.items():
         say(f"starting: {name}")
-        wanted = with_speculation(foreign if name == FOREIGN else service, sources=sources)
+        wanted = with_speculation(one, sources=sources)
         if Proposer.DRAFT not in sources:
             wanted = without_draft(wanted)
-        one = await started(stack, wanted, name, arrangement)
-        policy = (await one.state()).policy
-        sides[name] = OwnService(one, dataclasses.replace(policy, version=0))
+        running = await started(stack, wanted, name, arrangement)
+        policy = (await running.state()).policy
+        sides[name] = OwnService(running, dataclasses.replace(policy, version=0))
     whole = sides[COLOCATED]
     for depth in depths:
         policy = dataclasses.replace(whole.policy, depth=depth, max_rows=depth, width=1)
@@ -231,37 +333,62 @@ def is_depth(name: str) -> bool:
 
 async def peer_sides(
     stack: contextlib.AsyncExitStack, target: Path, draft: Path, service: Service
-) -> tuple[dict[str, Side], str]:
-    """Start llama.cpp twice and let each write a token; return both, or why there are none."""
-    every = str(processors.count())
-    with_draft = ("--spec-type", "draft-simple", "-md", draft, "-td", every, "-tbd", every)
-    more = {THEIRS: ("-np", "8"), THEIR_DRAFT: with_draft}
+) -> tuple[dict[str, Side], dict[str, str]]:
+    """Start llama.cpp twice and OpenVINO once; return those that write a token, and why others do
+    not."""
     sides: dict[str, Side] = {}
-    try:
-        server = llama_server.built(uv())
-        for name, options in more.items():
-            say(f"starting: {name}")
-            context = ("-c", str(8 * 4608 if name == THEIRS else 4608))
-            running = llama_server.started(server, target, processors.count(), *context, *options)
-            side = llama_server.LlamaCpp(await stack.enter_async_context(running), service)
-            await side.ask(Prompt("first", "code", "Say yes."), 2, MODES[GREEDY])
-            sides[name] = side
-    except DoesNotRun as error:
-        say(f"llama.cpp: does not run: {error}")
-        return {}, str(error)
-    return sides, ""
+    missing = {}
+    for name, start in (("llama.cpp", llama_sides), ("OpenVINO", openvino_sides)):
+        say(f"starting: {name}")
+        try:
+            found = await start(stack, target, draft, service)
+            for side in found.values():
+                await side.ask(Prompt("first", "code", "Say yes."), 2, MODES[GREEDY])
+        except DoesNotRun as error:
+            say(f"{name}: does not run: {error}")
+            missing[name] = str(error)
+        else:
+            sides |= found
+    return sides, missing
+
+
+async def llama_sides(
+    stack: contextlib.AsyncExitStack, target: Path, draft: Path, service: Service
+) -> dict[str, Side]:
+    """Start llama.cpp without and with its draft; raises `DoesNotRun`."""
+    every = str(processors.count())
+    many = ("-np", str(max(STREAMS)), "-c", str(max(STREAMS) * CONTEXT))
+    with_draft = ("--spec-type", "draft-simple", "-md", draft, "-td", every, "-tbd", every)
+    server = llama_server.built(uv())
+    sides: dict[str, Side] = {}
+    for name, options in {
+        THEIRS: many,
+        THEIR_DRAFT: ("-c", str(CONTEXT), *with_draft),
+    }.items():
+        running = llama_server.started(server, target, processors.count(), *options)
+        sides[name] = llama_server.LlamaCpp(await stack.enter_async_context(running), service)
+    return sides
+
+
+async def openvino_sides(
+    stack: contextlib.AsyncExitStack, target: Path, _: Path, service: Service
+) -> dict[str, Side]:
+    """Start OpenVINO; raises `DoesNotRun`."""
+    command = peer.openvino("--model", target, "--threads", str(processors.count()))
+    process = await stack.enter_async_context(peer.started("OpenVINO", command))
+    return {OPENVINO: OpenVino(process, service)}
 
 
 async def decoded(
     name: str, chosen: Sequence[Prompt], sides: Mapping[str, Side], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the figures of one set of prompts by mode; depths and llama.cpp are greedy only."""
+    """Return the figures of one set of prompts by mode; depths and peers are greedy only."""
     found = {}
     for mode, sampling in MODES.items():
         asked = {
             side: one
             for side, one in sides.items()
-            if mode == GREEDY or not (is_depth(side) or side in (THEIRS, THEIR_DRAFT))
+            if mode == GREEDY or not (is_depth(side) or side in PEERS)
         }
         measured = {side: Measured() for side in asked}
         for one in asked.values():
@@ -284,17 +411,24 @@ def figures(measured: Mapping[str, Measured]) -> dict[str, Any]:
     summaries = {name: summary(one) for name, one in measured.items()}
     plain = [name for name in summaries if name.startswith("plain")]
     best = max(plain, key=lambda name: summaries[name].tokens_per_second.median)
-    own = [runs for name, runs in answers.items() if name not in (THEIRS, THEIR_DRAFT)]
+    own = [runs for name, runs in answers.items() if name not in PEERS]
     found = {
         "same_text": same_text(own),
         "plain": best,
         "over_plain": over(answers, best),
         "sides": {name: asdict(one) for name, one in summaries.items()},
+        "first_guesses": {name: first_guesses(one) for name, one in measured.items()},
     }
     if THEIRS in answers:
         found["same_text_llama_cpp"] = same_text([answers[THEIRS], answers[THEIR_DRAFT]])
         found["same_text_as_llama_cpp"] = same_text([answers[THEIRS], answers[best]])
     return found
+
+
+def first_guesses(measured: Measured) -> tuple[int, int]:
+    """Return how often a draft guessed the next token, and how often it was right."""
+    every = [answer for answers in measured.answers for answer in answers]
+    return sum(one.first_guesses for one in every), sum(one.first_hits for one in every)
 
 
 async def streamed(sides: Mapping[str, Side]) -> dict[str, dict[str, float]]:
@@ -377,15 +511,16 @@ def markdown(results: Mapping[str, Any]) -> str:
     """Return the greedy figures as tables in Markdown: answers, streams, prompts."""
     decode = {name: modes[GREEDY] for name, modes in results["decode"].items()}
     lines = [
-        f"| tokens per second (over plain) | {' | '.join(decode)} |",
+        f"| tokens per second (over plain; expected) | {' | '.join(decode)} |",
         "|---|" + "---|" * len(decode),
     ]
     for side in next(iter(decode.values()))["sides"]:
-        cells = [
-            f"{found['sides'][side]['tokens_per_second']['median']:.1f}"
-            f" ({found['over_plain'][side]:.2f})"
-            for found in decode.values()
-        ]
+        cells = []
+        for name, found in decode.items():
+            rate = found["sides"][side]["tokens_per_second"]["median"]
+            hoped = results["expected"].get(side, {}).get(name)
+            ratio = f"{found['over_plain'][side]:.2f}" + (f"; {hoped:.2f}" if hoped else "")
+            cells.append(f"{rate:.1f} ({ratio})")
         lines.append(f"| {side} | {' | '.join(cells)} |")
     for title, heads, key in (
         ("streams that go on, tokens per second in all", STREAMS, "streams_tokens_per_second"),
@@ -395,8 +530,73 @@ def markdown(results: Mapping[str, Any]) -> str:
         for side, values in results[key].items():
             cells = [f"{values[str(head)]:.0f}" for head in heads]
             lines.append(f"| {side} | {' | '.join(cells)} |")
-    lines += ["", f"llama.cpp is that of llama-cpp-python: {results['peer']}."]
+    llama, openvino = results["peers"].values()
+    lines += ["", f"llama.cpp is that of llama-cpp-python {llama}, OpenVINO `{openvino}`."]
+    lines += [f"{name} did not run: {why}." for name, why in results["missing"].items()]
+    lines += [f"`Auto` takes {taken(results['auto'])}."]
     return "\n".join(lines)
+
+
+def plot(results: Mapping[str, Any], path: Path) -> None:
+    """Gain of each draft by its share of the target's cost: lines as expected, dots as measured.
+
+    A panel for each draft, at the acceptance of its answers to `code`; its own share is dotted.
+    """
+    pyplot = headless_pyplot()
+    facts, measured = results["facts"], results["decode"]["code"][GREEDY]
+    figure, axes = pyplot.subplots(1, len(facts), figsize=(11, 3.8), sharey=True, squeeze=False)
+    shares = [at / 100 for at in range(1, 61)]
+    for axis, (draft, found) in zip(axes[0], facts.items(), strict=True):
+        known = Facts.of(found)
+        guesses, hits = measured["first_guesses"][draft]
+        own = known.alone[max(known.alone)]
+        share = own.draft[min(own.draft)] / own.target[1]
+        lines = [
+            gains(dataclasses.replace(known, first_guesses=guesses, first_hits=hits), one / share)
+            for one in shares
+        ]
+        for at, name in enumerate(lines[0]):
+            axis.plot(shares, [line[name] for line in lines], color=f"C{at}", label=name)
+        for side, (of, placement) in PLACED.items():
+            if of == draft and side in measured["over_plain"]:
+                at = list(lines[0]).index(str(placement))
+                axis.plot(share, measured["over_plain"][side], marker="o", color=f"C{at}")
+        axis.axvline(share, color="grey", linewidth=0.8, linestyle=":")
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        name = "draft of its family" if draft == COLOCATED else draft
+        axis.set_title(f"{name}, {hits / guesses:.0%} right")
+        axis.set_xlabel("a pass of the draft, over one of the target")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("tokens a second over plain decoding")
+    axes[0][-1].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def gains(facts: Facts, slower: float) -> dict[str, float]:
+    """Return what each placement gains over plain decoding, with a draft so many times as slow; the
+    last has its draft on processors of its own, and takes none from the target."""
+    own, beside = facts.alone[max(facts.alone)], facts.beside
+    assert beside is not None
+    drafts = [
+        {rows: slower * seconds for rows, seconds in one.draft.items()} for one in (own, beside)
+    ]
+    alone = formula.Rounds(own.target, drafts[0], facts.acceptance)
+    sharing = formula.Rounds(beside.target, drafts[1], facts.acceptance)
+    rates = {
+        "Colocated": formula.colocated_rate(alone),
+        "Separate": formula.parallel_rate(facts.alone[min(facts.alone)].target, sharing),
+        "Separate, with processors of its own": formula.parallel_rate(own.target, alone),
+    }
+    plain = max(formula.plain_rate(one.target) for one in facts.alone.values())
+    return {name: rate / plain for name, rate in rates.items()}
+
+
+def taken(auto: Mapping[str, str]) -> str:
+    """Return what `Auto` takes by draft, in words."""
+    if len(found := set(auto.values())) == 1:
+        return f"{found.pop()} with each draft"
+    return "; ".join(f"{arrangement} with {name}" for name, arrangement in auto.items())
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """Where a decode pass of a GGUF file goes, against the bytes that it reads.
 
 Times the layers of each kind alone, over the whole model, and whole passes of one row without and
-with a context. The ceiling is what a sum over 1 GiB reads in the same time, on as many threads.
+with a context; beside them a token of llama.cpp's after as long a prompt, with flash attention and
+KV in 16 bits. The ceiling is what a sum over 1 GiB reads in the same time, on as many threads.
 Fetches Qwen2.5-Coder 1.5B if no file is named.
 
 examples:
   python -m bench.pass_profile
-  python -m bench.pass_profile model.gguf --threads 1 --contexts 1024
+  python -m bench.pass_profile model.gguf --threads 1 --contexts 1024 --no-peer
 """
 
 import argparse
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.record.report import RESULTS, say, write_run
-from bench.sides import code_pair
+from bench.sides import code_pair, llama_server
+from bench.sides.peer import uv
+from outrider.contract import processors
 from outrider.contract.files import user_cache
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.collectives import Thread, make_barrier, share
@@ -41,6 +45,8 @@ OUT = RESULTS / "pass_profile.json"
 LAYERS = {"qkv": "act", "output": "act_context", "gates": "act", "down": "act_wide", "head": "act"}
 """Kinds of linear layers, and the buffers that they read."""
 CONTEXTS = (4096, 16384)
+PEER_TOKENS = 32
+"""Tokens that llama.cpp writes after each prompt."""
 GIBIBYTE = 1 << 30
 ROWS = 16
 """Rows that a pass may have, as a worker's: threads share its scratch."""
@@ -85,6 +91,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--no-peer", action="store_true", help="without llama.cpp")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     load_average = os.getloadavg()
@@ -152,13 +159,34 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
         of_slot = kv_cache.k_t.nbytes // kv_cache.k_t.shape[2] // 64 * 2
         kv_cache.k_t[:], kv_cache.v[:] = 0.01, 0.01
         with borrowed(kv_cache) as block_table:
-            for context in (0, *options.contexts):
+            contexts = (0, *options.contexts)
+            for context in contexts:
                 rows = chain_rows(1, context, block_table, config.vocab)
                 seconds = least(partial(model.forward, rows), options.rounds)
-                read = of_layers + of_slot * context
-                parts[f"pass at {context}"] = part(seconds, read)
+                parts[f"pass at {context}"] = part(seconds, of_layers + of_slot * context)
         model.close()
+        if not options.no_peer:
+            theirs = asyncio.run(peer_seconds(file, threads, contexts))
+            for context, seconds in zip(contexts, theirs, strict=True):
+                read = of_layers + of_slot // 2 * context  # its KV has 16 bits
+                parts[f"llama.cpp at {context}"] = part(seconds, read)
     return parts
+
+
+async def peer_seconds(file: Path, threads: int, contexts: Sequence[int]) -> list[float]:
+    """Return llama.cpp's seconds of a token after prompts of so many tokens."""
+    server = llama_server.built(uv())
+    longest = str(max(contexts) + 2 * PEER_TOKENS)
+    every = str(processors.count())
+    more = ("-c", longest, "-fa", "on", "-tb", every)
+    found = []
+    async with llama_server.started(server, file, threads, *more) as one:
+        for context in contexts:
+            say(f"llama.cpp, threads: {threads}, a prompt of {context} tokens")
+            ids = 1000 + np.random.default_rng(context).integers(0, 1000, max(1, context))
+            said = await one.complete(ids.tolist(), PEER_TOKENS + 1)
+            found.append(said["seconds"] / said["tokens"])
+    return found
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from bench.prompts.sources import chats, edits
 from bench.record.pictures import put_title
-from bench.record.report import RESULTS, Prompt, headless_pyplot, say, write_run
+from bench.record.report import RESULTS, headless_pyplot, say, write_run
 from bench.sides import llama_server, peer, peer_draft
 from bench.sides.llama_server import LlamaServer
 from bench.sides.peer import uv
@@ -42,7 +42,6 @@ from bench.sides.services import (
 )
 from outrider.cli.service.arrangement import Arrangement
 from outrider.cli.service.file import read_service
-from outrider.client import Message
 from outrider.contract import processors
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.operator.spec.speculation import Proposer
@@ -53,9 +52,7 @@ PLAIN, DRAFT, LOOKUP = WAYS = ("plain", "draft", "lookup")
 OURS = "Outrider"
 SOURCES = {PLAIN: (), DRAFT: WITHOUT_ANSWERS, LOOKUP: (Proposer.SUFFIX,)}
 """Sources of draft tokens by way: with a draft, all that the example of the demo uses."""
-ACCELERATE, OPENVINO = "accelerate==1.12.0", "openvino-genai==2026.4.1.0"
-PYTHON = ("python", "-P")  # this folder has an operator.py
-
+ACCELERATE = "accelerate==1.12.0"
 
 END = 2
 """The id that ends an answer of the demo's model."""
@@ -68,6 +65,11 @@ class Answer(NamedTuple):
     """After the first."""
     seconds: float
     ids: Sequence[int]
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> "Answer":
+        """Return what a peer said."""
+        return cls(said["tokens"], said["seconds"], said["ids"])
 
 
 class Side(Protocol):
@@ -99,9 +101,8 @@ class PeerProcess:
 
     async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one answer."""
-        return Answer(
-            **await self.process.ask(prompt=list(prompt), way=self.way, max_tokens=tokens)
-        )
+        asked = {"prompt": list(prompt), "way": self.way, "max_tokens": tokens}
+        return Answer.of(await self.process.ask(**asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class LlamaCpp:
 
     async def ask(self, prompt: Sequence[int], tokens: int) -> Answer:
         """Return one answer."""
-        return Answer(**await self.server.complete(prompt, tokens))
+        return Answer.of(await self.server.complete(prompt, tokens))
 
 
 @dataclass(slots=True)
@@ -183,14 +184,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
                 missing[name] = str(error)
         found = {}
         for name, chosen in sets.items():
-            prompts = [await ids_of(ours[PLAIN], prompt) for prompt in chosen]
+            prompts = [await ours[PLAIN].service.ids(prompt) for prompt in chosen]
             found[name] = figures(await measure(name, sides, prompts, options))
     return {"sets": found, "threads": options.threads, "missing": missing}
-
-
-async def ids_of(side: OwnService, prompt: Prompt) -> tuple[int, ...]:
-    """Return the ids of a chat's first question."""
-    return await side.service.client.tokenize([Message("user", prompt.text)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +248,21 @@ async def transformers(
     stack: contextlib.AsyncExitStack, files: Files, threads: int
 ) -> dict[str, Side]:
     """Start a process of the project's own environment, which has it, and accelerate."""
-    command = [uv(), "run", "--no-sync", "--with", ACCELERATE, *PYTHON]
-    return await script(stack, [*command, SCRIPTS / "transformers_peer.py"], files, threads)
+    command = [uv(), "run", "--no-sync", "--with", ACCELERATE, *peer.PYTHON]
+    command += [SCRIPTS / "transformers_peer.py", *files.options(threads)]
+    return await script(stack, "transformers", command)
 
 
 async def openvino(stack: contextlib.AsyncExitStack, files: Files, threads: int) -> dict[str, Side]:
     """Start a process of an environment of its own."""
-    command = [uv(), "run", "--no-project", "--isolated", "--with", OPENVINO]
-    command += ["--python", sys.executable, *PYTHON]
-    return await script(stack, [*command, SCRIPTS / "openvino_peer.py"], files, threads)
+    return await script(stack, "OpenVINO", peer.openvino("--lookup", *files.options(threads)))
 
 
 async def script(
-    stack: contextlib.AsyncExitStack, command: Sequence[str | Path], files: Files, threads: int
+    stack: contextlib.AsyncExitStack, name: str, command: Sequence[str | Path]
 ) -> dict[str, Side]:
     """Start one process that answers in every way."""
-    name = Path(command[-1]).stem
-    process = await stack.enter_async_context(
-        peer.started(name, [*command, *files.options(threads)])
-    )
+    process = await stack.enter_async_context(peer.started(name, command))
     return {way: PeerProcess(process, way) for way in WAYS}
 
 

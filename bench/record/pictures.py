@@ -21,6 +21,8 @@ CAPTIONS = {
     "stages and links",
     "nightjar": "Planners under Nightjar's loads, the paper's three pairs",
     "nightjar_real": f"Planners by requests at once, {MODELS}, dtype auto",
+    "pairs": "Qwen2.5-Coder 1.5B with its 0.5B, SmolLM2-135M and a distilled layer as drafts, new "
+    "code: measured (dots) and expected without the text as a source",
     "peers": "SmolLM2-135M and its draft in other engines, each in the numeric type that it takes",
     "proportion": f"{PAIR}, and targets of more layers. Two processors",
     "soak": "Memory of each process under load",

@@ -22,7 +22,7 @@ from bench.sides.peer import DoesNotRun
 from bench.sides.services import Answer, Service
 from outrider.cli.machine.info import cpu
 from outrider.cli.machine.ports import free_port
-from outrider.client import Message, Sampling
+from outrider.client import Sampling
 from outrider.contract import processors
 from outrider.contract.files import user_cache
 
@@ -104,7 +104,7 @@ class LlamaCpp:
 
     async def ask(self, prompt: Prompt, tokens: int, sampling: Sampling) -> Answer:
         """Return one greedy answer; passes are not known."""
-        ids = await self.service.client.tokenize([Message("user", prompt.text)])
+        ids = await self.service.ids(prompt)
         said = await self.server.complete(ids, tokens)
         return Answer.of_peer(said["ids"], said["seconds"])
 

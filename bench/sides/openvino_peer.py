@@ -1,7 +1,8 @@
-"""OpenVINO GenAI as a side of `bench.peers`: one JSON object a line.
+"""OpenVINO GenAI as a side of a benchmark: one JSON object a line.
 
 Runs in an environment of its own that has `openvino-genai` and nothing of Outrider. It reads GGUF
-files itself. Seconds are from the first token that a caller's streamer gets to the last.
+files itself. Seconds are from the first token that a caller's streamer gets to the last; those of
+the prompt, until the first.
 """
 
 import argparse
@@ -40,10 +41,14 @@ def main() -> int:
     """Load the models, say what this is, answer until the input ends."""
     options = parse()
     settings = {"INFERENCE_NUM_THREADS": options.threads, "PERFORMANCE_HINT": "LATENCY"}
-    # Drafts are read from folders of OpenVINO's own format alone; this writes one beside the file.
-    openvino_genai.LLMPipeline(str(options.draft), "CPU", enable_save_ov_model=True)
-    draft = openvino_genai.draft_model(str(options.draft.parent), "CPU", **settings)
-    ways = {"plain": {}, "draft": {"draft_model": draft}, "lookup": {"prompt_lookup": True}}
+    ways: dict[str, dict[str, Any]] = {"plain": {}}
+    if options.lookup:
+        ways["lookup"] = {"prompt_lookup": True}
+    if options.draft is not None:
+        # Drafts are read from folders of OpenVINO's own format alone; this writes one beside it.
+        openvino_genai.LLMPipeline(str(options.draft), "CPU", enable_save_ov_model=True)
+        draft = openvino_genai.draft_model(str(options.draft.parent), "CPU", **settings)
+        ways["draft"] = {"draft_model": draft}
     proposes = {
         "plain": {},
         "draft": {"num_assistant_tokens": DRAFT_TOKENS},
@@ -64,18 +69,24 @@ def main() -> int:
         moments = Moments()
         prompt = np.array([asked["prompt"]])
         given = openvino_genai.TokenizedInputs(Tensor(prompt), Tensor(np.ones_like(prompt)))
+        began = time.perf_counter()
         said = pipelines[asked["way"]].generate(given, wanted, moments)
         first, *rest = moments.seen
-        seconds = rest[-1][0] - first[0] if rest else 0.0
-        say(tokens=sum(tokens for _, tokens in rest), seconds=seconds, ids=list(said.tokens[0]))
+        say(
+            tokens=sum(tokens for _, tokens in rest),
+            seconds=rest[-1][0] - first[0] if rest else 0.0,
+            prompt_seconds=first[0] - began,
+            ids=list(said.tokens[0]),
+        )
     return 0
 
 
 def parse() -> argparse.Namespace:
-    """Parse the options, all set by `bench.peers`."""
+    """Parse the options, all set by `bench.peers` and `bench.pairs`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--draft", type=Path, help="left out: there is no way `draft`")
+    parser.add_argument("--lookup", action="store_true", help="also with the prompt's own text")
     parser.add_argument("--threads", type=int, required=True)
     return parser.parse_args()
 

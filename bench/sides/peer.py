@@ -7,12 +7,15 @@ import asyncio
 import contextlib
 import json
 import subprocess
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+PYTHON = ("python", "-P")  # a folder above has an operator.py
+OPENVINO = "openvino-genai==2026.4.1.0"
 BOOTSTRAP = Path(__file__).parents[2] / "tools" / "bootstrap"
 LINE_LIMIT = 1 << 22
 """Bytes of the longest line."""
@@ -61,6 +64,13 @@ async def _line_of(name: str, process: Process) -> dict[str, Any]:
         raise DoesNotRun(f"{name} ended with exit status {await process.wait()}")
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+def openvino(*options: str | Path) -> list[str | Path]:
+    """Return the command of an OpenVINO peer, in an environment of its own."""
+    run = [uv(), "run", "--no-project", "--isolated", "--with", OPENVINO]
+    script = Path(__file__).parent / "openvino_peer.py"
+    return [*run, "--python", sys.executable, *PYTHON, script, *options]
 
 
 def uv() -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from bench.record.report import Prompt
 from outrider.cli.local.service import placed
 from outrider.cli.local.trial import running
-from outrider.cli.service.arrangement import Arrangement
+from outrider.cli.service.arrangement import Arrangement, changed
 from outrider.cli.terminal.progress import reporter
 from outrider.cli.top import difference
 from outrider.cli.workers.supervisor import StartOptions
@@ -44,6 +44,10 @@ class Answer:
     accepted_rows: int
     wait_seconds: float
     plain_seconds: float
+    first_guesses: int = 0
+    """Passes for which the draft had a likeliest next token."""
+    first_hits: int = 0
+    """Passes whose likeliest next token of the draft was right."""
 
     @classmethod
     def of(cls, result: Result) -> "Answer":
@@ -58,6 +62,8 @@ class Answer:
             accepted_rows=usage.accepted_rows,
             wait_seconds=timing.draft_wait_seconds,
             plain_seconds=timing.plain_seconds,
+            first_guesses=usage.first_guesses,
+            first_hits=usage.first_hits,
         )
 
     @classmethod
@@ -117,6 +123,10 @@ class Service:
         """Return one answer."""
         return Answer.of(await self.result([Message("user", prompt.text)], tokens, sampling))
 
+    async def ids(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return a prompt's ids, which engines get that are to answer the same."""
+        return await self.client.tokenize([Message("user", prompt.text)])
+
     async def result(
         self, prompt: Sequence[Message] | Sequence[int], tokens: int, sampling: Sampling
     ) -> Result:
@@ -165,10 +175,7 @@ async def started(
 
 def with_speculation(service: SpeculativeService, **changes: Any) -> SpeculativeService:
     """Return the service with other fields of `speculation`."""
-    speculation = service.spec.speculation.model_copy(update=changes)
-    return service.model_copy(
-        update={"spec": service.spec.model_copy(update={"speculation": speculation})}
-    )
+    return changed(service, speculation=changes)
 
 
 def without_draft(service: SpeculativeService) -> SpeculativeService:
@@ -179,8 +186,7 @@ def without_draft(service: SpeculativeService) -> SpeculativeService:
 def with_engine(service: SpeculativeService, **changes: Any) -> SpeculativeService:
     """Return the service with other fields of its target's `engine`."""
     engine = service.spec.target.engine.model_copy(update=changes)
-    target = service.spec.target.model_copy(update={"engine": engine})
-    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
+    return changed(service, target={"engine": engine})
 
 
 async def fastest(sides: Mapping[str, Side], chosen: Sequence[Prompt], tokens: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from bench import pairs
 from bench.prompts.pairs import STACK
-from bench.sides import llama_server
+from bench.sides import llama_server, peer
 from bench.sides.peer import DoesNotRun
 from bench.sides.services import Answer
 from bench.speculation.figures import Measured
@@ -48,14 +48,25 @@ def test_a_peer_that_does_not_run_is_not_had_and_ends_nothing(
         raise DoesNotRun("illegal instruction")
 
     monkeypatch.setattr(llama_server, "built", built)
-    monkeypatch.setattr(pairs, "uv", lambda: "uv")
 
-    async def start() -> tuple[dict[str, Any], str]:
+    @contextlib.asynccontextmanager
+    async def begun(*_: object) -> Any:
+        raise DoesNotRun("no such wheel")
+        yield
+
+    monkeypatch.setattr(pairs, "uv", lambda: "uv")
+    monkeypatch.setattr(peer, "uv", lambda: "uv")
+    monkeypatch.setattr(peer, "started", begun)
+
+    async def start() -> tuple[dict[str, Any], dict[str, str]]:
         async with contextlib.AsyncExitStack() as stack:
             nobody = cast(Any, None)
             return await pairs.peer_sides(stack, Path("target"), Path("draft"), nobody)
 
-    assert asyncio.run(start()) == ({}, "illegal instruction")
+    assert asyncio.run(start()) == (
+        {},
+        {"llama.cpp": "illegal instruction", "OpenVINO": "no such wheel"},
+    )
 
 
 def test_every_set_has_its_prompts() -> None:

@@ -90,13 +90,18 @@ class Facts:
         return replace(facts, alone={}, beside=None, rates={})
 
     @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """Read what `asdict` wrote; raises `KeyError`, `TypeError`, `AttributeError` or
+        `ValueError`."""
+        alone = {int(n): PassSeconds.of(passes) for n, passes in found["alone"].items()}
+        beside = found["beside"] and PassSeconds.of(found["beside"])
+        return cls(**{**found, "alone": alone, "beside": beside})
+
+    @classmethod
     def read(cls, file: Path) -> Self:
         """Return what the file holds; nothing if there is none, or none that can be read."""
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            alone = {int(n): PassSeconds.of(passes) for n, passes in found["alone"].items()}
-            beside = found["beside"] and PassSeconds.of(found["beside"])
-            facts = cls(**found | {"alone": alone, "beside": beside})
+            facts = cls.of(json.loads(file.read_text(encoding="utf-8")))
             usable = 0 <= facts.first_hits <= facts.first_guesses
             usable = usable and all(rate > 0 for rate in facts.rates.values())
         except (OSError, ValueError, TypeError, AttributeError, KeyError):

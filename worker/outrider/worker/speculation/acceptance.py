@@ -179,14 +179,25 @@ def _rate(logprob: float, curve: Table) -> float:
 @njit()
 def reach_of(nodes: MirrorNodes, count: int, rates: Table, sources: int) -> Floats:
     """Return the `Calibration.reach` of the first `count` nodes, as if only some of the sources,
-    a bit each, had proposed any: 0 for nodes of others."""
-    parent = nodes.parent
+    a bit each, had proposed any: 0 for nodes of others.
+
+    Of two proposers' rates the higher one counts: a text that repeats is sure of what a draft has
+    to guess, and the other way round.
+    """
+    # not taken again for each node, which would count references: 12 µs of 64 nodes, not 4
+    parent, proposer, other = nodes.parent, nodes.proposer, nodes.other
+    logprob, other_logprob = nodes.logprob, nodes.other_logprob
     reach = np.empty(count, np.float32)
     siblings = np.zeros(count + 1)  # sum of rates below each node, the root's last
     drafted = _drafted(nodes, count)
     for node in range(count):
-        above = parent[node]
-        reach[node] = _match_rate(nodes, node, rates, sources, drafted)
+        above, rate = parent[node], 0.0
+        if sources >> proposer[node] & 1:
+            level = _level(above, proposer[node], drafted)
+            rate = _rate(logprob[node], rates[proposer[node], level])
+        if other[node] != NOBODY and sources >> other[node] & 1:
+            rate = max(rate, _rate(other_logprob[node], rates[other[node], 0]))
+        reach[node] = rate
         siblings[above] += reach[node]  # ROOT is -1: the last entry
     for node in range(count):
         above = parent[node]
@@ -207,28 +218,9 @@ def _drafted(nodes: MirrorNodes, count: int) -> NDArray[np.bool_]:
 
 
 @njit()
-def _level(nodes: MirrorNodes, node: int, drafted: NDArray[np.bool_]) -> int:
-    """Return the level of what a node's first proposer thinks of it."""
-    above = nodes.parent[node]
-    return int(above != ROOT) if nodes.proposer[node] == DRAFT else int(drafted[above])
-
-
-@njit()
-def _match_rate(
-    nodes: MirrorNodes, node: int, rates: Table, sources: int, drafted: NDArray[np.bool_]
-) -> float:
-    """Return the match rate of a node: of two proposers', the higher one.
-
-    A text that repeats is sure of what a draft has to guess, and the other way round.
-    """
-    rate = 0.0
-    if sources >> nodes.proposer[node] & 1:
-        curve = rates[nodes.proposer[node], _level(nodes, node, drafted)]
-        rate = _rate(nodes.logprob[node], curve)
-    other = nodes.other[node]
-    if other != NOBODY and sources >> other & 1:
-        rate = max(rate, _rate(nodes.other_logprob[node], rates[other, 0]))
-    return rate
+def _level(above: int, proposer: int, drafted: NDArray[np.bool_]) -> int:
+    """Return the level of what its first proposer thinks of a node below `above`."""
+    return int(above != ROOT) if proposer == DRAFT else int(drafted[above])
 
 
 @njit()
@@ -250,11 +242,12 @@ def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> O
     )
     seen = 0
     for node in range(count):
-        row = row_of[nodes.parent[node]]
+        above = nodes.parent[node]
+        row = row_of[above]
         if row < 0:
             continue
-        hit = nodes.token[node] == sampled[row]
-        proposer, level = nodes.proposer[node], _level(nodes, node, drafted)
+        hit, proposer = nodes.token[node] == sampled[row], nodes.proposer[node]
+        level = _level(above, proposer, drafted)
         seen = _note(found, seen, proposer, nodes.logprob[node], level, hit)
         if proposer != DRAFT and level == 1:
             seen = _note(found, seen, proposer, nodes.logprob[node], 0, hit)
