@@ -2,7 +2,8 @@
 
 Models have random weights in the shapes of Llama-3-8B (a target), SmolLM2-135M and Llama-3.2-1B (a
 draft, which also grows trees, four passes a launch and one). A step is what an engine does with it:
-rows staged, one pass, greedy tokens sampled and back on the host. Needs a CUDA device; writes
+rows staged, one pass, greedy tokens sampled and back on the host. The target also computes a chunk
+of a prompt, by the kernels and by the vendor's library. Needs a CUDA device; writes
 `bench/results/decode_step.json` and a plot. The goal is a step within 15 % of its roofline.
 
 examples:
@@ -33,9 +34,11 @@ from bench.gpu.device_run import (
     sweep,
 )
 from bench.gpu.random_model import random_model
-from bench.gpu.timed_steps import Timed, growing, one_step
+from bench.gpu.timed_steps import Timed, growing, one_step, prompt_chunk
 from bench.record.report import RESULTS, headless_pyplot
 from bench.roofline.work import LLAMA_1B, LLAMA_8B, PARTS, SMOLLM2_135M, Part, Shape, step, total
+from outrider.contract.settings import PrefillKind
+from outrider.worker.model.rows import CHUNK
 
 REPORT = RESULTS / "decode_step.json"
 COMMAND = "python -m bench.decode_step"
@@ -112,12 +115,14 @@ def tasks(
                 yield Task(
                     name, partial(measured, shape, kind, Passes(rows, context), holding, part)
                 )
-            for width, passes in itertools.product(WIDTHS, CHAINED) if shape != LLAMA_8B else ():
-                name = f"{shape.name} {kind} growth by {width}, {passes} a launch, at {context}"
-                grows = partial(
-                    measured, shape, kind, Passes(width, context, passes), holding, part
-                )
-                yield Task(name, grows)
+            for prefill in PrefillKind if shape == LLAMA_8B else ():
+                name = f"{shape.name} {kind} prompt of {CHUNK} at {context}, {prefill.value}"
+                passes = Passes(CHUNK, context, prefill=prefill)
+                yield Task(name, partial(measured, shape, kind, passes, holding, part))
+            for width, chained in itertools.product(WIDTHS, CHAINED) if shape != LLAMA_8B else ():
+                name = f"{shape.name} {kind} growth by {width}, {chained} a launch, at {context}"
+                passes = Passes(width, context, chained)
+                yield Task(name, partial(measured, shape, kind, passes, holding, part))
 
 
 class Passes(NamedTuple):
@@ -127,17 +132,23 @@ class Passes(NamedTuple):
     context: int
     chained: int = 0
     """Passes of a launch of a draft; 0: a target's step."""
+    prefill: PrefillKind | None = None
+    """What computes the rows of a prompt; None: they are no prompt's."""
 
 
 def measured(shape: Shape, kind: str, passes: Passes, holding: Holding, part: Part) -> Entry:
     """Return microseconds of a target's step, or a chained draft's, beside its roofline."""
     model = holding(shape, kind)
-    rows, context, chained = passes
-    grows = partial(growing, chained=chained) if chained else one_step
-    timed = grows(model, rows, context)
+    rows, context, chained, prefill = passes
+    if prefill is not None:
+        timed = prompt_chunk(model, context, prefill is PrefillKind.LIBRARY)
+    elif chained:
+        timed = growing(model, rows, context, chained)
+    else:
+        timed = one_step(model, rows, context)
     best = total(step(shape, 1, rows, context, kind), part) * 1e6
     of = {"model": shape.name, "weights": kind, "rows": rows, "context": context}
-    of["chained"] = chained
+    of |= {"chained": chained, "prefill": prefill and prefill.value}
     return of | entry(timed, best)
 
 
@@ -192,9 +203,9 @@ def plot(entries: Sequence[Entry], facts: dict[str, Any], path: Path) -> None:
         curves: dict[str, list[tuple[int, float]]] = {}
         for one in entries:
             if one["model"] == name:
-                what = f"{one['rows']} rows" + (
-                    f", {one['chained']} a launch" if one["chained"] else ""
-                )
+                what = f"{one['rows']} rows"
+                what += f", {one['chained']} a launch" if one["chained"] else ""
+                what += f", {one['prefill']}" if one.get("prefill") else ""
                 curve = curves.setdefault(f"{one['weights']}, {what}", [])
                 curve.append((one["context"], one["share_of_roofline"]))
         for label, points in curves.items():

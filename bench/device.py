@@ -201,11 +201,11 @@ STAGES = (
     Stage("D", "shapes", 180, (Tests("shape_tests", ("tests/gpu",)),)),
     Stage("E", "step", 150, (
         Bench("decode_step", "bench.decode_step",
-              ("--context", "4096", "--rows", "1", "--rows", "8")),
+              ("--context", "4096", "--rows", "1", "--rows", "8", "--rows", "64")),
     )),
     Stage("F", "kernels timed", 240, (
         Bench("kernels", "bench.kernels",
-              (*LLAMA_8B, "--rows", "1", "--rows", "8", "--rows", "16",
+              (*LLAMA_8B, "--rows", "1", "--rows", "8", "--rows", "16", "--rows", "64",
                "--context", "1024", "--context", "4096", "--context", "32768")),
     )),
     Stage("G", "sanitize", 240, (

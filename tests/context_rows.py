@@ -13,10 +13,10 @@ from outrider.kernels.gpu.attention import tree_attention
 from outrider.kernels.gpu.attention_inputs import ContextRows, group_rows, groups_of, make_scratch
 from tests.kernel_outputs import normal, unwritten
 
-BLOCKS = 24
-"""Blocks of the pool; a sequence's blocks are dealt at random."""
 MOST = 10
-"""Blocks of a sequence."""
+"""Blocks of a sequence, unless a test asks for more; they are dealt at random."""
+SPARE = 4
+"""Blocks of the pool that no sequence has."""
 DEEPEST = 8
 
 
@@ -36,8 +36,9 @@ class Pool:
     heads: int
     k: Tensor  # [kv_heads, slots, head_dim]
     v: Tensor
-    tables: Tensor  # [sequences, MOST]
-    splits: int = 4
+    tables: Tensor  # [sequences, most blocks]
+    splits: int | None = 4
+    """Most splits of a context; None: those of a GPU."""
 
     def put(self, line: int, offset: int, key: Tensor, value: Tensor) -> None:
         """Writes [kv_heads, head_dim] at an offset of a sequence."""
@@ -82,14 +83,23 @@ class Pool:
 
 
 def make_pool(
-    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: str, seed: int = 0
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: str,
+    seed: int = 0,
+    most: int = MOST,
+    splits: int | None = 4,
 ) -> Pool:
-    """A pool of NaN, with two sequences' tables of blocks in random order."""
-    blocks = np.random.default_rng(seed).permutation(BLOCKS)[: 2 * MOST].reshape(2, MOST)
-    shape = (kv_heads, BLOCKS * 64, head_dim)
+    """A pool of NaN, with two sequences' tables of `most` blocks in random order."""
+    count = 2 * most + SPARE
+    blocks = np.random.default_rng(seed).permutation(count)[: 2 * most].reshape(2, most)
+    shape = (kv_heads, count * 64, head_dim)
     return Pool(
         heads,
         unwritten(*shape, dtype=dtype, device=device),
         unwritten(*shape, dtype=dtype, device=device),
         torch.from_numpy(blocks.astype(np.int32)).to(device),
+        splits,
     )

@@ -19,17 +19,18 @@ def as_e4m3(folder: Path) -> None:
     save_file(tensors | e4m3, file)
 
 
-def fp8(weight: np.ndarray, scales: str) -> tuple[Packed, np.ndarray]:
-    """Return bits of e4m3, scales of the "tensor", each "channel" or "blocks" of 32, and values."""
+def fp8(weight: np.ndarray, scales: str, block: int = 32) -> tuple[Packed, np.ndarray]:
+    """Return bits of e4m3, scales of the "tensor", each "channel" or "blocks", and values."""
     rows, columns = weight.shape
     factor = {
         "tensor": torch.rand(1) + 0.5,
         "channel": torch.rand(rows, 1) + 0.5,
-        "blocks": torch.rand(-(-rows // 32), -(-columns // 32)) + 0.5,
+        "blocks": torch.rand(-(-rows // block), -(-columns // block)) + 0.5,
     }[scales]
     spread = factor
     if scales == "blocks":
-        spread = factor.repeat_interleave(32, 0)[:rows].repeat_interleave(32, 1)[:, :columns]
+        rows_of = factor.repeat_interleave(block, 0)[:rows]
+        spread = rows_of.repeat_interleave(block, 1)[:, :columns]
     rounded = torch.from_numpy(weight).to(torch.float8_e4m3fn)
     name = f"weight_scale{'_inv' * (scales == 'blocks')}"
     parts = {"weight": rounded.view(torch.uint8).numpy(), name: factor.numpy()}

@@ -17,6 +17,8 @@ COMPILED_ON = os.environ.get("GPU_TESTS_DEVICE", "cuda")
 DEVICE = "cpu" if INTERPRETED else pytest.param(COMPILED_ON, marks=pytest.mark.gpu)
 DTYPES = ["float32", "float16"] if INTERPRETED else ["float32", "float16", "bfloat16"]
 """Dtypes to test; bfloat16 is wrong in the interpreter (triton-lang/triton issue 11584)."""
+HALF = DTYPES[-1]
+"""Half precision of tests that take one dtype alone, for their time or their subject."""
 
 if INTERPRETED and find_spec("triton"):
     from tests import triton_interpreter

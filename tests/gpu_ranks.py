@@ -48,10 +48,12 @@ def one_launch_at_a_time() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[LeadingGpuModel]:
+def shared_on_device(
+    folder: Path, degree: int, device: str, rows: int = ROWS
+) -> Iterator[LeadingGpuModel]:
     """A model whose other ranks are threads; they end with the block."""
     prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
-    terms = Terms(Dtype.FP32, LONGEST, ROWS, BLOCKS)
+    terms = Terms(Dtype.FP32, LONGEST, rows, BLOCKS)
     store, failures = HashStore(), list[BaseException]()
 
     def met(rank: int) -> tuple[ProcessGroup, DeviceGroup]:

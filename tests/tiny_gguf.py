@@ -41,15 +41,15 @@ _OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_h
 def write_tiny_gguf(
     checkpoint: Path,
     path: Path,
-    quantise: bool = False,
+    quants: gguf.GGMLQuantizationType | None = None,
     experts: int = 0,
     sentencepiece: bool = False,
     **extra: np.ndarray,
 ) -> Path:
     """Writes `checkpoint` to `path`; returns it.
 
-    `quantise` stores matrices as Q8_0; `sentencepiece` gives it another tokenizer, of that kind.
-    `extra` adds tensors, with `__` for a dot in their names.
+    `quants` is the kind of its matrices, Q8_0 or Q4_K; `sentencepiece` gives it another tokenizer,
+    of that kind. `extra` adds tensors, with `__` for a dot in their names.
     """
     config = json.loads((checkpoint / "config.json").read_text())
     kind = config["model_type"]
@@ -60,7 +60,7 @@ def write_tiny_gguf(
     add_tokenizer = _add_sentencepiece if sentencepiece else _add_tokenizer
     add_tokenizer(writer, config["vocab_size"])
     for name, value in load_file(checkpoint / "model.safetensors").items():
-        _add_tensor(writer, _gguf_name(name, kind), _converted(name, value, config), quantise)
+        _add_tensor(writer, _gguf_name(name, kind), _converted(name, value, config), quants)
     for name, value in extra.items():
         writer.add_tensor(name.replace("__", "."), value)
     writer.write_header_to_file()
@@ -159,9 +159,45 @@ def _converted(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarr
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
 
 
-def _add_tensor(writer: gguf.GGUFWriter, name: str, value: np.ndarray, quantise: bool) -> None:
-    if not quantise or value.ndim == 1:
+def _add_tensor(
+    writer: gguf.GGUFWriter,
+    name: str,
+    value: np.ndarray,
+    kind: gguf.GGMLQuantizationType | None,
+) -> None:
+    if kind is None or value.ndim == 1:
         writer.add_tensor(name, value)
         return
-    kind = gguf.GGMLQuantizationType.Q8_0
-    writer.add_tensor(name, gguf.quantize(value, kind), raw_dtype=kind)
+    writer.add_tensor(name, quantise(value, kind), raw_dtype=kind)
+
+
+def quantise(value: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    """Bytes of a matrix [outputs, bytes] of a kind that `write_tiny_gguf` takes."""
+    if kind == gguf.GGMLQuantizationType.Q4_K:  # gguf reads it alone
+        return _q4_k(value)
+    return np.asarray(gguf.quantize(value, kind))
+
+
+def _q4_k(value: np.ndarray) -> np.ndarray:
+    """Blocks of 256 inputs, as llama.cpp's `block_q4_K` has them: two half-precision numbers, then
+    eight steps and eight least values of six bits each that these multiply, then the quants."""
+    groups = value.reshape(len(value), -1, 8, 32)
+    least = np.maximum(-groups.min(axis=3), 0)
+    steps = (groups.max(axis=3) + least) / 15
+    (step, steps), (low, least) = _six_bits(steps), _six_bits(least)
+    floor = (low.astype(np.float32) * least)[..., None]
+    each = (step.astype(np.float32) * steps)[..., None]
+    quants = np.clip(np.rint((groups + floor) / each), 0, 15).astype(np.uint8)
+    high = [numbers[..., 4:] >> 4 << 6 | numbers[..., :4] for numbers in (steps, least)]
+    last = steps[..., 4:] & 15 | (least[..., 4:] & 15) << 4
+    pairs = quants[..., ::2, :] | quants[..., 1::2, :] << 4
+    halves = [number.view(np.uint8) for number in (step, low)]
+    parts = [*halves, *high, last, pairs.reshape(*pairs.shape[:2], 128)]
+    return np.concatenate(parts, axis=2).reshape(len(value), -1)
+
+
+def _six_bits(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What eight numbers are multiples of, and how many times it each is: 1 to 63."""
+    most = numbers.max(axis=2, keepdims=True)
+    unit = np.maximum(most / 63, 1e-6).astype(np.float16)
+    return unit, np.clip(np.rint(numbers / unit), 1, 63).astype(np.uint8)

@@ -41,6 +41,10 @@ class Machine:
     """Bytes of shared memory of a block."""
     matrix: str
     """The matrix instruction that it uses, or none."""
+    stores: int | None
+    """Stores to shared memory in its loops of matrix products; None: it has no such loop."""
+    instructions: int | None
+    """Instructions of the longest of those loops; None: it has none."""
 
 
 def build(compilation: Compilation, architecture: int) -> Machine:
@@ -57,11 +61,15 @@ def build(compilation: Compilation, architecture: int) -> Machine:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(made.asm["cubin"])
         registers, stack = usage(cubin)
+        loops = [*matrix_loops(cubin)]
+        stores = sum(name.startswith("STS") for loop in loops for name in loop) if loops else None
+        longest = max(map(len, loops), default=None)
     if on(compilation, architecture).constants.get("PDL") and not waits_first(str(made.asm["ptx"])):
         raise RuntimeError(
             f"{compilation.name}: touches memory before the kernels before have ended"
         )
-    return Machine(registers, stack, int(made.metadata.shared), matrix(str(made.asm["ptx"])))
+    shared, unit = int(made.metadata.shared), matrix(str(made.asm["ptx"]))
+    return Machine(registers, stack, shared, unit, stores, longest)
 
 
 def on(compilation: Compilation, architecture: int) -> Compilation:
@@ -94,13 +102,29 @@ def waits_first(ptx: str) -> bool:
 
 def usage(cubin: Path) -> tuple[int, int]:
     """Registers of a thread, and bytes of its stack and local memory."""
-    tool = triton.knobs.nvidia.cuobjdump.path
-    text = subprocess.run([tool, "-res-usage", cubin], check=True, capture_output=True, text=True)
-    found = re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", text.stdout)
+    text = dump(cubin, "-res-usage")
+    found = re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", text)
     if found is None:
-        raise RuntimeError(f"{tool} names no registers: {text.stdout!r}")
+        raise RuntimeError(f"cuobjdump names no registers: {text!r}")
     registers, stack, local = map(int, found.groups())
     return registers, stack + local
+
+
+def matrix_loops(cubin: Path) -> Iterator[list[str]]:
+    """Yield the instructions' names of every loop that multiplies matrices."""
+    code = re.findall(r"/\*([0-9a-f]{4,})\*/ +(?:@\S+ +)?([A-Z]\S*)(.*?);", dump(cubin, "-sass"))
+    for end, name, operands in code:
+        target = re.search(r"0x([0-9a-f]+) *$", operands) if name.startswith("BRA") else None
+        if target is not None:
+            within = range(int(target[1], 16), int(end, 16))
+            loop = [name for at, name, _ in code if int(at, 16) in within]
+            if any("MMA" in name for name in loop):
+                yield loop
+
+
+def dump(cubin: Path, what: str) -> str:
+    tool = triton.knobs.nvidia.cuobjdump.path
+    return subprocess.run([tool, what, cubin], check=True, capture_output=True, text=True).stdout
 
 
 def matrix(ptx: str) -> str:

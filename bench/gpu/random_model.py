@@ -8,7 +8,7 @@ import torch
 from bench.gpu.cases.kernel_case import Backing
 from bench.gpu.cases.linear_cases import random_weights
 from bench.roofline.work import Shape
-from outrider.kernels.gpu.projection import HeadParts
+from outrider.kernels.gpu.heads import HeadParts
 from outrider.kernels.gpu.weights import Weights, plain
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache

@@ -22,8 +22,9 @@ from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
-from outrider.worker.model.rows import Rows
+from outrider.worker.model.rows import CHUNK, Rows, prompt_rows
 from outrider.worker.sampling.params import SamplingParams
 
 LINK, SESSION = 1, 1
@@ -125,10 +126,27 @@ class Step:
 
 def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -> Timed:
     """Of a sequence's `rows` rows behind `context` positions, sampled greedily."""
+    vocabulary = model.config.vocab
+    return _step_of(model, lambda table: chain_rows(rows, context, table, vocabulary), repeats)
+
+
+def prompt_chunk(model: GpuModel, context: int, by_library: bool, repeats: int = REPEATS) -> Timed:
+    """Of a whole chunk of a prompt behind `context` positions, by the kernels or by the library.
+
+    `context`: a multiple of `CHUNK`. The last row is sampled greedily.
+    """
+    tokens = np.arange(CHUNK, dtype=np.int32) % model.config.vocab
+    return _step_of(
+        model, lambda table: prompt_rows(tokens, context, table, True, by_library), repeats
+    )
+
+
+def _step_of(model: GpuModel, make: Callable[[BlockTable], Rows], repeats: int) -> Timed:
+    """Of the rows that `make` places in a block table."""
     model.graphs = graphs_for(model.device)
     runner = GpuTargetRunner(model, model.config.vocab)
     with borrowed(model.kv_cache) as block_table:
-        made = chain_rows(rows, context, block_table, model.config.vocab)
+        made = make(block_table)
         step = Step(made, [Greedy(made)])
         return timed(model, made, lambda: runner.run(step), repeats)
 
@@ -170,11 +188,11 @@ def on_device(model: GpuModel, rows: Rows) -> float:
     shape = model.inputs.stage(rows, NO_MOVES, None)
 
     def work() -> None:
-        model.forward_pass.body(shape.rows, shape.groups)
+        model.forward_pass.body(shape.rows, shape.groups, rows.by_library)
         model.forward_pass.head(shape.outputs)
 
     def run() -> None:
-        model.graphs.run(("alone", shape.rows, shape.groups, shape.outputs), work)
+        model.graphs.run(("alone", *shape, rows.by_library), work)
 
     with model.copies.computing():
         return _events(run) if model.device.startswith("cuda") else _seconds(run) * 1e6

@@ -81,7 +81,7 @@ def build(side: str, settings: WorkerSettings, models: Models, transport: Target
         committer = CountingCommitter.of(engine.scheduler.target)
         return Built(engine, loaded, lambda: committer, traffic)
     loaded = build_target.load_target(settings, models)
-    runner = build_target.target_runner(loaded, models.vocabulary, transport.arrived)
+    runner = build_target.target_runner(settings, loaded, models.vocabulary, transport.arrived)
     host_seconds = build_target.warm_up(settings, loaded, runner, models.vocabulary)
     processors, outbox = build_target.logits_processors(models), list[Any]()
 

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from outrider.kernels.gpu.gated_mlp import gated
+from outrider.kernels.gpu.heads import HeadParts, RowPlaces
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project, project_reference
+from outrider.kernels.gpu.projection import project, project_reference
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import GROUP, WeightFormat, Weights, dense, plain, to_fp8
 from tests.gpu.shapes import (

@@ -42,6 +42,7 @@ DRAFT = """\
 ASK = ("--prompt", PROMPT, "--max-tokens", "12", "--raw", "--json")
 FINDS = "import importlib.util as u; print(*map(u.find_spec, ('torch', 'triton')))"
 PAGE = "from outrider.worker.api.http.app import FILES; print(*(f.name for f in FILES.iterdir()))"
+GPU_FIELDS = ("input_buffers.PassFields", "chained_passes.TreeFields")
 COLD_SECONDS = 900.0
 """Far more than a new environment's minute of compiling takes on a busy machine."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="`outrider run` needs Linux here")
@@ -106,6 +107,22 @@ def test_one_rank_on_a_cpu_answers_without_torch(
 ) -> None:
     assert torchless.run(sys.executable, "-P", "-c", FINDS).stdout == "None None\n"
     assert torchless.answer(write_service(tmp_path, placement))["tokens"] > 0
+
+
+def test_code_that_a_gpu_worker_compiled_is_read_without_torch(
+    torchless: Install, tmp_path: Path
+) -> None:
+    kept = {**torchless.environment, "NUMBA_CACHE_DIR": str(tmp_path)}
+    with_torch = Install(OUTRIDER, {**kept, "PYTHONPATH": "", "TRITON_INTERPRET": "1"})
+    for install, imports, fields in (
+        (with_torch, "from outrider.worker.gpu import chained_passes, input_buffers", GPU_FIELDS),
+        (Install(OUTRIDER, kept), "from outrider.worker.tree import growth", ("growth.Growth",)),
+    ):
+        code = "import numpy; from outrider.kernels.jit.handle import handle\n" + imports
+        for name in fields:
+            code += f"\nhandle({name}(*[numpy.zeros(1)] * len({name}._fields)))"
+        done = install.run(sys.executable, "-P", "-c", code)
+        assert done.returncode == 0, done.stderr
 
 
 def test_several_ranks_without_torch_are_refused_before_anything_is_prepared(

@@ -37,7 +37,7 @@ TESTS = {
     if isinstance(command, device.Tests)
 }
 """Folders by stage; stage G runs tests of B and D."""
-LAUNCHES = ("E", "F", "H")
+LAUNCHES = ("E", "F", "H", "start")
 STAGES = (*TESTS, *LAUNCHES)
 PYTEST = (
     "-m", "pytest", "-p", "tools.gpu_rehearsal.plugin", "-m", "gpu", "--assert=plain", "-q",
@@ -71,7 +71,7 @@ class Rehearsed:
         """Return the stage's line of the table."""
         seconds = sum(one["seconds"] for one in self.compiled)
         return (
-            f"{self.stage}  {self.seconds:6.0f} s  {self.tests:5} tests  "
+            f"{self.stage:5}  {self.seconds:6.0f} s  {self.tests:5} tests  "
             f"{self.collection_errors:3} not collected  {len(self.kernels):5} kernels  "
             f"{len(self.compiled):5} compiled in {seconds:4.0f} s  {len(self.failures):3} failed"
         )

@@ -19,14 +19,13 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
 from outrider.kernels.gpu import tiles
+from outrider.kernels.gpu.linear_shapes import SHARED_BY
 from outrider.kernels.gpu.weights import WeightFormat
 
 CAPABILITY = "GPU_REHEARSAL_CAPABILITY"
-"""Environment variable: compute capability times ten, one of `SHARED`; 90 if not set."""
+"""Environment variable: compute capability times ten, one of `SHARED_BY`; 90 if not set."""
 LOG = "GPU_REHEARSAL_LOG"
 """Environment variable: file to which every process appends a line for each kernel."""
-SHARED = {80: 166912, 90: 232448, 100: 232448}
-"""Bytes of shared memory of a block, by capability: A100, H100 and H200, B200."""
 FP8 = 89
 """Least capability that converts e4m3 itself."""
 PROPERTIES = {
@@ -72,7 +71,7 @@ class Utilities:
     """The device's properties, and machine code that nothing loads."""
 
     def __init__(self, capability: int) -> None:
-        self.properties = {**PROPERTIES, "max_shared_mem": SHARED[capability]}
+        self.properties = {**PROPERTIES, "max_shared_mem": SHARED_BY[capability]}
 
     def get_device_properties(self, device: int) -> Mapping[str, int]:
         return self.properties

@@ -21,14 +21,16 @@ from bench.gpu import tuning
 from bench.gpu.cases import attention_cases, linear_cases
 from bench.gpu.cases.kernel_case import OURS, Backing, Case
 from bench.gpu.random_model import random_model
-from bench.gpu.timed_steps import growing, one_step
+from bench.gpu.timed_steps import growing, one_step, prompt_chunk
 from bench.roofline.work import LLAMA_8B, WEIGHTS, Shape
 from outrider.kernels.gpu.tiling import Tiling
 from outrider.kernels.gpu.weights import Weights
+from outrider.worker.gpu.capture import capture
+from outrider.worker.gpu.target_runner import GpuTargetRunner
 
 ON = Backing("cpu", torch.bfloat16)
-STEP_ROWS, CONTEXT = (1, 8), 4096
-KERNEL_ROWS = (1, 16)
+STEP_ROWS, CONTEXT = (1, 8, 64), 4096
+KERNEL_ROWS = (1, 16, 64)
 CONTEXTS = (1024, 32768)
 Launches = Iterator[tuple[str, Callable[[], object]]]
 """Names, and what launches."""
@@ -43,6 +45,10 @@ def steps() -> Launches:
         for rows in STEP_ROWS:
             name = f"{shape.name} {weights} step of {rows}"
             yield name, partial(one_step, model, rows, CONTEXT, repeats=1)
+        if shape == LLAMA_8B:
+            for by_library in (False, True):
+                name = f"{shape.name} {weights} prompt" + ", library" * by_library
+                yield name, partial(prompt_chunk, model, CONTEXT, by_library, repeats=1)
         for width, passes in itertools.product(decode_step.WIDTHS, decode_step.CHAINED):
             if shape != LLAMA_8B:
                 name = f"{shape.name} {weights} growth by {width}, {passes} a launch"
@@ -91,8 +97,17 @@ def _launched(
     return tuning.launched(x, weights, out, cut)
 
 
-STAGES: dict[str, Callable[[], Launches]] = {"E": steps, "F": kernels, "H": cuts}
-"""What each stage of `bench.device` launches outside of tests."""
+def start() -> Launches:
+    """Everything that a target captures before it serves."""
+    shape = dataclasses.replace(LLAMA_8B, layers=1)
+    model = random_model(shape, "bf16", CONTEXT, decode_step.MAX_ROWS, ON)
+    runner = GpuTargetRunner(model, shape.vocabulary)
+    yield f"start of {shape.name}", partial(capture, runner, model)
+
+
+START = "start"
+STAGES: dict[str, Callable[[], Launches]] = {"E": steps, "F": kernels, "H": cuts, START: start}
+"""What each stage of `bench.device` launches outside of tests; and a worker's start."""
 
 
 class Unset(TorchFunctionMode):

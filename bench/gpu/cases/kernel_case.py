@@ -15,7 +15,7 @@ from bench.roofline.work import LLAMA_8B, LLAMA_70B
 
 SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))
 """Models, and the tensor-parallel degree of which one rank is timed."""
-ROWS = (1, 4, 8, 16)
+ROWS = (1, 4, 8, 16, 64)
 CONTEXTS = (1024, 4096, 16384, 32768)
 Launch = Callable[[], Tensor]
 """Does the work once, on tensors of its own, without allocating, and returns the result."""

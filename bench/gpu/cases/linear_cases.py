@@ -16,11 +16,12 @@ from torch.nn import functional
 from bench.gpu.cases.kernel_case import OURS, ROWS, Case, Launch
 from bench.roofline.work import HALF, WEIGHTS, Shape, matrix
 from outrider.kernels.gpu.gated_mlp import gated
+from outrider.kernels.gpu.heads import HeadParts, RowPlaces
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project
+from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import TileScratch, make_scratch
-from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import (
     FP8_LARGEST,
     GROUP,
@@ -132,7 +133,7 @@ def _linear(kernel: Kernel, outputs: int, inputs: int, layer: Layer) -> Case:
 
     moved, _ = matrix(outputs, inputs, rows, weights)
     choices = _choices(ours, weights, outputs, inputs)
-    case = _case(kernel, moved, ours, theirs, choices)
+    case = _case(kernel, moved, ours, theirs, choices, _narrow(ours, weights, outputs, inputs))
     if weights != "fp8" or not torch.cuda.is_available():
         return case
     scaled = partial(_scaled, rows, outputs, inputs, layer)
@@ -179,8 +180,9 @@ def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: La
     moved, _ = matrix(2 * ffn, inputs, rows, weights)
     choices = _choices(ours, weights, 2 * ffn, inputs)
     return _case(
-        Kernel("gated", shape, weights, rows), moved - rows * ffn * HALF, ours, theirs, choices
-    )
+        Kernel("gated", shape, weights, rows), moved - rows * ffn * HALF, ours, theirs, choices,
+        _narrow(ours, weights, 2 * ffn, inputs),
+    )  # fmt: skip
 
 
 def _projection(
@@ -221,7 +223,10 @@ def _projection(
 
     moved, _ = matrix(outputs, inputs, rows, weights)
     choices = _choices(ours, weights, outputs, inputs, (size // 2,))
-    return _case(Kernel("projection", shape, weights, rows), moved, ours, theirs, choices)
+    return _case(
+        Kernel("projection", shape, weights, rows), moved, ours, theirs, choices,
+        _narrow(ours, weights, outputs, inputs, size // 2),
+    )  # fmt: skip
 
 
 def _head_buffers(x: Tensor, heads: int, kv_heads: int, size: int) -> tuple[Tensor, ...]:
@@ -267,12 +272,25 @@ def _choices(
     widths: Sequence[int] = WIDTHS,
 ) -> dict[str, Side]:  # fmt: skip
     """Other tiles and splits than the plan's."""
-    shape = Weights(FORMATS[weights], outputs, inputs, torch.empty(0, dtype=torch.bfloat16))
+    shape = _layer_shape(weights, outputs, inputs)
     cuts = {plan(shape, columns, splits) for columns in widths for splits in SPLITS}
     return {
         f"{cut.columns} columns, {cut.splits} splits": partial(ours, cut)
         for cut in sorted(cuts, key=lambda cut: (cut.columns, cut.splits))
     }
+
+
+def _narrow(
+    ours: Callable[[Tiling], Launch], weights: str, outputs: int, inputs: int,
+    width: int | None = None,
+) -> Side:  # fmt: skip
+    """Our side by programs that read the weights for 16 rows each."""
+    return partial(ours, replace(plan(_layer_shape(weights, outputs, inputs), width), parts=1))
+
+
+def _layer_shape(weights: str, outputs: int, inputs: int) -> Weights:
+    """Weights for a plan, without values."""
+    return Weights(FORMATS[weights], outputs, inputs, torch.empty(0, dtype=torch.bfloat16))
 
 
 def _case(
@@ -281,13 +299,16 @@ def _case(
     ours: Side,
     theirs: Side,
     choices: Mapping[str, Side] | None = None,
+    narrow: Side | None = None,
 ) -> Case:
+    """`narrow` is a side of its own where there is more than 16 rows."""
+    also = {f"{OURS}, 16 rows a program": narrow} if narrow and kernel.rows > LINES.value else {}
     return Case(
         kernel=kernel.name,
         shape=kernel.shape,
         weights=kernel.weights,
         rows=kernel.rows,
         bytes=moved,
-        sides={OURS: ours, "torch": theirs},
+        sides={OURS: ours, **also, "torch": theirs},
         choices=choices or {},
     )

@@ -14,8 +14,10 @@ from outrider.contract.settings import (
     Dtype,
     LinkTransport,
     ModelSettings,
+    OffloadKind,
     PipelineSettings,
     PolicySettings,
+    PrefillKind,
     Role,
     StageLink,
     WorkerSettings,
@@ -29,7 +31,7 @@ from outrider.operator.control.settings import (
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import accelerators
 from outrider.operator.spec.accelerators import NO_PRICES, Prices
-from outrider.operator.spec.roles import Draft, Offload, ScalingMode
+from outrider.operator.spec.roles import Draft, ScalingMode
 from outrider.operator.spec.service import SpeculativeService, Suspend
 from outrider.operator.spec.speculation import Speculation
 
@@ -179,6 +181,7 @@ def _target_settings(
         max_running=target.engine.max_running,
         kv_bytes=target.engine.kv_bytes,
         prefix_cache=target.engine.prefix_cache,
+        prefill=PrefillKind[target.engine.prefill.name],
         request_seconds=target.requests.max_seconds,
         queue_seconds=target.requests.max_queue_seconds,
         max_waiting=target.requests.max_waiting,
@@ -186,7 +189,7 @@ def _target_settings(
         policy=policy(service),
         link=LinkTransport[service.spec.speculation.link.name],
         colocated=_draft_model(service, colocated, options) if colocated else None,
-        offload_draft=_may_offload(service),
+        offload_draft=_offload(service),
         cache=options.cache,
         api_keys_file=options.api_keys_file,
         tls_cert=options.tls_cert,
@@ -195,11 +198,11 @@ def _target_settings(
     )
 
 
-def _may_offload(service: SpeculativeService) -> bool:
-    """Return whether a draft in the target's process may lose its memory for a while; also of one
+def _offload(service: SpeculativeService) -> OffloadKind:
+    """Return when a draft in the target's process may lose its memory for a while; also of one
     whose placement is Auto, which `outrider run` may put there."""
     draft = service.spec.draft
-    return draft is None or draft.offload is Offload.AUTO
+    return OffloadKind.AUTO if draft is None else OffloadKind[draft.offload.name]
 
 
 def _drafts(

@@ -139,6 +139,30 @@ class AllReduceKind(enum.StrEnum):
     FUSED = "fused"
 
 
+class PrefillKind(enum.StrEnum):
+    """What computes the linear layers of prompts on a GPU.
+
+    EXACT: the kernels that compute answers. LIBRARY: the vendor's library, which reads weights once
+    for 128 rows and not for 64 or fewer; no device has measured it yet. Texts of the two differ, as
+    sums are rounded otherwise.
+    """
+
+    EXACT = "exact"
+    LIBRARY = "library"
+
+
+class OffloadKind(enum.StrEnum):
+    """When the memory of a draft inside its target may be lent to the target's KV.
+
+    AUTO: on a CPU. ALWAYS: also on a GPU, where no device has tried it yet, and where a worker that
+    cannot lend ends with the reason.
+    """
+
+    AUTO = "auto"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
 class StageDtype(enum.StrEnum):
     """Numbers of the hidden vectors that travel between the stages of a pipelined target.
 
@@ -353,6 +377,8 @@ class WorkerSettings:
     all_reduce: AllReduceKind = AllReduceKind.GATHER
     """How ranks on GPUs add up: `gather`, or, between the GPUs of one machine, `one_shot` or
     `fused`."""
+    prefill: PrefillKind = PrefillKind.EXACT
+    """Targets only: what computes prompts, `exact` or, on a GPU, `library`."""
     pipeline: PipelineSettings = PipelineSettings()
     """Targets only: the stages that the layers are cut over."""
     processors: tuple[int, ...] = ()
@@ -399,9 +425,8 @@ class WorkerSettings:
     colocated: ModelSettings | None = None
     """Targets only: the draft's model, run inside this process (of the leading rank, if there are
     several) instead of over a link."""
-    offload_draft: bool = True
-    """Whether, on a CPU, the memory of `colocated` is lent to the target's KV while that is short
-    and drafting gains less."""
+    offload_draft: OffloadKind = OffloadKind.AUTO
+    """When the memory of `colocated` may be lent to the target's KV."""
     await_arrangement: bool = False
     """Whether the worker loads its models, times them as it is asked to (`Control.Measure`), and
     serves only when it is told how (`Control.Arrange`); not with several ranks or stages."""
@@ -428,6 +453,8 @@ class WorkerSettings:
         self.pipeline.check("settings.pipeline")
         if self.pipeline.stages > 1 and self.role is not Role.TARGET:
             raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
+        if self.prefill is PrefillKind.LIBRARY:
+            self._check_library()
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
         if self.colocated is not None and self.pipeline.stages > 1:
@@ -471,6 +498,14 @@ class WorkerSettings:
     def addresses(self) -> str:
         """Where its servers listen, in words."""
         return " and ".join(filter(None, (self.listen, self.control_listen, self.http_listen)))
+
+    def _check_library(self) -> None:
+        cut = self.pipeline.stages > 1
+        if cut or self.role is not Role.TARGET or self.device is Device.CPU:
+            raise SettingsError(
+                "settings.prefill: library is for a target on a GPU that is not cut over stages; "
+                "allowed here: exact"
+            )
 
     def _check_servers(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -17,6 +17,7 @@ from bench.roofline.work import (  # noqa: E402
     matrix_bytes,
 )
 from outrider.worker.gpu.model import GpuModel  # noqa: E402
+from outrider.worker.model.rows import CHUNK  # noqa: E402
 
 TINY = Shape(name="tiny", layers=1, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=32,
              vocabulary=128)  # fmt: skip
@@ -35,6 +36,25 @@ def test_a_step_is_run_and_timed() -> None:
     assert step.device.median > 0
     assert model.copies.waits - begun == 1 + timed_steps.WARMUPS  # one wait a step
     assert model.logits[:2].isfinite().all()
+
+
+@pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
+def test_a_chunk_of_a_prompt_is_timed_by_the_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timed_steps, "WARMUPS", 0)  # the interpreter is slow
+    model = random_model(TINY, "bf16", CHUNK, CHUNK, Backing("cpu", torch.float32), 3)
+    computed: list[bool] = []
+    body = model.forward_pass.body
+
+    def noted(n: int, groups: int, by_library: bool = False) -> None:
+        computed.append(by_library)
+        body(n, groups, by_library)
+
+    monkeypatch.setattr(model.forward_pass, "body", noted)
+    found = timed_steps.prompt_chunk(model, 0, True, repeats=1)
+    assert min(found.step.median, found.device.median) > 0
+    assert computed == [True, True]  # of a step, and of the device alone
 
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
@@ -64,6 +84,9 @@ def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:
     assert not any("step of 16" in name for name in names)
     assert "Llama-3.2-1B bf16 growth by 8, 4 a launch, at 1024" in names
     assert not any("8B" in name and "growth" in name for name in names)
+    prompts = [name for name in names if "prompt" in name]
+    assert "Llama-3-8B bf16 prompt of 128 at 4096, library" in prompts
+    assert len(prompts) == 4
     assert len(set(names)) == len(names)
     for task in tasks:
         with pytest.raises(RuntimeError):

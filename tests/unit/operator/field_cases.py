@@ -139,6 +139,7 @@ CASES: dict[str, Case] = {
     "target.scaling.mode": Case("External", base={"target": {"replicas": None}}),
     "target.engine.maxRunning": Case(4, TARGET),
     "target.engine.prefixCache": Case(False, BOTH),
+    "target.engine.prefill": Case("Library", TARGET),
     "target.engine.maxContext": Case(1024, TARGET, base={"draft": {"engine": {"maxContext": 512}}}),
     "target.parallelism.pipeline": Case(
         2,

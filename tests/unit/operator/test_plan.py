@@ -10,6 +10,7 @@ from outrider.contract.settings import (
     Dtype,
     ModelSettings,
     PipelineSettings,
+    PrefillKind,
     Role,
     StageDtype,
     WorkerSettings,
@@ -267,6 +268,13 @@ def test_the_target_is_cut_over_its_stages_and_the_draft_never() -> None:
         stages=2, cut=(14, 16), dtype=StageDtype.BF16
     )
     assert draft.settings.pipeline == PipelineSettings()
+
+
+def test_prompts_are_the_targets_alone_to_leave_to_the_library() -> None:
+    text = TEXT.replace("threads: 2", "threads: 2, prefill: Library")
+    draft, target = plan(load(text % ("", "")), PlanOptions()).workers
+    assert target.settings.prefill is PrefillKind.LIBRARY
+    assert draft.settings.prefill is PrefillKind.EXACT
 
 
 def test_each_role_has_its_own_all_reduce() -> None:

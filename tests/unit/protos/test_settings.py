@@ -94,6 +94,15 @@ def test_what_is_left_out_takes_its_default() -> None:
             {"all_reduce": "ring"},
             "settings.all_reduce: 'ring' is not one of gather, one_shot, fused",
         ),
+        ({"prefill": "library"}, "settings.prefill: library .* allowed here: exact"),
+        (
+            {"role": "target", "device": "cpu", "prefill": "library"},
+            "settings.prefill: library is for a target on a GPU",
+        ),
+        (
+            {"role": "target", "pipeline": {"stages": 2}, "prefill": "library"},
+            "settings.prefill: library .* not cut over stages",
+        ),
         ({"pipeline": {"stages": 2}}, "settings.pipeline.stages: only a target"),
         (
             {"role": "target", "pipeline": {"stages": 3, "cut": [14, 16]}},

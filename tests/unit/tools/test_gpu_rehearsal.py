@@ -66,6 +66,12 @@ def test_a_second_process_finds_what_the_first_has_compiled(
     assert any((tmp_path / "cache").rglob("*.cubin"))
 
 
+def test_a_start_compiles_few_kernels(tmp_path: Path) -> None:
+    found = rehearsal.rehearse("start", tmp_path / "cache", 1, 90)
+    assert not found.failures
+    assert 0 < len(found.kernels) <= 25  # each takes a second or two on a worker's first start
+
+
 def test_what_does_not_compile_fit_or_launch_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

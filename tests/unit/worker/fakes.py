@@ -47,7 +47,10 @@ class TokenPool(BlockPool):
     def move(
         self, block_table: BlockTable, sources: NDArray[np.int32], destinations: NDArray[np.int32]
     ) -> None:
-        self.tokens[block_table.writable(destinations)] = self.tokens[block_table.slots(sources)]
+        self.move_slots(block_table.slots(sources), block_table.writable(destinations))
+
+    def move_slots(self, sources: NDArray[np.int32], destinations: NDArray[np.int32]) -> None:
+        self.tokens[destinations] = self.tokens[sources]
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import PolicySettings, PrefillKind
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -57,6 +57,8 @@ class Pair:
     """Step costs of the target."""
     context: int = CONTEXT
     """Most tokens of one sequence."""
+    prefill: PrefillKind = PrefillKind.EXACT
+    """What computes prompts."""
     start_selector: Callable[..., RowSelector] = RowSelector.start
     """Makes the target's selector of node rows."""
 
@@ -85,6 +87,7 @@ class Pair:
             sessions,
             self.outbox,
             LogitsProcessors(VOCABULARY, self.grammars),
+            self.prefill,
         )
         self.step = 0
         self.link = LINK - 1

@@ -30,7 +30,7 @@ from outrider.kernels.gpu.tensors import check
 TILE = 512
 """Words of a tile: two of 64 bits, a 128-bit store, for each thread and iteration."""
 PROGRAMS = 128
-"""Most programs of a rank's launch. An A100 has 108 processors, each with room for four."""
+"""Most programs of a rank's launch: so few that all of them run at once on any device."""
 WARPS = 4
 BUFFERS: tl.constexpr = tl.constexpr(2)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -209,12 +209,6 @@ def all_reduce_reference(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Ma
     for share in x:
         total = total + share.float()
     out.copy_((residual.float() + total).to(out.dtype))
-
-
-def all_reduce_library(x: Tensor, residual: Tensor, out: Tensor, group: dist.ProcessGroup) -> None:
-    """Compute the same by `torch.distributed`, in its order of sums; x is overwritten."""
-    dist.all_reduce(x, group=group)
-    torch.add(residual, x, out=out)
 
 
 def _checked(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> tuple[int, int]:

@@ -327,6 +327,10 @@ COMPILATIONS = (
     _compilation(64, 8, 128),  # Llama-3-70B
     _compilation(8, 1, 128),  # at degree 8
     _compilation(32, 8, 64),  # Llama-3.2-1B, a draft
+    _compilation(28, 4, 128),  # Qwen2.5-7B
+    _compilation(40, 8, 128),  # Qwen3-14B
+    _compilation(16, 8, 128),  # Qwen3-0.6B, a draft
+    _compilation(16, 8, 256),
     _combination(32, 32, 128),
     _combination(8, 64, 128),
 )

@@ -70,16 +70,14 @@ def groups_of(
     """Return groups of at most `rows` rows side by side, of one sequence and of nearly one length.
 
     sequence, lengths (prefix + depth): [n]; returns [groups, 2]: first row, number of rows.
+    Runners compile it by numba, which the kernels do without.
     """
-    groups: list[list[int]] = []
-    shortest = longest = 0
-    lines = sequence.tolist()  # numbers of Python: a third of the time
-    for row, (line, length) in enumerate(zip(lines, lengths.tolist(), strict=True)):
-        shortest, longest = min(shortest, length), max(longest, length)
-        first, count = groups[-1] if groups else (0, rows)
-        if count < rows and line == lines[first] and longest - shortest < TILE:
-            groups[-1][1] += 1
-        else:
-            groups.append([row, 1])
-            shortest = longest = length
-    return np.array(groups, np.int32).reshape(-1, 2)
+    groups = np.empty((sequence.shape[0], 2), np.int32)
+    count = first = shortest = longest = 0
+    for row in range(sequence.shape[0]):
+        shortest, longest = min(shortest, lengths[row]), max(longest, lengths[row])
+        fits = row - first < rows and longest - shortest < TILE
+        if row == 0 or not (fits and sequence[row] == sequence[first]):
+            first, shortest, longest, count = row, lengths[row], lengths[row], count + 1
+        groups[count - 1] = first, row + 1 - first
+    return groups[:count]

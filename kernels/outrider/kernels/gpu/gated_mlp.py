@@ -22,10 +22,10 @@ def gated_kernel(  # type: ignore[no-untyped-def]
     rows, inputs, outputs, splits, share,
     out,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr, PDL: tl.constexpr,
+    NATIVE: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """A program: 16 rows, one tile of both halves, one split."""
-    row = tl.program_id(0) * LINES
+    """A program: PARTS of 16 rows, one tile of both halves, one split."""
+    row = tl.program_id(0) * PARTS * LINES
     tile = tl.program_id(1)
     split = tl.program_id(2)
     width = outputs // 2
@@ -33,20 +33,25 @@ def gated_kernel(  # type: ignore[no-untyped-def]
     inside = first < width
     begin = split * share
     wait_for_inputs(PDL)
-    gate, up = products(
+    gates, ups = products(
         x, weights, scales, zeros, row, rows, inputs, outputs, first, first + width,
         inside, inside, begin, tl.minimum(begin + share, inputs),
-        FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
+        FORMAT, COLUMNS, BLOCK, EVEN, NATIVE, PARTS,
     )  # fmt: skip
     launch_next(PDL)
-    place = tile * tl.num_programs(0) + tl.program_id(0)
-    gate, up, last = gathered(gate, up, sums, arrivals, place, row, rows, split, splits, COLUMNS)
-    if last:
-        lines = row + tl.arange(0, LINES)
-        seen = (lines < rows)[:, None] & inside[None, :]
-        at = out + lines.to(tl.int64)[:, None] * width + first[None, :]
-        product = gate * tl.sigmoid(gate) * up
-        tl.store(at, product.to(out.dtype.element_ty), seen)
+    place = (tile * tl.num_programs(0) + tl.program_id(0)) * PARTS
+    for part in tl.static_range(PARTS):
+        begin_row = row + part * LINES
+        gate, up, last = gathered(
+            gates[part], ups[part], sums, arrivals, place + part, begin_row, rows, split, splits,
+            COLUMNS,
+        )  # fmt: skip
+        if last:
+            lines = begin_row + tl.arange(0, LINES)
+            seen = (lines < rows)[:, None] & inside[None, :]
+            at = out + lines.to(tl.int64)[:, None] * width + first[None, :]
+            product = gate * tl.sigmoid(gate) * up
+            tl.store(at, product.to(out.dtype.element_ty), seen)
 
 
 def gated(
@@ -55,7 +60,7 @@ def gated(
     """Compute out = silu(x @ gate.T) * (x @ up.T), in float32 up to the product.
 
     x: [rows, inputs]; weights: gate's outputs, then up's; out: [rows, outputs / 2] in x's dtype;
-    both contiguous. Fast for up to 16 rows. `cut` is what `plan` says, if not given. Source:
+    both contiguous. `cut` is what `plan` says, if not given. Source:
     SwiftSpec's fused SwiGLU (arXiv 2506.11309, section on kernels; M8). Traffic: weights.size +
     rows * (inputs + outputs / 2) * size of x + 8 * splits * rows * outputs bytes, the last if
     splits > 1 and mostly in L2.

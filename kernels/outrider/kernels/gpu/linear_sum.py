@@ -54,10 +54,10 @@ def linear_sum_kernel(  # type: ignore[no-untyped-def]
     rows, inputs, outputs, splits, share,
     residual, out, addresses, counts, delays, first_rank, capacity,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr, RANKS: tl.constexpr, HERE: tl.constexpr, RECEIVERS: tl.constexpr,
-    SEND: tl.constexpr, RECEIVE: tl.constexpr,
+    NATIVE: tl.constexpr, PARTS: tl.constexpr, RANKS: tl.constexpr, HERE: tl.constexpr,
+    RECEIVERS: tl.constexpr, SEND: tl.constexpr, RECEIVE: tl.constexpr,
 ):  # fmt: skip
-    """A program: 16 rows, two neighbouring tiles of outputs, one split; of HERE ranks."""
+    """A program: PARTS of 16 rows, two neighbouring tiles of outputs, one split; of HERE ranks."""
     group, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     here = 0
     if HERE > 1:
@@ -78,29 +78,32 @@ def linear_sum_kernel(  # type: ignore[no-untyped-def]
     dtype: tl.constexpr = residual.dtype.element_ty
     pairs = tl.num_programs(1) * COLUMNS  # words of a row: outputs of two tiles in each
     if SEND:
-        row = group * LINES
+        row = group * PARTS * LINES
         first = tile.to(tl.int64) * (2 * COLUMNS) + tl.arange(0, COLUMNS)
         second = first + COLUMNS
         begin = split * share
-        one, other = products(
+        ones, others = products(
             x, weights, scales, zeros, row, rows, inputs, outputs, first, second,
             first < outputs, second < outputs, begin, tl.minimum(begin + share, inputs),
-            FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
+            FORMAT, COLUMNS, BLOCK, EVEN, NATIVE, PARTS,
         )  # fmt: skip
-        place = (here * tl.num_programs(1) + tile) * tl.num_programs(0) + group
-        one, other, last = gathered(
-            one, other, sums, arrivals, place, row, rows, split, splits, COLUMNS
-        )
-        if last:
-            if delays is not None:
-                for _ in range(tl.load(delays + place)):
-                    tl.load(counts, volatile=True)
-            lines = row + tl.arange(0, LINES)
-            at = lines[:, None] * pairs + (tile * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-            seen = (lines < rows)[:, None] & (first < outputs)[None, :]
-            call = tl.load(counts + 2 * here) + 1
-            box = ((call & (BUFFERS - 1)) * RANKS + first_rank + here).to(tl.int64) * capacity
-            send(one, other, addresses, box, call, at, rows * pairs, seen, RANKS, dtype)
+        place = ((here * tl.num_programs(1) + tile) * tl.num_programs(0) + group) * PARTS
+        for part in tl.static_range(PARTS):
+            begin_row = row + part * LINES
+            one, other, last = gathered(
+                ones[part], others[part], sums, arrivals, place + part, begin_row, rows, split,
+                splits, COLUMNS,
+            )  # fmt: skip
+            if last:
+                if delays is not None:
+                    for _ in range(tl.load(delays + place + part)):
+                        tl.load(counts, volatile=True)
+                lines = begin_row + tl.arange(0, LINES)
+                at = lines[:, None] * pairs + (tile * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+                seen = (lines < rows)[:, None] & (first < outputs)[None, :]
+                call = tl.load(counts + 2 * here) + 1
+                box = ((call & (BUFFERS - 1)) * RANKS + first_rank + here).to(tl.int64) * capacity
+                send(one, other, addresses, box, call, at, rows * pairs, seen, RANKS, dtype)
     if RECEIVE:
         call = tl.load(counts + 2 * here) + 1
         programs = tl.num_programs(0) * tl.num_programs(1) * splits
@@ -113,7 +116,7 @@ def linear_sum_kernel(  # type: ignore[no-untyped-def]
             buffer = (call & (BUFFERS - 1)).to(tl.int64) * RANKS * capacity
             mailbox = tl.multiple_of(mailbox, 16) + buffer
             plane = rows * pairs
-            PIECE: tl.constexpr = COLUMNS * LINES // 2
+            PIECE: tl.constexpr = 256  # two words a thread of each rank: more of them would spill
             for piece in range(receiver * PIECE, plane, receivers * PIECE):
                 finish(
                     mailbox, call, piece, pairs, plane, outputs, capacity, residual, out,

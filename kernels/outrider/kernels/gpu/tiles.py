@@ -1,9 +1,10 @@
 """Tiles of x @ W.T for few rows, which `linear`, `gated_mlp` and `projection` share.
 
 A program reads two tiles of weights beside each other, over its split of the inputs, and multiplies
-both with the same 16 rows; the splits' sums meet in memory, and the program that comes last adds
-them by split index. Only who adds depends on time, never the sum. Leaves what becomes of sums to
-the kernels.
+both with up to four parts of 16 rows, one after another: so a row's products are the same however
+many rows there are. The splits' sums meet in memory, and the program that comes last adds them by
+split index. Only who adds depends on time, never the sum. Leaves what becomes of sums to the
+kernels.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels.gpu.dot import product
+from outrider.kernels.gpu.dot import INTERPRETED, product
 from outrider.kernels.gpu.tiling import LINES, MAX_SPLITS, Tiling
 from outrider.kernels.gpu.weights import WeightFormat, Weights
 
@@ -33,11 +34,11 @@ class TileScratch:
 
 def make_scratch(rows: int, plans: Iterable[Tiling], device: str) -> TileScratch:
     """Return buffers for passes of at most `rows` rows through any of the layers."""
-    groups = -(-rows // LINES.value)
     size = arrivals = 0
     for one in plans:
-        size = max(size, groups * one.sums)
-        arrivals = max(arrivals, groups * one.tiles)
+        groups, parts = one.programs(rows)
+        size = max(size, groups * parts * one.sums)
+        arrivals = max(arrivals, groups * parts * one.tiles)
     return TileScratch(
         torch.empty(size, dtype=torch.float32, device=device),
         torch.zeros(arrivals, dtype=torch.int32, device=device),
@@ -64,15 +65,16 @@ def launch(
         raise ValueError(f"x: {tuple(x.shape)}, wanted [rows, {weights.inputs}], contiguous")
     if weights.format is WeightFormat.PLAIN and weights.values.dtype != x.dtype:
         raise ValueError(f"x: {x.dtype}, wanted the weights' {weights.values.dtype}")
-    groups = -(-rows // LINES.value)
-    tiles, sums = ranks * groups * cut.tiles, ranks * groups * cut.sums
+    groups, parts = cut.programs(rows)
+    each = ranks * groups * parts
+    tiles, sums = each * cut.tiles, each * cut.sums
     if tiles > len(scratch.arrivals) or sums > len(scratch.sums):
         raise ValueError(f"scratch: made for fewer than {rows} rows of this layer")
     kernel[(groups, cut.tiles, ranks * cut.splits)](
         x, weights.values, weights.scales, weights.zeros, scratch.sums, scratch.arrivals,
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
-        EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x),
+        EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x), PARTS=parts,
         num_warps=cut.warps, num_stages=cut.stages, **constants,
     )  # fmt: skip
 
@@ -98,18 +100,25 @@ def from_e4m3(bits, DTYPE: tl.constexpr, NATIVE: tl.constexpr):  # type: ignore[
 
 
 @triton.jit
-def from_int4(words, zeros, SHIFT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return one nibble of each word [WORDS, COLUMNS] less its output's zero [COLUMNS], exactly.
+def from_int4(words, QUARTER: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return 1 + q / 16, exactly, where q is nibble `QUARTER` of each of `words`.
 
-    Bits below the leading one of 2^7 (bfloat16) or 2^10 (float16) count in ones: no conversion.
+    Shifted under the exponent of one, the nibble is the top of a mantissa; a register holds two.
     """
-    nibbles = (words >> SHIFT) & 15
-    if tl.bfloat16 == DTYPE:
-        values = (nibbles | 0x4300).to(DTYPE, bitcast=True) - (zeros + 128.0).to(DTYPE)[None, :]
-    elif tl.float16 == DTYPE:
-        values = (nibbles | 0x6400).to(DTYPE, bitcast=True) - (zeros + 1024.0).to(DTYPE)[None, :]
+    if INTERPRETED or tl.float32 == DTYPE:
+        values = (((words >> (4 * QUARTER)) & 15).to(tl.float32) / 16 + 1).to(DTYPE)
     else:
-        values = nibbles.to(tl.float32) - zeros[None, :]
+        BITS: tl.constexpr = 7 if tl.bfloat16 == DTYPE else 10
+        LEFT: tl.constexpr = BITS - 4 * (QUARTER + 1)
+        SHIFT: tl.constexpr = f"shl.b32 w, $1, {LEFT}" if LEFT > 0 else f"shr.b32 w, $1, {-LEFT}"
+        NIBBLES: tl.constexpr = 0x000F000F << (BITS - 4)
+        ONES: tl.constexpr = 0x3F803F80 if tl.bfloat16 == DTYPE else 0x3C003C00
+        bits = tl.inline_asm_elementwise(
+            f"{{ .reg .b32 w, one; {SHIFT}; mov.b32 one, {ONES}; "
+            f"lop3.b32 $0, w, {NIBBLES}, one, 0xEA; }}",  # (w & nibbles) | one
+            "=r,r", [words], tl.int16, is_pure=True, pack=2,
+        )  # fmt: skip
+        values = bits.to(DTYPE, bitcast=True)
     return values
 
 
@@ -124,15 +133,56 @@ def loaded(at, inside, k, end, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type
 
 
 @triton.jit
+def zero_sums(PARTS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return a tuple of PARTS sums [LINES, COLUMNS], zeros."""
+    sums = ()
+    for _ in tl.static_range(PARTS):
+        sums = appended(sums, tl.zeros([LINES, COLUMNS], tl.float32))
+    return sums
+
+
+@triton.jit
+def appended(some, one):  # type: ignore[no-untyped-def]
+    """Return a tuple with one more element."""
+    return some + (one,)  # noqa: RUF005 - Triton unpacks no tuple
+
+
+@triton.jit
+def scaled(sums, scales, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the parts' sums [LINES, COLUMNS] times scales [COLUMNS]."""
+    results = ()
+    for part in tl.static_range(PARTS):
+        results = appended(results, sums[part] * scales[None, :])
+    return results
+
+
+@triton.jit
+def part_of(x, row, rows, inputs, part: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return where each of the part's rows begins in x [LINES, 1], and which are there [LINES]."""
+    lines = row + part * LINES + tl.arange(0, LINES)
+    return x + lines.to(tl.int64)[:, None] * inputs, lines < rows
+
+
+@triton.jit
 def products_of_groups(  # type: ignore[no-untyped-def]
-    x_at, seen, weights, scales, zeros, outputs, first, second, first_in, second_in, begin, end,
-    COLUMNS: tl.constexpr,
+    x, weights, scales, zeros, row, rows, inputs, outputs, first, second, first_in, second_in,
+    begin, end, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Compute `products` of int4 weights: sums of a group are scaled as a whole."""
-    dtype: tl.constexpr = x_at.dtype.element_ty
-    one = tl.zeros([LINES, COLUMNS], tl.float32)
-    other = tl.zeros([LINES, COLUMNS], tl.float32)
+    """Compute `products` of int4 weights: sums of a group are scaled as a whole.
+
+    x @ (q - zero) is 16 (x @ (1 + q / 16) - (1 + zero / 16) x @ 1). Nothing but words and constants
+    makes an operand: Triton then reads the words in its layout, and no tile returns to shared
+    memory.
+    """
+    dtype: tl.constexpr = x.dtype.element_ty
+    ones = zero_sums(PARTS, COLUMNS)
+    others = zero_sums(PARTS, COLUMNS)
+    units = tl.full([32, COLUMNS], 1, dtype)
+    first, second = first.to(tl.int32), second.to(tl.int32)  # a group has fewer than 2^31 words
     words = tl.arange(0, 32)
+    # Outputs that are missing take the last one's words, which needs no mask, and a scale of zero.
+    words_one = tl.minimum(first, outputs - 1)[None, :] * 32 + words[:, None]
+    words_other = tl.minimum(second, outputs - 1)[None, :] * 32 + words[:, None]
     group = (begin // 128).to(tl.int64) * outputs
     # Scales and zeros are read one group ahead: only what a product reads itself is pipelined.
     scale_one = tl.load(scales + group + first, first_in, other=0.0)
@@ -140,27 +190,43 @@ def products_of_groups(  # type: ignore[no-untyped-def]
     zero_one = tl.load(zeros + group + first, first_in, other=0)
     zero_other = tl.load(zeros + group + second, second_in, other=0)
     for k in range(begin, end, 128):
-        at_one = weights + (group + first)[None, :] * 32 + words[:, None]
-        at_other = weights + (group + second)[None, :] * 32 + words[:, None]
-        tile_one = tl.load(at_one, first_in[None, :], other=0)
-        tile_other = tl.load(at_other, second_in[None, :], other=0)
-        less_one, less_other = zero_one.to(tl.float32), zero_other.to(tl.float32)
-        by_one, by_other = scale_one.to(tl.float32), scale_other.to(tl.float32)
+        tile_one = tl.load(weights + group * 32 + words_one)
+        tile_other = tl.load(weights + group * 32 + words_other)
+        less_one, less_other = 1 + zero_one.to(tl.float32) / 16, 1 + zero_other.to(tl.float32) / 16
+        by_one, by_other = 16 * scale_one.to(tl.float32), 16 * scale_other.to(tl.float32)
         group = tl.where(k + 128 < end, group + outputs, group)
         scale_one = tl.load(scales + group + first, first_in, other=0.0)
         scale_other = tl.load(scales + group + second, second_in, other=0.0)
         zero_one = tl.load(zeros + group + first, first_in, other=0)
         zero_other = tl.load(zeros + group + second, second_in, other=0)
-        sum_one = tl.zeros([LINES, COLUMNS], tl.float32)
-        sum_other = tl.zeros([LINES, COLUMNS], tl.float32)
+        row_sums = zero_sums(PARTS, COLUMNS)
+        group_ones = row_sums
+        group_others = row_sums
         for quarter in tl.static_range(4):
-            lines = tl.load(x_at + k + quarter * 32 + words[None, :], seen[:, None], other=0.0)
-            sum_one = product(lines, from_int4(tile_one, less_one, quarter * 4, dtype), sum_one)
-            other_four = from_int4(tile_other, less_other, quarter * 4, dtype)
-            sum_other = product(lines, other_four, sum_other)
-        one += sum_one * by_one[None, :]
-        other += sum_other * by_other[None, :]
-    return one, other
+            four_one = from_int4(tile_one, quarter, dtype)
+            four_other = from_int4(tile_other, quarter, dtype)
+            next_sums = ()
+            next_ones = ()
+            next_others = ()
+            for part in tl.static_range(PARTS):
+                x_at, seen = part_of(x, row, rows, inputs, part)
+                lines = tl.load(x_at + k + quarter * 32 + words[None, :], seen[:, None], other=0.0)
+                next_sums = appended(next_sums, product(lines, units, row_sums[part]))
+                next_ones = appended(next_ones, product(lines, four_one, group_ones[part]))
+                next_others = appended(next_others, product(lines, four_other, group_others[part]))
+            row_sums = next_sums
+            group_ones = next_ones
+            group_others = next_others
+        next_ones = ()
+        next_others = ()
+        for part in tl.static_range(PARTS):
+            one = group_ones[part] - row_sums[part] * less_one[None, :]
+            other = group_others[part] - row_sums[part] * less_other[None, :]
+            next_ones = appended(next_ones, ones[part] + one * by_one[None, :])
+            next_others = appended(next_others, others[part] + other * by_other[None, :])
+        ones = next_ones
+        others = next_others
+    return ones, others
 
 
 @triton.jit
@@ -168,37 +234,42 @@ def products(  # type: ignore[no-untyped-def]
     x, weights, scales, zeros, row, rows, inputs, outputs, first, second, first_in, second_in,
     begin, end,
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
-    NATIVE: tl.constexpr,
+    NATIVE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Return sums [LINES, COLUMNS] of inputs begin..end for outputs `first` and `second`."""
-    lines = row + tl.arange(0, LINES)
-    seen = lines < rows
-    x_at = x + lines.to(tl.int64)[:, None] * inputs
+    """Return the parts' sums [LINES, COLUMNS] of inputs begin..end for outputs `first`, and those
+    for `second`: two tuples of PARTS."""
+    dtype: tl.constexpr = x.dtype.element_ty
     if FORMAT == 2:
-        one, other = products_of_groups(
-            x_at, seen, weights, scales, zeros, outputs, first, second, first_in, second_in,
-            begin, end, COLUMNS,
+        ones, others = products_of_groups(
+            x, weights, scales, zeros, row, rows, inputs, outputs, first, second, first_in,
+            second_in, begin, end, COLUMNS, PARTS,
         )  # fmt: skip
     else:
-        one = tl.zeros([LINES, COLUMNS], tl.float32)
-        other = tl.zeros([LINES, COLUMNS], tl.float32)
+        ones = zero_sums(PARTS, COLUMNS)
+        others = zero_sums(PARTS, COLUMNS)
         for k in range(begin, end, BLOCK):
             at = k + tl.arange(0, BLOCK)
-            there = seen[:, None]
-            if not EVEN:
-                there = there & (at < end)[None, :]
-            tile = tl.load(x_at + at[None, :], there, other=0.0)
             tile_one = loaded(weights + first * inputs, first_in, k, end, BLOCK, EVEN)
             tile_other = loaded(weights + second * inputs, second_in, k, end, BLOCK, EVEN)
             if FORMAT == 1:
-                tile_one = from_e4m3(tile_one, tile.dtype, NATIVE)
-                tile_other = from_e4m3(tile_other, tile.dtype, NATIVE)
-            one = product(tile, tile_one, one)
-            other = product(tile, tile_other, other)
+                tile_one = from_e4m3(tile_one, dtype, NATIVE)
+                tile_other = from_e4m3(tile_other, dtype, NATIVE)
+            next_ones = ()
+            next_others = ()
+            for part in tl.static_range(PARTS):
+                x_at, seen = part_of(x, row, rows, inputs, part)
+                there = seen[:, None]
+                if not EVEN:
+                    there = there & (at < end)[None, :]
+                tile = tl.load(x_at + at[None, :], there, other=0.0)
+                next_ones = appended(next_ones, product(tile, tile_one, ones[part]))
+                next_others = appended(next_others, product(tile, tile_other, others[part]))
+            ones = next_ones
+            others = next_others
         if FORMAT == 1:
-            one *= tl.load(scales + first, first_in, other=0.0)[None, :]
-            other *= tl.load(scales + second, second_in, other=0.0)[None, :]
-    return one, other
+            ones = scaled(ones, tl.load(scales + first, first_in, other=0.0), PARTS)
+            others = scaled(others, tl.load(scales + second, second_in, other=0.0), PARTS)
+    return ones, others
 
 
 @triton.jit
@@ -219,9 +290,11 @@ def gathered(  # type: ignore[no-untyped-def]
         if last:
             one = tl.zeros([LINES, COLUMNS], tl.float32)
             other = tl.zeros([LINES, COLUMNS], tl.float32)
-            for part in tl.static_range(MAX_SPLITS):
-                there = row + lines < tl.where(part < splits, rows, 0)
-                one += tl.load(at + part * size, there, other=0.0, cache_modifier=".cg")
-                other += tl.load(at + part * size + COLUMNS, there, other=0.0, cache_modifier=".cg")
+            for index in tl.static_range(MAX_SPLITS):
+                there = row + lines < tl.where(index < splits, rows, 0)
+                one += tl.load(at + index * size, there, other=0.0, cache_modifier=".cg")
+                other += tl.load(
+                    at + index * size + COLUMNS, there, other=0.0, cache_modifier=".cg"
+                )
             tl.store(arrivals + tile, 0)
     return one, other, last

@@ -34,11 +34,15 @@ PROCESSORS = 132
 SHARED = 232448
 """Most bytes of shared memory of a program on an H100 or H200."""
 RESIDENT = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 4, WeightFormat.INT4: 2}
-"""Most programs that a processor's registers hold."""
+"""Most programs that a processor's registers hold, of 16 rows each."""
 UNDER_WAY = {WeightFormat.PLAIN: 7e6, WeightFormat.FP8: 6.2e6, WeightFormat.INT4: 4.4e6}
 """Bytes under way that keep the memory busy; of int4, the instructions of its conversion."""
 BANDWIDTH = 3.35e12
 """Bytes that an H100 reads in a second."""
+PART_CHOICES = (4, 2)
+"""Numbers of parts of a program, the first that fits; no device has judged them."""
+MOST_SUMS = 128
+"""Most outputs of a tile times parts: beyond it registers spill."""
 MEETING = 2e-6
 """Seconds from a split's last product to the sum of all: a store, then an atomic, then a load."""
 MIN_BLOCKS = 2
@@ -47,7 +51,7 @@ PACKED = {WeightFormat.FP8: 1.0, WeightFormat.INT4: 0.52}
 """Bytes of a weight that is not plain, its part of scales and zeros included."""
 # Measured by `bench.gpu.tuning` on an H100, triton 3.6, 2026-11-26, layers of Llama-3-8B. Against
 # 60 KB of tiles in each of three programs a processor: bf16 4 to 11 %, fp8 5 to 13, int4 6 to 18
-# less.
+# less. int4's conversion takes half the instructions since, and its numbers wait for a device.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Tiling:
     splits: int
     share: int
     """Inputs of a split."""
+    parts: int
+    """Parts of 16 rows that a program multiplies with its weights, where rows are more than 16."""
     warps: int
     stages: int
 
@@ -70,6 +76,11 @@ class Tiling:
         """Return the floats in which the splits of 16 rows meet."""
         of_split = int(LINES.value) * 2 * self.columns
         return self.tiles * self.splits * of_split if self.splits > 1 else 0
+
+    def programs(self, rows: int) -> tuple[int, int]:
+        """Return how many programs share `rows` rows, and the parts of each."""
+        parts = self.parts if rows > LINES.value else 1  # no number between: each is a kernel
+        return -(-rows // (parts * LINES.value)), parts
 
 
 def plan(
@@ -109,15 +120,27 @@ def _plan(
     kind, outputs, inputs, each = layer
     block = GROUP
     if kind is WeightFormat.PLAIN:
-        tile = PLAIN_TILE if shared >= LARGE else SMALL_TILE
-        block = min(256, tile // int(2 * columns * each))
+        most = PLAIN_TILE if shared >= LARGE else SMALL_TILE
+        block = min(256, most // int(2 * columns * each))
     tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
-    load = _load(kind, 2 * columns * block * each, LINES.value * block * max(2, int(each)), shared)
+    tile, row = 2 * columns * block * each, block * max(2, int(each))
+    load = _load(kind, tile, LINES.value * row, shared)
     most = max(1, min(MAX_SPLITS.value, blocks // MIN_BLOCKS)) if tiles < load.slots else 1
     size = outputs * inputs * each
     wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size, load))
     share = -(-blocks // wanted) * block
-    return Tiling(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
+    parts = _parts(kind, columns, tile, row, shared)
+    return Tiling(columns, block, tiles, -(-inputs // share), share, parts, WARPS, STAGES[kind])
+
+
+def _parts(kind: WeightFormat, columns: int, tile: float, row: int, shared: int) -> int:
+    """Return the most parts of rows whose sums fit a program's registers, and whose tiles its
+    shared memory; `tile` bytes of weights and `row` bytes of a row of x at a time."""
+    for parts in PART_CHOICES:
+        under_way = (STAGES[kind] - 1) * (tile + parts * LINES.value * row)
+        if parts * columns <= MOST_SUMS and under_way <= shared:
+            return parts
+    return 1
 
 
 class Occupancy(NamedTuple):

@@ -35,9 +35,11 @@ COMPILED = (
     ("kernels/jit/*.py", b""),
     ("kernels/cpu/*.py", b""),
     ("kernels/sampling/*.py", b""),
+    ("kernels/gpu/attention*.py", b""),
+    ("kernels/gpu/tree_growth.py", b""),
     ("worker/**/*.py", b"njit"),
 )
-"""Files of the namespace with compiled functions, and what each of them contains."""
+"""Files of the namespace with compiled functions or their constants, and what each contains."""
 LONGEST_WAIT = 30.0
 """Seconds for another process that compiles the same function; then it is compiled here, too. Less
 than an engine may be silent (`worker/engine/heartbeat`)."""

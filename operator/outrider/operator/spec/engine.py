@@ -42,6 +42,13 @@ class AllReduceMode(enum.StrEnum):
     FUSED = "Fused"
 
 
+class PrefillMode(enum.StrEnum):
+    """What computes the linear layers of prompts."""
+
+    EXACT = "Exact"
+    LIBRARY = "Library"
+
+
 class EngineSpec(SpecPart):
     """Engine settings of a role."""
 
@@ -55,27 +62,28 @@ class EngineSpec(SpecPart):
     )
 
     device: DeviceKind = DeviceKind.AUTO
-    """Device of the models; Auto takes a GPU where the pod or the machine has one, and GPU lets a
-    worker that finds none end with an error. In a cluster GPU asks for one for each rank of a pod
+    """Device of the models; Auto takes a GPU where the pod or the machine has one, and GPU is
+    an error where there is none. In a cluster GPU asks for one for each rank of a pod
     (nvidia.com/gpu) unless resources.limits names GPUs; and limits that do mean GPU."""
     dtype: Dtype = Dtype.AUTO
     """Numeric type of the weights. auto on a CPU is int4, which keeps quants as they are, for a
-    quantised GGUF file, and is measured once for other models; on a GPU it is bf16. int8 and int4
-    are for CPUs, fp8 for GPUs alone."""
+    quantised GGUF file, and is measured once for other models; on a GPU it is bf16, except for FP8,
+    AWQ and GPTQ matrices that kernels take as they are. int8 and int4 are for CPUs, fp8 for GPUs
+    alone."""
     threads: Count = Field(default=1, ge=1, le=MAX_THREADS)
     """Threads that the engine computes with. If it is left out and draft.placement is Auto,
     `outrider run` takes the number that is fastest."""
     max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None
-    """Memory for the KV cache, as 512Mi or 4Gi, of each stage for its own layers; on a CPU the
-    weights and the KV of a Colocated draft are part of it. Left out, room for maxRunning requests
+    """Memory for the KV cache, as 512Mi or 4Gi, of each stage for its own layers; on a CPU a
+    Colocated draft's weights and KV are part of it. Left out, room for maxRunning requests
     of the longest context, but no more than 2Gi unless one request needs it, and on a GPU most of
     what its weights leave."""
     all_reduce: AllReduceMode = AllReduceMode.GATHER
     """How ranks on GPUs add up after each half layer: Gather by NCCL and a kernel; OneShot and
     Fused by flag words between the GPUs of one machine, in a launch of their own or in the
-    product's. These two have not run on two GPUs yet, and need parallelism.tensor above 1."""
+    product's. These two have not run on two GPUs yet."""
 
     @property
     def kv_bytes(self) -> int | None:
@@ -92,6 +100,9 @@ class TargetEngine(EngineSpec):
     prefix_cache: bool = Field(default=True, strict=True)
     """Keeps the KV of prompts and answers for later requests with the same prefix, in the target
     and in its drafts."""
+    prefill: PrefillMode = PrefillMode.EXACT
+    """Library: on a GPU, prompts by the vendor's library, which no device has measured yet. Texts
+    differ from those of Exact."""
 
 
 class DraftEngine(EngineSpec):

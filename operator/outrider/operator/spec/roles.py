@@ -39,6 +39,7 @@ class Offload(enum.StrEnum):
 
     AUTO = "Auto"
     NEVER = "Never"
+    ALWAYS = "Always"
 
 
 class ScalingMode(enum.StrEnum):
@@ -159,6 +160,12 @@ class Target(RoleSpec):
             ".engine.device",
         ),
         Rule(
+            "self.engine.prefill == 'Exact' || (self.engine.device != 'CPU' &&"
+            " self.parallelism.pipeline == 1)",
+            "must be Exact where device is CPU or parallelism.pipeline is more than 1",
+            ".engine.prefill",
+        ),
+        Rule(
             "!has(self.pipeline.cut) || self.pipeline.cut.size() == self.parallelism.pipeline",
             "must have one number for each of the stages that parallelism.pipeline says",
             ".pipeline.cut",
@@ -212,7 +219,8 @@ class Draft(RoleSpec):
     turns. Auto: in a cluster Separate; `outrider run` takes what is fastest on its machine."""
     offload: Offload = Offload.AUTO
     """Auto: on a CPU, a Colocated draft's weights go to a file, and its bytes to the target's KV,
-    while that is short and drafting gains less. Never: the draft keeps its memory."""
+    while that is short and drafting gains less. Always: also on a GPU, to host memory, an error
+    where that cannot be; no device has tried it yet. Never: the draft keeps its memory."""
 
     @property
     def is_worker(self) -> bool:

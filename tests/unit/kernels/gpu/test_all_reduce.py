@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 import torch
-import torch.distributed as dist
 import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from outrider.kernels.gpu.all_reduce import (
     TILE,
     Emulation,
     Mailboxes,
-    all_reduce_library,
     all_reduce_reference,
     emulated,
     exchange,
@@ -95,20 +93,6 @@ def test_what_does_not_fit_is_named(device: str) -> None:
     odd = torch.zeros(2, 1, 3, dtype=torch.float16, device=device)
     with pytest.raises(ValueError, match="3 numbers, wanted an even number"):
         exchange(odd, odd, odd, mailboxes)
-
-
-def test_the_library_adds_the_residual_too() -> None:
-    store = dist.HashStore()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        x, residual = (normal(3, 8, dtype=torch.float32, device="cpu", seed=i) for i in (0, 1))
-        out = unwritten(3, 8, dtype=torch.float32, device="cpu")
-        wanted = residual + x
-        assert dist.group.WORLD is not None
-        all_reduce_library(x, residual, out, dist.group.WORLD)
-    finally:
-        dist.destroy_process_group()
-    assert torch.equal(out, wanted)
 
 
 RANKS, WORDS, CALLS = 3, 2, 5

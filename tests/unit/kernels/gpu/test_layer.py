@@ -3,9 +3,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from outrider.kernels.gpu.gated_mlp import gated
+from outrider.kernels.gpu.heads import HeadParts, RowPlaces
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import HeadParts, RowPlaces, project
+from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import plain

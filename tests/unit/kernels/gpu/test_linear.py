@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from outrider.kernels.gpu.library_linear import library_linear
 from outrider.kernels.gpu.linear import linear, linear_reference
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan
@@ -47,6 +48,18 @@ def test_products_are_those_of_the_dense_matrix(
     assert_close(run(x, weights, splits), expected(x, weights))
 
 
+@pytest.mark.parametrize("kind", FORMATS, ids=str)
+def test_the_librarys_products_are_those_of_the_dense_matrix(
+    kind: WeightFormat, dtype: torch.dtype, device: str
+) -> None:
+    weights = layer(kind, 200, 768, dtype, device)
+    x = normal(128, 768, dtype=dtype, device=device)
+    out = unwritten(128, 200, dtype=dtype, device=device)
+    assert library_linear(x, weights, out) is out
+    assert_close(out, expected(x, weights))
+    assert torch.equal(library_linear(x, weights), out)
+
+
 @pytest.mark.parametrize("kind", [WeightFormat.PLAIN, WeightFormat.FP8], ids=str)
 def test_inputs_need_not_fill_a_tile(kind: WeightFormat, dtype: torch.dtype, device: str) -> None:
     weights = layer(kind, 80, 456, dtype, device)
@@ -60,12 +73,16 @@ def test_more_rows_than_a_tile_has(dtype: torch.dtype, device: str) -> None:
     assert_close(run(x, weights, 2), expected(x, weights))
 
 
-@pytest.mark.parametrize("kind", FORMATS, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "count", "dtype"),
+    pairwise(kind=FORMATS, count=[18, 70], dtype=DTYPES),
+    indirect=["dtype"],
+)
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
-    kind: WeightFormat, dtype: torch.dtype, device: str
+    kind: WeightFormat, count: int, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, 72, 512, dtype, device)
-    x = normal(18, 512, dtype=dtype, device=device)
+    x = normal(count, 512, dtype=dtype, device=device)
     assert_rows_are_independent(lambda rows: run(rows, weights, 2), x)
 
 
@@ -92,7 +109,7 @@ def test_a_layer_is_split_until_it_keeps_the_memory_busy() -> None:
 def test_a_programs_tiles_fit_the_shared_memory_of_its_device(
     kind: WeightFormat, dtype_name: str
 ) -> None:
-    """Those of an H100, an A100, and an L4, on which heads are at most 128 wide."""
+    """Those of an H100, an A100, and an L4, on which heads are at most 128 wide; for any rows."""
     values = torch.empty(0, dtype=getattr(torch, dtype_name))
     width = values.element_size()
     weight = width if kind is WeightFormat.PLAIN else {WeightFormat.FP8: 1}.get(kind, 0.5)
@@ -101,7 +118,7 @@ def test_a_programs_tiles_fit_the_shared_memory_of_its_device(
         if columns and columns > devices[shared]:
             continue
         cut = plan(Weights(kind, 4096, 4096, values), columns, shared=shared)
-        tiles = 2 * cut.columns * cut.block * weight + 16 * cut.block * width
+        tiles = 2 * cut.columns * cut.block * weight + 16 * cut.parts * cut.block * width
         assert (cut.stages - 1) * tiles <= shared, (shared, columns)
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 from outrider.kernels.gpu.attention import tree_attention_reference
 from outrider.kernels.gpu.attention_inputs import groups_of, make_scratch
 from tests.context_rows import Pool, Row, make_pool
+from tests.gpu_device import HALF
 from tests.kernel_outputs import assert_close, normal, unwritten
 
 SHAPES = [(4, 2, 32, 0), (3, 1, 64, 100), (9, 1, 16, 0)]
@@ -87,6 +88,23 @@ def test_a_row_has_the_same_bits_beside_any_others(dtype: torch.dtype, device: s
     out = pool.attend(q, rows)
     order = [7, 4, 0, 2]
     assert torch.equal(pool.attend(q[order], [rows[i] for i in order]), out[order])
+
+
+@pytest.mark.parametrize("dtype", [HALF], indirect=True)
+def test_long_contexts_of_a_real_model_are_cut_into_the_splits_of_a_gpu(
+    dtype: torch.dtype, device: str
+) -> None:
+    """Llama-3-8B's heads: a group of 16 rows, of which half have 30 splits and half 15, as their
+    lengths are on both sides of what 31 splits of a block hold; and a node of a tree."""
+    pool = make_pool(32, 8, 128, dtype, device, most=34, splits=None)
+    pool.fill(0, 1992, seed=1)
+    pool.fill(1, 2105, seed=3)
+    rows = [*(Row(length) for length in range(1977, 1993)), Row(2100, (2100, 2104), 1)]
+    q = normal(len(rows), 32, 128, dtype=dtype, device=device)
+    out = pool.attend(q, rows)
+    assert_close(out, expected(pool, q, rows, 0))
+    for i in (7, 16):
+        assert torch.equal(pool.attend(q[i : i + 1], [rows[i]])[0], out[i])
 
 
 def test_groups_hold_rows_of_one_sequence_and_nearly_one_length() -> None:

@@ -21,7 +21,9 @@ from tests.tiny_models import write_tiny
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gguf")
-    return write_tiny_gguf(write_tiny(folder / "hf"), folder / "tiny.gguf", quantise=True)
+    return write_tiny_gguf(
+        write_tiny(folder / "hf"), folder / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0
+    )
 
 
 def test_it_is_what_the_library_reads(file: Path) -> None:

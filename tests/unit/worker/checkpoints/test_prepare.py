@@ -114,7 +114,7 @@ def test_long_rope_comes_along(tmp_path: Path) -> None:
 
 def test_quantised_blocks_are_dequantised_row_by_row(tmp_path: Path) -> None:
     checkpoint = write_tiny(tmp_path / "hf")
-    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", quantise=True)
+    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
     _, tensors = load(prepared(path, tmp_path / "cache"))
     kind = gguf.GGMLQuantizationType.Q8_0
     for name, value in load_file(checkpoint / "model.safetensors").items():

@@ -10,7 +10,7 @@ from outrider.worker.gpu.buckets import ROWS, bucket, group_bucket, up_to
 from outrider.worker.gpu.input_buffers import InputBuffers
 from outrider.worker.gpu.input_layout import input_shapes, places_of
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
-from outrider.worker.model.rows import joined, prompt_rows
+from outrider.worker.model.rows import CHUNK, joined, prompt_rows
 
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 
@@ -38,7 +38,7 @@ def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> N
     parts = [prompt_rows(tokens[:n], 60, block_table(kv_cache), True) for n in (6, 3)]
     shape = inputs.stage(joined(parts), (tokens, tokens), None)
     inputs.copies.synchronize()
-    assert dataclasses.astuple(shape) == (16, 4, 2, 64)
+    assert shape == (16, 4, 2, 64)
     d = inputs.device
     assert d["tokens"][:16].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3] + [0] * 7
     assert d["slots"][9:16].tolist() == [-1] * 7
@@ -47,6 +47,25 @@ def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> N
     assert d["outputs"][:2].tolist() == [5, 8]
     assert d["sources"][:64].tolist() == [1, 2, 3, 4, 5, 6] + [-1] * 58
     assert d["tables"][:2].tolist() == [[0, 1], [2, 3]]
+
+
+def test_a_row_of_the_library_has_the_number_of_its_position(device: str) -> None:
+    inputs = InputBuffers(CHUNK, 3, 4, 16, device)
+    inputs.copies.static.fill_(77)
+    inputs.copies.synchronize()
+    own = BlockPool(6, 192).admit(np.empty(0, np.int32), 192)
+    assert own is not None
+    tokens = np.array([5, 6, 7], np.int32)
+    shape = inputs.stage(prompt_rows(tokens, 130, own, True, by_library=True), NO_MOVES, None)
+    inputs.copies.synchronize()
+    assert shape == (CHUNK, CHUNK // 16, 1, 0)
+    d, rest = inputs.device, CHUNK - 5
+    slots = own.slots(np.arange(130, 133, dtype=np.int32)).tolist()
+    assert d["tokens"].tolist() == [0, 0, 5, 6, 7] + [0] * rest
+    assert d["slots"].tolist() == [-1, -1, *slots] + [-1] * rest
+    assert d["prefix"].tolist() == [0, 0, 131, 132, 133] + [0] * rest
+    assert d["groups"][:8].tolist() == [[2, 3]] + [[0, 0]] * 7
+    assert d["outputs"][:1].tolist() == [4]
 
 
 def test_the_next_pass_may_be_staged_before_this_one_has_run(device: str) -> None:

@@ -1,8 +1,8 @@
 """A model's passes on a device against the CPU's fp32 path."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +10,12 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_as_torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat, dense, to_fp8
 from outrider.worker.errors import ModelError
+from outrider.worker.gpu import weights as gpu_weights
 from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import Precision, sent
@@ -21,10 +23,9 @@ from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
-from tests.fp8_folders import FP8, as_e4m3, fp8
 from tests.gpu_models import FAMILIES, give_kv, loaded, on_cpu, on_device, write
 from tests.kv_arrays import keys_by_slot
-from tests.quantised_folders import AWQ, GPTQ, Pack, awq, gptq, quantised
+from tests.quantised_folders import AWQ, awq, quantised
 
 NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(0).integers(0, 256, 200).astype(np.int32)
@@ -124,46 +125,6 @@ def test_fp8_weights_are_rounded_by_output_and_embedding_and_head_are_not(
     assert np.abs(found - expected).max() <= TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("pack", "config", "formats"),
-    [
-        (lambda weight: awq(weight, 128), AWQ, "int4"),
-        (lambda weight: gptq(weight, group=128), GPTQ, "int4"),
-        (lambda weight: fp8(weight, "tensor"), FP8, "fp8"),
-        (lambda weight: fp8(weight, "channel"), FP8, "fp8"),
-        (awq, AWQ, "fp32"),
-        (lambda weight: fp8(weight, "blocks"), FP8 | {"weight_block_size": [32, 32]}, "fp32"),
-        (lambda w: awq(w, 128) if len(w) == 128 else awq(w), AWQ, "fp32 and int4"),
-    ],
-    ids=["awq", "gptq", "fp8", "fp8 channels", "groups of 32", "fp8 blocks", "of both"],
-)
-def test_matrices_keep_their_values_and_the_format_if_kernels_take_it(
-    pack: Pack,
-    config: dict[str, Any],
-    formats: str,
-    tmp_path: Path,
-    device: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    folder = write(tmp_path, layers=2, hidden=128, intermediate_size=256)
-    values = quantised(folder, pack, **config)
-    as_e4m3(folder)
-    gpu, cpu = on_device(folder, device, matrices=None), on_cpu(folder)
-    assert gpu.path == formats
-    assert ("were widened to fp32" in caplog.text) is ("fp32" in formats)
-    weights = gpu.forward_pass.weights
-    for number, layer in enumerate(weights.layers):
-        name = f"model.layers.{number}.%s_proj.weight"
-        qkv = np.concatenate([values[name % f"self_attn.{part}"] for part in "qkv"])
-        assert np.array_equal(dense(layer.qkv).cpu(), qkv)
-        assert np.array_equal(dense(layer.down).cpu(), values[name % "mlp.down"])
-    found, expected = (
-        model.forward(every(prompt_rows(TOKENS[:2], 0, block_table(model), True)))
-        for model in (gpu, cpu)
-    )
-    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_reach_a_device_as_their_file_has_them(
     dtype: torch.dtype, tmp_path: Path, device: str
@@ -182,6 +143,29 @@ def test_a_tensor_travels_in_pieces() -> None:
     pieces = list(sent(tensor, "cpu", size=120))
     assert [(begin, len(piece)) for begin, piece in pieces] == [(0, 3), (3, 3), (6, 1)]
     assert torch.equal(torch.cat([piece for _, piece in pieces]), tensor)
+
+
+def test_numbers_of_four_bits_travel_in_pieces_too(
+    tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path, layers=1, hidden=128, intermediate_size=256)
+    values = quantised(folder, lambda weight: awq(weight, 128), **AWQ)
+    lengths: list[int] = []
+
+    def in_pieces(tensor: Tensor, on: str) -> Iterator[tuple[int, Tensor]]:
+        for begin, piece in sent(tensor, on, size=40 * 128):
+            if piece.dtype is torch.uint8:
+                lengths.append(len(piece))
+            yield begin, piece
+
+    monkeypatch.setattr(gpu_weights, "sent", in_pieces)
+    (layer,) = on_device(folder, device, matrices=None).forward_pass.weights.layers
+    assert lengths.count(40) > 1
+    for own, names in ((layer.qkv, ("q", "k", "v")), (layer.gates, ("gate", "up"))):
+        prefix = "model.layers.0." + ("self_attn" if own is layer.qkv else "mlp")
+        expected = np.concatenate([values[f"{prefix}.{name}_proj.weight"] for name in names])
+        assert own.format is WeightFormat.INT4
+        assert np.array_equal(dense(own).cpu(), expected)
 
 
 def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
@@ -212,6 +196,7 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
     cpu.v[:] = generator.standard_normal(cpu.v.shape)
     gpu.k.copy_(torch.from_numpy(keys_by_slot(cpu.k_t)).transpose(2, 3))
     gpu.v.copy_(torch.from_numpy(cpu.v))
+    model.copies.synchronize()
     for _ in range(4):
         slots = [generator.permutation(768)[:pairs].astype(np.int32) for _ in range(2)]
         cpu.move_slots(*slots)

@@ -112,7 +112,7 @@ def test_a_rank_with_little_memory_decides_for_all() -> None:
 
 @pytest.mark.parametrize("all_reduce", AllReduceKind)
 def test_every_rank_builds_what_the_leader_tells(all_reduce: AllReduceKind) -> None:
-    for dtype in (Dtype.FP32, Dtype.BF16, Dtype.FP8):
+    for dtype in (Dtype.AUTO, Dtype.FP32, Dtype.BF16, Dtype.FP8):
         terms = Terms(dtype, longest=193, rows=128, sequences=64, all_reduce=all_reduce)
         assert Terms.decode(terms.encode()) == terms
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import PolicySettings, PrefillKind
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.kv.block_pool import BlockTable
@@ -27,6 +27,7 @@ NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(5).integers(0, 256, 200).astype(np.int32)
 START, COUNT = 150, 3
 """Tokens of context, whose KV is noise, and tokens after it."""
+PROMPT = TOKENS[:3]
 LINK = 1
 VOCABULARY = 260
 
@@ -116,18 +117,22 @@ def growth_of(tokens: list[int], position: int, first_id: int) -> Grow:
 
 
 def text(
-    model: GpuModel, sampling: SamplingParams, count: int, grower: Grower
+    model: GpuModel,
+    sampling: SamplingParams,
+    count: int,
+    grower: Grower,
+    prefill: PrefillKind = PrefillKind.EXACT,
 ) -> tuple[list[int], Any]:
     """Text of a request by the real scheduler, and its usage."""
     outbox: list[Any] = []
     row_selector = RowSelector.start(FlatCosts(), PolicySettings(off_below_percent=0), 16)  # type: ignore[arg-type]
     sessions = TargetSessions(lambda link, message: None, row_selector)
     scheduler = TargetScheduler(
-        model.kv_cache, 120, 1, sessions, outbox, LogitsProcessors(VOCABULARY)
+        model.kv_cache, 120, 1, sessions, outbox, LogitsProcessors(VOCABULARY), prefill
     )
     runner = GpuTargetRunner(model, VOCABULARY)
     scheduler.receive(LinkUp(LINK, np.ones(VOCABULARY, np.bool_)), 0.0)
-    scheduler.receive(Submit(1, TOKENS[:3], sampling, count, (), True, 0.0), 0.0)
+    scheduler.receive(Submit(1, PROMPT, sampling, count, (), True, 0.0), 0.0)
     now, first_id = 0.0, 1
     while (step := scheduler.next(now, may_wait=False)) is not None:
         now += 0.01
@@ -149,7 +154,7 @@ def test_a_requests_text_is_the_same_with_drafts_right_wrong_and_none(
     sampling, count = SamplingParams(temperature=0.9, seed=77), 9
     plain, _ = text(model, sampling, count, no_draft)
     assert len(set(plain)) > 4
-    known = TOKENS[:3].tolist() + plain
+    known = PROMPT.tolist() + plain
 
     def grower(position: int, first_id: int) -> Grow | None:
         """Nonsense at first, then what is right."""

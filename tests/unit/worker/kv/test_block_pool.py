@@ -14,22 +14,24 @@ def text(*blocks: int, more: int = 1) -> np.ndarray:
     return np.array([*np.repeat(blocks, BLOCK), *[9] * more], np.int32)
 
 
-def admit(pool: BlockPool, tokens: np.ndarray, room: int | None = None) -> BlockTable:
-    block_table = pool.admit(tokens, room or len(tokens))
+def admit(
+    pool: BlockPool, tokens: np.ndarray, room: int | None = None, library_tokens: int = 0
+) -> BlockTable:
+    block_table = pool.admit(tokens, room or len(tokens), library_tokens)
     assert block_table is not None
     return block_table
 
 
-def leave(pool: BlockPool, tokens: np.ndarray) -> None:
+def leave(pool: BlockPool, tokens: np.ndarray, library_tokens: int = 0) -> None:
     """A sequence that ran through its tokens and went."""
-    block_table = admit(pool, tokens)
+    block_table = admit(pool, tokens, library_tokens=library_tokens)
     pool.publish(block_table, tokens, len(tokens))
     pool.free(block_table)
 
 
-def cached(pool: BlockPool, tokens: np.ndarray) -> int:
+def cached(pool: BlockPool, tokens: np.ndarray, library_tokens: int = 0) -> int:
     """How many of the tokens have KV, asked by a sequence that goes at once."""
-    block_table = admit(pool, tokens)
+    block_table = admit(pool, tokens, library_tokens=library_tokens)
     pool.free(block_table)
     return block_table.cached
 
@@ -151,6 +153,31 @@ def test_other_tokens_with_the_same_digest_are_not_taken_for_these() -> None:
     assert cached(pool, text(A)) == 64
     assert cached(pool, text(A, A)) == 64, "the same tokens after others are not the same"
     assert pool.usage.cached == 1
+
+
+def test_blocks_of_the_library_and_of_the_kernels_are_never_taken_for_each_other() -> None:
+    pool, tokens = BlockPool(8, 256), text(A, B)
+    leave(pool, tokens, library_tokens=len(tokens))
+    assert (cached(pool, tokens), cached(pool, tokens, library_tokens=len(tokens))) == (0, 128)
+    leave(pool, tokens)
+    assert (cached(pool, tokens), cached(pool, tokens, library_tokens=len(tokens))) == (128, 128)
+    assert pool.usage.cached == 4
+
+
+@pytest.mark.parametrize(
+    ("library_tokens", "found"), [(0, 0), (99, 64), (100, 128), (101, 64), (129, 64)]
+)
+def test_a_block_that_a_prompt_ends_in_is_found_for_the_same_prompt_alone(
+    library_tokens: int, found: int
+) -> None:
+    pool = BlockPool(10, 256)
+    below = admit(pool, text(more=2 * BLOCK))
+    leave(pool, text(A, B), library_tokens=100)
+    pool.free(below)
+    assert pool.contract(8) is not None  # blocks move, and stay what they are
+    pool.expand(8)
+    assert pool.lacking(text(A, B), 192, library_tokens) == 3  # cached ones are idle
+    assert cached(pool, text(A, B), library_tokens) == found
 
 
 def test_a_digest_stands_for_all_tokens_before_it() -> None:

@@ -57,7 +57,7 @@ def test_a_path_that_is_named_is_the_only_one(dtype: Dtype, tmp_path: Path) -> N
 
 def test_quants_of_a_gguf_file_have_one_path(tmp_path: Path) -> None:
     checkpoint = write_tiny(tmp_path / "hf")
-    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", quantise=True)
+    path = write_tiny_gguf(checkpoint, tmp_path / "tiny.gguf", GGMLQuantizationType.Q8_0)
     target = replace(TARGET, model=replace(MODEL, uri=f"file://{path}"))
     small = small_of(target.model, tmp_path / "small")
     assert passes_of(target, small) == [NumericPath.INT4]

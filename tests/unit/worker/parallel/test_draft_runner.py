@@ -92,5 +92,5 @@ def test_a_pass_without_outputs_has_no_children(tmp_path: Path) -> None:
         assert nothing.tokens.size == 0
         last = step_of(model, SamplingParams()).parts[0]
         rules = replace(last.query.rules, branch=1)
-        few = Step((replace(last, query=replace(last.query, rules=rules)),))
+        few = Step((replace(last, query=last.query._replace(rules=rules)),))
         assert runner.run(few)[0].tokens.shape == (1, 1)

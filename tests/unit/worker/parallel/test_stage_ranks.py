@@ -65,7 +65,6 @@ def test_stages_over_ranks_have_the_bits_of_the_whole_model(
         for number, rows in enumerate(given):
             if number == 2:
                 whole.kv_cache.move_slots(*moved(given))
-                whole.kv_cache.moved(*moved(given))
             expected.append(whole.forward(rows).copy())
     cut = (LayerRange(0, 1, LAYERS), LayerRange(1, 2, LAYERS), LayerRange(2, 3, LAYERS))
     with stages(folder, cut, memory) as models:

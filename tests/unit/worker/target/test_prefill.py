@@ -15,6 +15,7 @@ from outrider.worker.target.prefill import (
     OLDEST_SHARE,
     STREAM_SLOWDOWN,
     WORTHWHILE,
+    ChunkPrefill,
     FairPrefill,
     PrefillPlanner,
     Prompt,
@@ -117,6 +118,21 @@ def test_a_machine_whose_rows_cost_more_together_runs_few_at_a_time() -> None:
     rows = np.array([1, 2, 4, 8, 16, 64])
     seconds = np.interp(np.arange(1, 65), rows, [0.0083, 0.0098, 0.0147, 0.0358, 0.077, 0.335])
     assert rows_alone(seconds, longest=1500) in (4, 5)
+
+
+def test_a_pass_has_one_chunk_of_the_library() -> None:
+    planner, streams = ChunkPrefill(), Streams(3, 100)
+    waiting = [Prompt(900, 100, 1, 28), Prompt(700, 0, 1, 128), Prompt(5, 0, 0, 5)]
+    plans = [planner.plan(waiting, streams, 0) for _ in range(8)]
+    shortest, oldest = [0, 128, 0], [28, 0, 0]
+    assert plans == 2 * [*(OLDEST_SHARE - 1) * [shortest], oldest]
+    assert planner.plan([], streams, 125) == []
+
+
+def test_what_the_kernels_compute_again_is_bounded_by_the_pass() -> None:
+    planner, answer = ChunkPrefill(), Prompt(300, 200)
+    assert planner.plan([answer], Streams(3, 100), 125) == [125]
+    assert planner.plan([answer], Streams(3, 100), -1) == [0]
 
 
 @dataclass

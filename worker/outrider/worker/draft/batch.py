@@ -55,8 +55,7 @@ class DraftPart:
         return self.session.returns or self.session.tree.last_id == 0
 
 
-@dataclass(frozen=True, slots=True)
-class DraftBatch:
+class DraftBatch(NamedTuple):
     """Rows of one pass, by session."""
 
     parts: Sequence[DraftPart]

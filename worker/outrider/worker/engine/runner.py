@@ -7,7 +7,7 @@ Leaves sequences and trees to the schedulers, the sampling noise that both share
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,7 @@ class ChildRules:
         return self.adjuster is not None or self.translation is not None
 
 
-@dataclass(frozen=True, slots=True)
-class ChildQuery:
+class ChildQuery(NamedTuple):
     """One session's rows in a pass whose children are wanted."""
 
     rules: ChildRules
@@ -109,8 +108,7 @@ class QueryBatch(Protocol):
     def parts(self) -> Sequence[QueryPart]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TopChildren:
+class TopChildren(NamedTuple):
     """Top children of each row with output."""
 
     tokens: NDArray[np.int32]  # [outputs, branch] the target's token ids
@@ -120,8 +118,7 @@ class TopChildren:
 NO_CHILDREN = TopChildren(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class SampledTokens:
+class SampledTokens(NamedTuple):
     """Tokens of one sequence from a target's pass."""
 
     tokens: NDArray[np.int32]

@@ -42,6 +42,10 @@ class AllReduce(abc.ABC):
         x: [rows, inputs]; part: scratch, residual: [rows, outputs].
         """
         linear(x, weights, part, scratch)
+        return self.add_up(part, residual)
+
+    def add_up(self, part: Tensor, residual: Tensor) -> Tensor | None:
+        """Do what `finish` does behind the product; part, residual: [rows, outputs]."""
         self.add(part, residual)
         return None
 
@@ -53,11 +57,8 @@ class AllReduce(abc.ABC):
 class NoReduce(AllReduce):
     """One rank: the next norm adds the product, in its own launch."""
 
-    def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
-    ) -> Tensor | None:
+    def add_up(self, part: Tensor, residual: Tensor) -> Tensor | None:
         """Return the product."""
-        linear(x, weights, part, scratch)
         return part
 
     def add(self, part: Tensor, residual: Tensor) -> None:

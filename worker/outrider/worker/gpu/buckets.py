@@ -3,7 +3,7 @@
 import bisect
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
-"""Rows of a pass, or rows with outputs; the linear layers take 16 at a time."""
+"""Rows of a pass, or rows with outputs."""
 MOVES = (64, 512)
 """KV slots moved before a pass."""
 

@@ -11,21 +11,24 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from outrider.contract.settings import PrefillKind
+from outrider.kernels.gpu.attention_inputs import group_rows
 from outrider.worker.costs.step_timing import borrowed
 from outrider.worker.draft.batch import LEAF_ROWS, DraftBatch, DraftPart
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession, RunningMean
 from outrider.worker.engine.runner import ChildQuery, TargetRunner
-from outrider.worker.gpu.buckets import MOVES, up_to
+from outrider.worker.gpu.buckets import MOVES, group_bucket, up_to
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
+from outrider.worker.gpu.shard import enough_memory
 from outrider.worker.gpu.target_runner import GREEDY, GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.link.wire import Close, CloseReason, Limits, Open
-from outrider.worker.model.rows import Rows, joined, prompt_rows
+from outrider.worker.model.rows import CHUNK, Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 
@@ -42,12 +45,12 @@ DEPTH = 8
 NO_LEAVES = np.empty(0, np.int32)
 
 
-def ready_runner(model: object, vocabulary: int) -> TargetRunner:
+def ready_runner(model: object, vocabulary: int, prefill: PrefillKind) -> TargetRunner:
     """Return the runner of a target that was loaded on devices, with its graphs."""
     assert isinstance(model, GpuModel | LeadingGpuModel)
     runner = GpuTargetRunner(model, vocabulary)
     own = model if isinstance(model, GpuModel) else model.share
-    _captured(own, lambda: capture(runner, own))
+    _captured(own, lambda: capture(runner, own, prefill))
     return runner
 
 
@@ -63,21 +66,27 @@ def ready_draft_runner(model: object, vocabulary: int, chained: int) -> GpuDraft
 def _captured(model: GpuModel, run: Callable[[], None]) -> None:
     if model.graphs.captures:
         started = time.monotonic()
-        run()
+        with enough_memory(model.device):
+            run()
         logger.info("captured graphs in %.1f s", time.monotonic() - started)
 
 
-def capture(runner: TargetRunner, model: GpuModel) -> None:
-    """Run rows in each bucket, of one sequence and of several, each variant of sampling, and moves
-    of KV."""
+def capture(
+    runner: TargetRunner, model: GpuModel, prefill: PrefillKind = PrefillKind.EXACT
+) -> None:
+    """Run rows in each bucket and in as many groups as they can be, each variant of sampling, moves
+    of KV, and a chunk of a prompt by the library if prompts go that way."""
     with borrowed(model.kv_cache) as block_table:
-        for rows in up_to(min(model.row_capacity, block_table.room)):
-            for made in shared_out(rows, model.sequences, block_table):
+        for passes in passes_of(model, block_table):
+            for made in passes:
                 runner.run(DummyStep(made))
             for sampling in SAMPLINGS:
                 runner.run(DummyStep(made, sampling))
         for _ in _moves(model, block_table):
             runner.run(DummyStep(made))
+        if prefill is PrefillKind.LIBRARY:
+            chunk = np.zeros(min(CHUNK, block_table.room), np.int32)
+            runner.run(DummyStep(prompt_rows(chunk, 0, block_table, True, by_library=True)))
 
 
 def capture_draft(runner: GpuDraftRunner, model: GpuModel, vocabulary: int) -> None:
@@ -87,8 +96,8 @@ def capture_draft(runner: GpuDraftRunner, model: GpuModel, vocabulary: int) -> N
     """
     sessions = [_grown(runner, model, vocabulary, sampling) for sampling in SAMPLINGS]
     with borrowed(model.kv_cache) as block_table:
-        for rows in up_to(min(model.row_capacity, block_table.room)):
-            for made in shared_out(rows, model.sequences, block_table):
+        for passes in passes_of(model, block_table):
+            for made in passes:
                 runner.run(_scored(made, sessions[0]))
             for session in sessions:
                 runner.run(_scored(made, session))
@@ -136,11 +145,28 @@ def _moves(model: GpuModel, block_table: BlockTable) -> Iterator[None]:
         yield
 
 
-def shared_out(rows: int, sequences: int, block_table: BlockTable) -> Iterator[Rows]:
-    """Yield so many rows, all with outputs, of 1, 2, 4, … sequences; their KV means nothing."""
-    count = 1
-    while count <= min(rows, sequences):
-        shares = (len(share) for share in np.array_split(np.empty(rows), count))
-        parts = [prompt_rows(np.zeros(n, np.int32), 0, block_table, False) for n in shares]
-        yield dataclasses.replace(joined(parts), outputs=np.arange(rows, dtype=np.int32))
-        count *= 2
+def passes_of(model: GpuModel, block_table: BlockTable) -> Iterator[Iterator[Rows]]:
+    """Yield for each bucket of rows the passes of `shared_out`."""
+    size = group_rows(model.config.heads, model.config.kv_heads)
+    smaller = 0
+    for most in up_to(min(model.row_capacity, block_table.room)):
+        yield shared_out(range(smaller + 1, most + 1), model.sequences, size, block_table)
+        smaller = most
+
+
+def shared_out(rows: range, sequences: int, size: int, block_table: BlockTable) -> Iterator[Rows]:
+    """Yield passes of as many rows, all with outputs, one for each bucket of their groups.
+
+    `size`: rows of a group; `sequences`: at most. All rows but one sequence's are alone, which
+    makes as many groups as any other way to share them out. Their KV means nothing.
+    """
+    made = set[int]()
+    for count in rows:
+        for parts in range(1, min(count, sequences) + 1):
+            groups = group_bucket(parts + (count - parts) // size, rows[-1])
+            if groups in made:
+                continue
+            made.add(groups)
+            shares = [*(1,) * (parts - 1), count - parts + 1]
+            each = [prompt_rows(np.zeros(n, np.int32), 0, block_table, False) for n in shares]
+            yield dataclasses.replace(joined(each), outputs=np.arange(count, dtype=np.int32))

@@ -21,6 +21,7 @@ launch, after all passes of this one: they read slots of nodes whose passes were
 later passes of the chain never write, and may overwrite the others.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,8 @@ from outrider.kernels.gpu.tree_growth import (
     TreeGrowth,
     grow,
 )
+from outrider.kernels.jit.compiled import njit
+from outrider.kernels.jit.handle import Handle, handle
 from outrider.worker.draft.batch import LEAF_ROWS, MAX_WIDTH, DraftBatch, DraftPart
 from outrider.worker.draft.session import BRANCH, DraftSession
 from outrider.worker.engine.runner import ChildQuery, ChildRules, TopChildren
@@ -47,7 +50,11 @@ from outrider.worker.gpu.buckets import bucket, group_bucket, up_to
 from outrider.worker.gpu.child_scores import ChildScoring, ScoreVariant
 from outrider.worker.gpu.input_layout import Shapes, Staging
 from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.staged_fields import TreeFields
 from outrider.worker.model.rows import Rows
+from outrider.worker.tree import draft_table
+from outrider.worker.tree.draft_table import DraftTables
+from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import ROOT
 
 CHAINED = 4
@@ -56,7 +63,8 @@ more launches and keep a commit waiting for longer. On an H100 a pass of Llama-3
 alone and 1.50 in a launch of four, one of SmolLM2-135M 1.14 and 1.08 (2026-11-26)."""
 MAX_CHAINED = 6
 """More could offer more candidates than the device holds."""
-ROW_WORDS = int(COLUMNS.value) + DEEPEST + 2 * BRANCH
+COLUMN_COUNT = int(COLUMNS.value)
+ROW_WORDS = COLUMN_COUNT + DEEPEST + 2 * BRANCH
 """Words of a row of results: itself, its ancestors, its children and their log-probabilities."""
 TREE: Shapes = {
     "header": ("int32", (len(Header._fields),)),
@@ -117,19 +125,12 @@ class Anticipated:
 
     def _has(self, rows: Rows) -> bool:
         """True if these are the rows that ran."""
-        count, deepest = rows.ancestors.shape
-        record, width = self.result.record, len(self.result.tokens)
-        columns = record[: COLUMNS.value * width].reshape(-1, width)
-        paths = record[COLUMNS.value * width :].reshape(width, DEEPEST)
-        if count != np.count_nonzero(columns[2] >= 0) or deepest > DEEPEST:
-            return False
-        given = np.stack([rows.tokens, rows.positions, rows.slots, rows.prefix, rows.depth])
-        in_use = np.arange(deepest) < rows.depth[:, None]
-        return (
-            np.array_equal(given, columns[:, :count])
-            and np.array_equal(rows.ancestors[in_use], paths[:count, :deepest][in_use])
-            and np.array_equal(rows.outputs, np.arange(count))
-            and np.array_equal(rows.tables[0][: len(self.table)], self.table)
+        own = self.table
+        return np.array_equal(rows.tables[0][: len(own)], own) and has_rows(
+            self.result.record,
+            len(self.result.tokens),
+            *(rows.tokens, rows.positions, rows.slots, rows.prefix, rows.depth),
+            *(rows.ancestors, rows.outputs),
         )
 
 
@@ -147,11 +148,14 @@ class ChainedPasses:
         self._sizes = up_to(model.row_capacity)
         self._group_rows = group_rows(model.config.heads, model.config.kv_heads)
         most = min(MAX_GROWTH_ROWS, model.row_capacity)
-        self._results = torch.zeros(
-            passes * most * ROW_WORDS, dtype=torch.int32, device=model.device
-        )
-        self._host = model.copies.host(passes * most * ROW_WORDS, dtype=torch.int32)
+        words = passes * most * ROW_WORDS
+        self._results = results = torch.zeros(words, dtype=torch.int32, device=model.device)
+        host = model.copies.host(words, dtype=torch.int32)
+        self._fetched: Ints = host.numpy()
+        self._prefixes = functools.cache(lambda words: (results[:words], host[:words]))
+        """First words of the results, on the device and on the host, by their number."""
         self._growth = TreeGrowth(**{name: staging.device[name] for name in TREE})
+        self._tree = handle(TreeFields(*(staging.host[name] for name in TreeFields._fields)))
         self._anticipated: list[Anticipated] = []
 
     def answer(self, part: DraftPart, rows: Rows) -> TopChildren | None:
@@ -185,19 +189,12 @@ class ChainedPasses:
 
     def stage(self, part: DraftPart, max_new_nodes: int) -> None:
         """Write a session's tree as it will be while the part's rows run; does not send it."""
-        session, host = part.session, self._staging.host
+        session = part.session
         tree, limits = session.tree, session.limits
-        nodes, candidates = tree.nodes, tree.candidates
-        for name in ("parent", "token", "depth", "slot", "score"):
-            host[name][: len(nodes.parent)] = getattr(nodes, name)
-        for name in ("parent", "token", "score"):
-            host[f"candidate_{name}"][: len(candidates.parent)] = getattr(candidates, name)
-        host["leaves"][: len(part.leaves)] = part.leaves
-        if part.leaves[0] != ROOT:
-            host["slot"][part.leaves] = part.offsets
-        host["header"][:] = Header(
-            nodes=len(nodes.parent),
-            candidates=len(candidates.parent),
+        candidates = write_tree(self._tree, tree.compiled, part.leaves, part.offsets)
+        self._staging.host["header"][:] = Header(
+            nodes=len(tree),
+            candidates=candidates,
             rows=len(part.leaves),
             root=tree.root_position,
             width=self._most(part),
@@ -231,9 +228,9 @@ class ChainedPasses:
         """Wait for the results, keep those of all passes but the first, and return that one's."""
         (part,) = step.parts
         words = passes * width * ROW_WORDS
-        self._model.copies.fetch(self._results[:words], self._host[:words])
+        self._model.copies.fetch(*self._prefixes(words))
         self._model.copies.wait()
-        held = self._host[:words].numpy().copy().reshape(passes, -1)
+        held = self._fetched[:words].copy().reshape(passes, -1)
         first, *others = (PassResult.of(words, width) for words in held)
         rules, table = part.query.rules, step.rows.tables[0]
         self._anticipated = [Anticipated(part.session, rules, table, one) for one in others]
@@ -248,3 +245,54 @@ class ChainedPasses:
             tokens, logprobs = words[len(record) :].view(2, width, BRANCH)
             found.append((record, tokens, logprobs.view(torch.float32)))
         return found
+
+
+@njit()
+def has_rows(
+    record: Ints,
+    width: int,
+    tokens: Ints,
+    positions: Ints,
+    slots: Ints,
+    prefix: Ints,
+    depth: Ints,
+    ancestors: Ints,
+    outputs: Ints,
+) -> bool:
+    """True if a record, of `width` rows with padding, is that of a pass of the given `Rows`."""
+    count, deepest = ancestors.shape
+    columns = record[: COLUMN_COUNT * width].reshape(COLUMN_COUNT, width)
+    paths = record[COLUMN_COUNT * width :].reshape(width, DEEPEST)
+    if count != (columns[2] >= 0).sum() or count != outputs.shape[0] or deepest > DEEPEST:
+        return False
+    for row in range(count):
+        given = (tokens[row], positions[row], slots[row], prefix[row], depth[row])
+        for column in range(COLUMN_COUNT):
+            if given[column] != columns[column, row]:
+                return False
+        for level in range(depth[row]):
+            if ancestors[row, level] != paths[row, level]:
+                return False
+        if outputs[row] != row:
+            return False
+    return True
+
+
+@njit()
+def write_tree(
+    fields: Handle[TreeFields], tree: Handle[DraftTables], leaves: Ints, offsets: Ints
+) -> int:
+    """Write a tree as it will be while rows of `leaves`, whose KV is at `offsets`, run; return the
+    number of its candidates."""
+    to, nodes, candidates = fields.value, tree.value.nodes, tree.value.candidates
+    count, offered = tree.value.state[draft_table.NODES], tree.value.state[draft_table.CANDIDATES]
+    to.parent[:count], to.token[:count] = nodes.parent[:count], nodes.token[:count]
+    to.depth[:count], to.slot[:count] = nodes.depth[:count], nodes.slot[:count]
+    to.score[:count] = nodes.score[:count]
+    to.candidate_parent[:offered] = candidates.parent[:offered]
+    to.candidate_token[:offered] = candidates.token[:offered]
+    to.candidate_score[:offered] = candidates.score[:offered]
+    to.leaves[: leaves.shape[0]] = leaves
+    if leaves[0] != ROOT:
+        to.slot[leaves] = offsets
+    return int(offered)

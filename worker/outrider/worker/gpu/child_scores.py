@@ -65,6 +65,8 @@ class ChildScoring:
         self._log_share = math.log(share)
         self._staged: tuple[int, list[tuple[ChildRules, int]]] = 0, []
         """Rows whose settings are staged, and rules, each with its first row."""
+        self._variant = ScoreVariant(False, False, 0)
+        """Variant of the rules that are staged."""
 
     def stage(self, queries: Sequence[tuple[ChildQuery, int, int]], padded: int) -> ScoreVariant:
         """Write the settings of queries, each with its first and last output; does not send them.
@@ -78,16 +80,17 @@ class ChildScoring:
             for one, begin in rules:
                 self._put(one, slice(begin, padded))
             self._staged = padded, rules
+            settings = [one.sampling for one, _ in rules]
+            masked = (host["masks"][:padded] != NO_MASK).any()
+            self._variant = ScoreVariant(
+                any(s.temperature > 0 for s in settings),
+                any((s.top_k > 0 or s.top_p < 1) and s.temperature > 0 for s in settings),
+                len(self._masks.allowed) if masked else 0,
+            )
         host["sampled_at"][:padded] = 0
         for query, begin, end in queries:
             host["sampled_at"][begin:end] = query.positions
-        settings = [query.rules.sampling for query, _, _ in queries]
-        masked = (host["masks"][:padded] != NO_MASK).any()
-        return ScoreVariant(
-            any(s.temperature > 0 for s in settings),
-            any((s.top_k > 0 or s.top_p < 1) and s.temperature > 0 for s in settings),
-            len(self._masks.allowed) if masked else 0,
-        )
+        return self._variant
 
     def _put(self, rules: ChildRules, lines: slice) -> None:
         host = self._staging.host

@@ -59,6 +59,7 @@ class DeviceShare:
         self._tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
+        self._fetched: NDArray[np.int32] = self._ids.numpy()
         model.copies.synchronize()
 
     def logits(self, rows: Rows) -> Tensor | None:
@@ -88,10 +89,9 @@ class DeviceShare:
     def fetch_ids(self, count: int) -> NDArray[np.int32]:
         """Wait for the first tokens, and for all that was fetched before."""
         copies = self.model.copies
-        copies.fetch(self._tokens[:count], self._ids[:count])
+        copies.fetch(self._tokens, self._ids)
         copies.wait()
-        tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
-        return tokens
+        return self._fetched[:count].copy()
 
     def side_by_side(self, count: int) -> Tensor:
         """Gather the logits of the last pass over all ranks: [count, ranks * columns]."""

@@ -44,7 +44,8 @@ class GpuDraftRunner:
         self._chain = ChainedPasses(model, self._staging, self._scoring, chained)
         words = model.row_capacity * 2 * BRANCH
         self._results = torch.zeros(words, dtype=torch.int32, device=model.device)
-        self._fetched = model.copies.host(words, dtype=torch.int32)
+        self._host_results = model.copies.host(words, dtype=torch.int32)
+        self._fetched = self._host_results.numpy()
         self.pass_seconds = RunningMean()
         """Of a pass among those of a chain."""
         self.launched = 0
@@ -53,7 +54,7 @@ class GpuDraftRunner:
         """Steps that had been anticipated."""
         model.copies.synchronize()
 
-    @lasting_errors()
+    @lasting_errors
     def run(self, step: DraftBatch) -> list[TopChildren]:
         """Return the top children of each part's rows with output (speculation.md, Sampling).
 
@@ -102,7 +103,6 @@ class GpuDraftRunner:
         asked = [one for one in placed if one[2] > one[1]]
         variant = self._scoring.stage(asked, outputs)
         self._staging.send(LAST_SETTING)
-        words = outputs * 2 * BRANCH
         self._launch(
             (self, "children", outputs, variant),
             lambda: self._scoring.launch(outputs, variant, *self._places(outputs)),
@@ -112,9 +112,9 @@ class GpuDraftRunner:
             for query, begin, end in asked
             if query.rules.need_logits
         }
-        self._copies.fetch(self._results[:words], self._fetched[:words])
+        self._copies.fetch(self._results, self._host_results)
         self._copies.wait()
-        tokens, logprobs = self._fetched[:words].numpy().reshape(2, outputs, BRANCH)
+        tokens, logprobs = self._fetched[: outputs * 2 * BRANCH].reshape(2, outputs, BRANCH)
         scores = logprobs.view(np.float32)
         return [
             NO_CHILDREN

@@ -1,26 +1,26 @@
 """Forward pass of the Llama family over static buffers: launches alone, so that a graph can hold
 them.
 
-Leaves what the buffers hold to `input_buffers`, weights to `weights`, graphs to `model`, and sums
-over ranks to `all_reduce`.
+Leaves what the buffers hold to `input_buffers`, weights to `weights`, products to `linear_layers`,
+graphs to `model`, and sums over ranks to `all_reduce`.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from outrider.kernels.gpu import attention_inputs
 from outrider.kernels.gpu.attention import tree_attention
 from outrider.kernels.gpu.cache import move
-from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan
 from outrider.worker.gpu.all_reduce import AllReduce, NoReduce
 from outrider.worker.gpu.input_buffers import InputBuffers
 from outrider.worker.gpu.kv_cache import DeviceKVCache
+from outrider.worker.gpu.linear_layers import KernelLayers, LibraryLayers, LinearLayers
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
 
@@ -73,29 +73,40 @@ class Forward:
         self.logits = like.new_zeros((row_capacity, weights.head.outputs), dtype=torch.float32)
         device = str(like.device)
         self.scratch = make_scratch(row_capacity, plans(weights, size), device)
+        self.kernels: LinearLayers = KernelLayers(weights.rotary, self.all_reduce, self.scratch)
         self.sums = attention_inputs.make_scratch(
             row_capacity, heads, config.kv_heads, size, device, limits.splits
         )
 
-    def body(self, n: int, groups: int) -> None:
-        """Run embedding and layers of n rows in `groups` groups; KV goes to the KV cache."""
-        w, eps, scratch = self.weights, self.config.norm_eps, self.scratch
+    def body(self, n: int, groups: int, by_library: bool = False) -> None:
+        """Run embedding and layers of n rows in `groups` groups; KV goes to the KV cache.
+
+        `by_library`: by the vendor's library, which always gets `CHUNK` rows.
+        """
+        w, eps, linear_layers = self.weights, self.config.norm_eps, self.kernels
+        if by_library:
+            linear_layers = self.library_layers
         residual, part, normed = self.residual[:n], self.part[:n], self.normed[:n]
         q, attended, wide = self.q[:n], self.attended[:n], self.wide[:n]
         places, context = self.inputs.places(n), self.inputs.context(n, groups)
-        scale, finish = self.config.head_dim**-0.5, self.all_reduce.finish
+        scale, finish = self.config.head_dim**-0.5, linear_layers.finish
         self.embed(n)
         update = None
         for layer, own in enumerate(w.layers):
             k, v = self.kv_cache.k[layer], self.kv_cache.v[layer]
             add_norm(residual, update, own.attention_norm, eps, normed)
-            project(normed, own.qkv, own.heads, w.rotary, places, q, k, v, scratch)
+            linear_layers.project(normed, own, places, q, k, v)
             window = self.config.window_of(layer)
             tree_attention(q, k, v, context, scale, window, attended, self.sums)
-            update = finish(attended.view(n, -1), own.output, part, residual, scratch)
+            update = finish(attended.view(n, -1), own.output, part, residual)
             add_norm(residual, update, own.ffn_norm, eps, normed)
-            gated(normed, own.gates, wide, scratch)
-            update = finish(wide, own.down, part, residual, scratch)
+            linear_layers.gated(normed, own.gates, wide)
+            update = finish(wide, own.down, part, residual)
+
+    @cached_property
+    def library_layers(self) -> LinearLayers:
+        """Linear layers of prompts by the vendor's library; made for the first such pass."""
+        return LibraryLayers(self.weights.rotary, self.all_reduce)
 
     def embed(self, n: int) -> None:
         """Write the embedding of n rows' tokens to the residual."""

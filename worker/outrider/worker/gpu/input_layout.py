@@ -130,18 +130,16 @@ class Staging:
 
     def __init__(self, shapes: Shapes, device: str, copies: Transfers) -> None:
         self._copies = copies
-        self._places = places_of(shapes)
-        words = max(place.stop for place in self._places.values())
-        self._host = copies.host(words, dtype=torch.int32)
-        self._device = torch.zeros(words, dtype=torch.int32, device=device)
-        flat = self._host.numpy()
-        self.host: dict[str, NDArray[Any]] = {n: p.host(flat) for n, p in self._places.items()}
-        self.device: dict[str, Tensor] = {
-            n: p.device(self._device) for n, p in self._places.items()
-        }
+        places = places_of(shapes)
+        words = max(place.stop for place in places.values())
+        host = copies.host(words, dtype=torch.int32)
+        flat = torch.zeros(words, dtype=torch.int32, device=device)
+        self.host: dict[str, NDArray[Any]] = {n: p.host(host.numpy()) for n, p in places.items()}
+        self.device: dict[str, Tensor] = {n: p.device(flat) for n, p in places.items()}
+        self._up_to = {n: (flat[: p.stop], host[: p.stop]) for n, p in places.items()}
 
     def send(self, last: str) -> None:
         """Copy all fields up to `last`, for compute that is launched afterwards."""
-        words = self._places[last].stop
+        device, host = self._up_to[last]
         with self._copies.computing():
-            self._device[:words].copy_(self._host[:words], non_blocking=True)
+            device.copy_(host, non_blocking=True)

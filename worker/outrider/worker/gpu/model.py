@@ -3,8 +3,9 @@
 Leaves what runs in a pass to `forward`, its inputs to `input_buffers`, and sampling to the runners.
 """
 
-import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +19,14 @@ from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.forward import Forward, PassLimits, RankShare
 from outrider.worker.gpu.input_buffers import InputBuffers, InputShape
 from outrider.worker.gpu.kv_cache import DeviceKVCache
+from outrider.worker.gpu.movable_weights import MovableDeviceWeights
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.kv.block_pool import BLOCK, Int32
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.rows import Rows
+from outrider.worker.model.rows import CHUNK, Rows
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LAUNCH_FAILED = "Triton Error [CUDA]"
 """Beginning of what Triton says of a launch that CUDA refuses."""
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
@@ -39,9 +43,12 @@ class GpuModel:
         kv_cache: DeviceKVCache,
         limits: PassLimits,
         share: RankShare | None = None,
+        movable: MovableDeviceWeights | None = None,
     ) -> None:
-        """`path`: how the weights are held, in words; `share`: None, the model is whole."""
+        """`path`: how the weights are held, in words; `share`: None, the model is whole; `movable`:
+        what can move the weights; None: they stay."""
         self.config = config
+        self.movable = movable
         self.path = path
         self.kv_cache = kv_cache
         self.row_capacity = limits.rows
@@ -80,13 +87,15 @@ class GpuModel:
         """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
+        if rows.by_library:
+            self._check_chunk(rows)
         shape = self.inputs.stage(rows, self._moves(), settings)
         forward, graphs = self.forward_pass, self.graphs
         with self.copies.computing():
             if shape.moves:
                 graphs.run(("move", shape.moves), lambda: forward.move(shape.moves))
-            key = ("body", shape.rows, shape.groups)
-            graphs.run(key, lambda: forward.body(shape.rows, shape.groups))
+            key = ("library" if rows.by_library else "body", shape.rows, shape.groups)
+            graphs.run(key, lambda: forward.body(shape.rows, shape.groups, rows.by_library))
         return shape
 
     def head(self, shape: InputShape) -> None:
@@ -107,6 +116,14 @@ class GpuModel:
         found: NDArray[np.float32] = host.numpy()
         return found
 
+    def _check_chunk(self, rows: Rows) -> None:
+        first, last = (int(rows.positions[at]) for at in (0, -1))
+        if first // CHUNK != last // CHUNK or self.row_capacity < CHUNK:
+            raise ValueError(
+                f"positions {first} to {last} in passes of up to {self.row_capacity} rows: the "
+                f"library takes a chunk of {CHUNK}, from a multiple of {CHUNK} on"
+            )
+
     def _moves(self) -> tuple[Int32, Int32]:
         """Return the queued moves; more than one launch holds are copied at once, which is rare."""
         moves = self.kv_cache.queued()
@@ -117,18 +134,22 @@ class GpuModel:
         return NO_MOVES
 
 
-@contextlib.contextmanager
-def lasting_errors() -> Iterator[None]:
-    """Raise `DeviceLost` for an error that CUDA would repeat at every further call.
+def lasting_errors(run: Callable[P, T]) -> Callable[P, T]:
+    """Make `run` raise `DeviceLost` for an error that CUDA would repeat at every further call.
 
     Such errors come with the first call after the kernel that failed, whatever it does. Too little
     memory is not such an error: it ends a step.
     """
-    try:
-        yield
-    except torch.AcceleratorError as error:
-        raise DeviceLost(f"the GPU failed: {error}") from error
-    except RuntimeError as error:
-        if not str(error).startswith(LAUNCH_FAILED) or "out of memory" in str(error):
-            raise
-        raise DeviceLost(f"the GPU failed: {error}") from error
+
+    @functools.wraps(run)
+    def raising(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return run(*args, **kwargs)
+        except torch.AcceleratorError as error:
+            raise DeviceLost(f"the GPU failed: {error}") from error
+        except RuntimeError as error:
+            if not str(error).startswith(LAUNCH_FAILED) or "out of memory" in str(error):
+                raise
+            raise DeviceLost(f"the GPU failed: {error}") from error
+
+    return raising

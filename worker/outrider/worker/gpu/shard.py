@@ -4,7 +4,8 @@ The terms on which ranks agree beforehand are here too. Leaves the size of the K
 caller, who knows the other ranks.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,10 +17,13 @@ from outrider.contract.settings import AllReduceKind, Dtype
 from outrider.kernels.gpu.weights import GROUP, WeightFormat
 from outrider.worker.checkpoints.load import stored_tensors
 from outrider.worker.checkpoints.prepared import PreparedModel
+from outrider.worker.errors import ModelError
 from outrider.worker.gpu.all_reduce import all_reduce_of
 from outrider.worker.gpu.device_group import DeviceGroup
+from outrider.worker.gpu.device_pages import NoPages
 from outrider.worker.gpu.forward import PassLimits, RankShare
 from outrider.worker.gpu.kv_cache import DeviceKVCache
+from outrider.worker.gpu.lending import Lending
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import Loading, Precision
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
@@ -37,6 +41,11 @@ PRECISIONS = {
 }
 DTYPES = (Dtype.AUTO, *PRECISIONS)
 ALL_REDUCES = tuple(AllReduceKind)
+SMALLER = (
+    "dtype fp8 and more ranks in settings.tensor_parallel (parallelism.tensor of a service) take "
+    "less of a device"
+)
+"""What helps where weights leave too little of a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +83,12 @@ def model_of(
     group: DeviceGroup,
     *,
     prefix_cache: bool = False,
+    lending: Lending | None = None,
 ) -> GpuModel:
     """Load a share onto its device; all ranks call it together.
 
-    `blocks` of KV: asked once the weights are there, with the bytes that they leave free. Raises
-    `ModelError` and `GroupLost`.
+    `blocks` of KV: asked once the weights are there, with the bytes that they leave free;
+    `lending`: None, its memory is its own. Raises `ModelError`, `GroupLost` and `NoPages`.
     """
     device = group.device
     precision = precision_of(terms.dtype, device, shard)
@@ -86,17 +96,37 @@ def model_of(
     for name, tensor in stored_tensors(prepared).items():
         loading.take(name, shard.cut(name, tensor.read()))
     weights = loading.finished()
+    del loading  # it has the tensors that a copy replaces
+    movable = lending.movable(weights) if lending else None
+    weights = movable.weights if movable else weights
     all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
     held = blocks(free_on(device))
-    kv_cache = DeviceKVCache(
-        shard.config, held, terms.longest, precision.activations, device, prefix_cache=prefix_cache
-    )
+    kv_cache: DeviceKVCache
+    shape = shard.config, held, terms.longest, precision.activations
+    if lending:
+        usable = terms.sequences * blocks_for(terms.longest)
+        kv_cache = lending.kv_cache(*shape, usable, prefix_cache=prefix_cache)
+    else:
+        kv_cache = DeviceKVCache(*shape, device, prefix_cache=prefix_cache)
     splits = INTERPRETED_SPLITS if device == INTERPRETER else None
     return GpuModel(
         shard.config, weights, weights.formats, kv_cache,
         PassLimits(terms.rows, terms.sequences, splits),
-        None if all_reduce is None else RankShare(all_reduce, shard.first_token),
+        None if all_reduce is None else RankShare(all_reduce, shard.first_token), movable,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def enough_memory(device: str) -> Iterator[None]:
+    """Raise `ModelError`, which names what takes less, where the device has too little memory for
+    what is done within."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, NoPages) as error:
+        raise ModelError(
+            f"{device} has too little memory for weights, KV and passes; {SMALLER}, and so does a "
+            f"smaller settings.kv_bytes (engine.kvMemory of a service): {error}"
+        ) from error
 
 
 def precision_of(dtype: Dtype, device: str, shard: Shard) -> Precision:

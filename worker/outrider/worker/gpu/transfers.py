@@ -21,6 +21,7 @@ from torch import Tensor
 
 HOSTS = 2
 """Buffers used alternately."""
+NO_STREAM = contextlib.nullcontext()
 
 
 class Transfers:
@@ -33,6 +34,8 @@ class Transfers:
         self.sends = self.waits = 0
         """Copies to the device, and times that the host has waited for results."""
         self._turn = 0
+        self._prefixes: dict[int, list[Tensor]] = {}
+        """First words of all buffers, by their number."""
 
     def host(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Return a host tensor that copies can run to and from beside compute."""
@@ -50,11 +53,23 @@ class Transfers:
         """Copy the first `words` of a host buffer to `static`, for compute that is launched
         afterwards."""
         self.sends += 1
-        self.static[:words].copy_(self.hosts[index][:words])
+        static, *hosts = self._first(words)
+        static.copy_(hosts[index])
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        return [self.static, *self.hosts]
+
+    def _first(self, words: int) -> list[Tensor]:
+        """Return the first words of `static`, and of each host and staged buffer."""
+        found = self._prefixes.get(words)
+        if found is None:
+            found = self._prefixes[words] = [whole[:words] for whole in self._buffers]
+        return found
 
     def computing(self) -> AbstractContextManager[object]:
         """Return the context in which launches belong."""
-        return contextlib.nullcontext()
+        return NO_STREAM
 
     def fetch(self, results: Tensor, host: Tensor) -> None:
         """Copy results of the compute so far to the host; `wait` says when they are there."""
@@ -90,15 +105,20 @@ class StreamedTransfers(Transfers):
     def send(self, index: int, words: int) -> None:
         """Copy from host to staged to static, as above."""
         self.sends += 1
+        static, *others = self._first(words)
+        host, staged = others[index], others[HOSTS + index]
         with torch.cuda.stream(self._inward):
             self._inward.wait_event(self._read[index])
-            staged = self._staged[index][:words]
-            staged.copy_(self.hosts[index][:words], non_blocking=True)
+            staged.copy_(host, non_blocking=True)
             self._arrived[index].record()
         with torch.cuda.stream(self._compute):
             self._compute.wait_event(self._arrived[index])
-            self.static[:words].copy_(staged)
+            static.copy_(staged)
             self._read[index].record()
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        return [self.static, *self.hosts, *self._staged]
 
     def computing(self) -> AbstractContextManager[object]:
         """Return the compute stream's context."""

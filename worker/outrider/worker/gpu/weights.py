@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.cpu.grouped_packing import Q4_NESTED, Grouped
-from outrider.kernels.gpu.projection import HeadParts
+from outrider.kernels.gpu.heads import HeadParts
 from outrider.kernels.gpu.weights import (
     GROUP,
     WeightFormat,
@@ -195,8 +195,11 @@ class Loading:
         if isinstance(stored, Quantised):
             stored = stored.grouped()
         if kind is None and isinstance(stored, Grouped) and (groups := wide_groups(stored)):
-            on_device = (torch.from_numpy(part).to(self._device) for part in groups)
-            yield 0, from_groups(*on_device)
+            quants, *by_group = map(torch.from_numpy, groups)
+            zeros, scales = (one.to(self._device) for one in by_group)
+            for begin, piece in sent(quants, self._device):
+                rows = slice(begin, begin + len(piece))
+                yield begin, from_groups(piece, zeros[rows], scales[rows])
             return
         self._widened += kind is None and isinstance(stored, Grouped | Scaled)
         for begin, values in sent(numbers_of(stored), self._device):
@@ -282,6 +285,8 @@ def numbers_of(stored: AsStored) -> Tensor:
     """Return a tensor of a file on the host: halves as they are, else float32."""
     if isinstance(stored, Quantised | Grouped | Scaled):
         return torch.from_numpy(floats_of(stored))
+    if not stored.flags.writeable:  # a mapped GGUF file: torch warns of its arrays
+        stored = stored.copy()
     if stored.dtype == np.uint16:
         return torch.from_numpy(stored.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(stored)

@@ -3,8 +3,11 @@
 Counts and maps only: the arrays are in `kv_cache`. The pool grows and shrinks by slabs at its end;
 blocks of one that goes are renamed, in every table. Sharing is of full blocks of committed tokens,
 as in vLLM's automatic prefix caching: a block is found by a digest of its tokens and all before.
+It is found by those alone that would compute the same bits: a block remembers how many of its
+tokens the vendor's library computed.
 """
 
+import dataclasses
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -46,6 +49,8 @@ class BlockTable:
     """Digest of the last published block, and of all tokens before it."""
     findable: bool
     """True if further blocks are published to the prefix cache."""
+    library_tokens: int = 0
+    """Tokens at the front that the vendor's library computes."""
     freed: bool = False
 
     @property
@@ -85,6 +90,23 @@ class Content:
     """The block before it, which is never evicted before it."""
     tokens: bytes
     """Tokens of the block, int32[64]."""
+    library_tokens: int = 0
+    """Tokens at its front that the vendor's library computed, whose sums differ in their bits."""
+
+    @classmethod
+    def of(cls, parent: int, tokens: Int32, start: int, library_tokens: int) -> "Content":
+        """Return the content of a block whose first token is number `start` of a sequence, of which
+        the library computes the first `library_tokens`."""
+        return cls(
+            parent,
+            tokens[start : start + BLOCK].tobytes(),
+            min(max(library_tokens - start, 0), BLOCK),
+        )
+
+    @property
+    def key(self) -> bytes:
+        """All of it but the parent, for a digest."""
+        return self.tokens + bytes([self.library_tokens])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +198,20 @@ class BlockPool:
             evictions=self._evictions,
         )
 
-    def lacking(self, tokens: Int32, room: int) -> int:
+    def lacking(self, tokens: Int32, room: int, library_tokens: int = 0) -> int:
         """Return how many available blocks `admit` would take, idle shared ones among them."""
-        shared = list(self._prefix(tokens))
+        shared = list(self._prefix(tokens, library_tokens))
         return blocks_for(room) - sum(block not in self._idle for block in shared)
 
-    def admit(self, tokens: Int32, room: int) -> BlockTable | None:
+    def admit(self, tokens: Int32, room: int, library_tokens: int = 0) -> BlockTable | None:
         """Return a block table of at least `room` offsets; None, and nothing changed, if it cannot.
 
         The first `cached` of `tokens` have KV already: whole blocks, and never the last token, for
-        that one's row has to run. Raises `ValueError` for more room than `longest`.
+        that one's row has to run. The vendor's library computes the first `library_tokens` of
+        them, the kernels all others. Raises `ValueError` for more room than `longest`.
         """
         self._check(room)
-        shared = list(self._prefix(tokens))
+        shared = list(self._prefix(tokens, library_tokens))
         lacking = blocks_for(room) - len(shared)
         idle = sum(block in self._idle for block in shared)
         if lacking > self.available - idle:
@@ -205,6 +228,7 @@ class BlockPool:
             published=len(shared),
             digest=digest,
             findable=self.prefix_cache,
+            library_tokens=library_tokens,
         )
         self._tables.add(block_table)
         return block_table
@@ -238,8 +262,7 @@ class BlockPool:
                 f"{computed} tokens computed, of {len(tokens)}, in {block_table.room} offsets"
             )
         while block_table.findable and block_table.published < computed // BLOCK:
-            start = block_table.published * BLOCK
-            self._publish_next(block_table, tokens[start : start + BLOCK])
+            self._publish_next(block_table, tokens)
 
     def free(self, block_table: BlockTable) -> None:
         """Give up all blocks of a block table; raises `ValueError` for one that was freed.
@@ -285,12 +308,12 @@ class BlockPool:
         if block_table is not None and block_table.freed:
             raise ValueError("this block table was freed")
 
-    def _prefix(self, tokens: Int32) -> Iterator[int]:
+    def _prefix(self, tokens: Int32, library_tokens: int) -> Iterator[int]:
         """Yield published blocks that hold the beginning of `tokens`, without the last one."""
         digest, parent = NO_TOKENS, NO_PARENT
         for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
-            content = Content(parent, tokens[start : start + BLOCK].tobytes())
-            digest = self._digest(digest, content.tokens)
+            content = Content.of(parent, tokens, start, library_tokens)
+            digest = self._digest(digest, content.key)
             block = self._found.get(digest)
             if block is None or self._contents[block][1] != content:
                 return
@@ -310,18 +333,18 @@ class BlockPool:
         self._contents = {
             names.get(block, block): (
                 digest,
-                Content(names.get(content.parent, content.parent), content.tokens),
+                dataclasses.replace(content, parent=names.get(content.parent, content.parent)),
             )
             for block, (digest, content) in self._contents.items()
         }
 
     def _publish_next(self, block_table: BlockTable, tokens: Int32) -> None:
-        """Publish one block; a digest that stands for other tokens already ends publishing."""
+        """Publish the next block of `tokens`; a digest that stands for another ends publishing."""
         at = block_table.published
         own = int(block_table.table[at])
         parent = int(block_table.table[at - 1]) if at else NO_PARENT
-        content = Content(parent, tokens.tobytes())
-        digest = self._digest(block_table.digest, content.tokens)
+        content = Content.of(parent, tokens, at * BLOCK, block_table.library_tokens)
+        digest = self._digest(block_table.digest, content.key)
         known = self._found.setdefault(digest, own)
         if known == own:
             self._contents[own] = digest, content

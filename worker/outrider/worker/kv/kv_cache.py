@@ -35,15 +35,14 @@ class KVCache(BlockPool):
 
         Raises `ValueError` for a destination that may not be written.
         """
-        slots = block_table.slots(sources), block_table.writable(destinations)
-        self.move_slots(*slots)
-        self.moved(*slots)
+        self.move_slots(block_table.slots(sources), block_table.writable(destinations))
 
     def move_slots(self, sources: Int32, destinations: Int32) -> None:
         """Queue a move by slots of the pool, which are not checked.
 
         A move after a move is one move of the KV that was there first, so a pass has one at most.
         """
+        self.moved(sources, destinations)
         origins = [self._origins.get(slot, slot) for slot in sources.tolist()]
         self._origins.update(zip(destinations.tolist(), origins, strict=True))
 
@@ -57,9 +56,8 @@ class KVCache(BlockPool):
         if not self._origins:
             return NO_SLOTS, NO_SLOTS
         origins, self._origins = self._origins, {}
-        pairs = [(source, slot) for slot, source in origins.items() if source != slot]
-        sources, destinations = np.ascontiguousarray(np.array(pairs, np.int32).reshape(-1, 2).T)
-        return sources, destinations
+        moves = {slot: source for slot, source in origins.items() if source != slot}
+        return np.array(list(moves.values()), np.int32), np.array(list(moves), np.int32)
 
     def warm_up(self) -> None:
         """Compile what moves KV, before a request waits for it; needs a free block."""

@@ -4,7 +4,7 @@ Its targets are other processes; `build_colocated` is for one in the same proces
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.worker.checkpoints.prepared import PreparedModel
@@ -23,6 +23,9 @@ from outrider.worker.link.wire import FromDraft
 from outrider.worker.messages import ToPeer
 from outrider.worker.parallel.leader import LeadingModel, RankLeader
 from outrider.worker.parallel.runners import ParallelDraftRunner
+
+if TYPE_CHECKING:
+    from outrider.worker.gpu.lending import Lending
 
 
 def build_draft(
@@ -44,9 +47,14 @@ def build_draft(
     return Engine(scheduler, runner, transport, PassTimeline(draft_spans)), loaded
 
 
-def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
-    """Load a draft's weights, with room for its trees."""
-    return load_model(settings, Role.DRAFT, dtype, model)
+def load_draft(
+    settings: WorkerSettings,
+    dtype: Dtype,
+    model: PreparedModel,
+    lending: "Lending | None" = None,
+) -> LoadedModel:
+    """Load a draft's weights, with room for its trees; `lending` as `load_model` has it."""
+    return load_model(settings, Role.DRAFT, dtype, model, lending=lending)
 
 
 def draft_runner(

@@ -4,7 +4,7 @@ Its drafts are other processes; `build_colocated` is for one in the same process
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,16 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.spans import TargetSpans
 
+if TYPE_CHECKING:
+    from outrider.worker.gpu.lending import Lending
+
 
 def build_target(
     settings: WorkerSettings, models: Models, transport: Transport
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """Build the engine of a target whose drafts are other processes; return it and its model."""
     loaded = load_target(settings, models)
-    runner = target_runner(loaded, models.vocabulary, transport.arrived)
+    runner = target_runner(settings, loaded, models.vocabulary, transport.arrived)
     host_seconds = warm_up(settings, loaded, runner, models.vocabulary)
     outbox: list[Any] = []
 
@@ -53,14 +56,19 @@ def build_target(
     return Engine(scheduler, runner, transport, timeline), loaded
 
 
-def load_target(settings: WorkerSettings, models: Models, lendable: int = 0) -> LoadedModel:
-    """Load a target's weights, with room for verify rows behind each sequence; `lendable`: bytes by
-    which its KV may grow later."""
-    return load_model(settings, Role.TARGET, settings.model.dtype, models.own, lendable)
+def load_target(
+    settings: WorkerSettings,
+    models: Models,
+    lendable: int = 0,
+    lending: "Lending | None" = None,
+) -> LoadedModel:
+    """Load a target's weights, with room for verify rows behind each sequence; `lendable` and
+    `lending` as `load_model` has them."""
+    return load_model(settings, Role.TARGET, settings.model.dtype, models.own, lendable, lending)
 
 
 def target_runner(
-    loaded: LoadedModel, vocabulary: int, arrived: NDArray[np.int64]
+    settings: WorkerSettings, loaded: LoadedModel, vocabulary: int, arrived: NDArray[np.int64]
 ) -> TargetRunner | CompiledTarget:
     """Make the runner of a target: on one CPU rank, on several, or on GPUs.
 
@@ -69,7 +77,7 @@ def target_runner(
     if loaded.on_gpu:
         from outrider.worker.gpu.capture import ready_runner  # loads torch and triton
 
-        return ready_runner(loaded.model, vocabulary)
+        return ready_runner(loaded.model, vocabulary, settings.prefill)
     if isinstance(loaded.model, LeadingModel):
         return ParallelTargetRunner(loaded.model, vocabulary)
     runner = TargetRunner(loaded.model, vocabulary)
@@ -113,6 +121,7 @@ def target_scheduler(
         TargetSessions(send, row_selector),
         outbox,
         processors,
+        settings.prefill,
     )
     if isinstance(loaded.model, Llama):
         scheduler.runs = RootPlanner(scheduler)

@@ -7,6 +7,7 @@ KV, the draft is as one whose link is down. `draft.placement: Colocated` means t
 to `build_colocated`, lending to `memory_lender`.
 """
 
+import functools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -93,10 +94,14 @@ class ColocatedScheduler:
             self._chunk_rows = chunk_rows(costs, selector.costs, draft.most_rows.prefill)
             self._row_seconds = row_seconds(costs)
             account, chunk = selector.account, self._chunk_rows
-            account.growth_costs = lambda count: costs.seconds(2 * count, 128, count)
-            account.return_costs = lambda tokens: tokens * costs.seconds(chunk, 128) / chunk
+            account.growth_costs = functools.cache(
+                lambda count: costs.seconds(2 * count, 128, count)
+            )
+            chunk_seconds = costs.seconds(chunk, 128)
+            account.return_costs = lambda tokens: tokens * chunk_seconds / chunk
             most = draft.most_rows.prefill
-            self._text_costs = lambda tokens: tokens * costs.seconds(most, 128) / most
+            text_seconds = costs.seconds(most, 128)
+            self._text_costs = lambda tokens: tokens * text_seconds / most
             selector.text_seconds = self._text_seconds
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""

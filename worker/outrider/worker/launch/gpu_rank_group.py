@@ -13,7 +13,7 @@ from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.gpu.device_group import DeviceGroup
 from outrider.worker.gpu.device_share import DeviceShare
 from outrider.worker.gpu.parallel_model import LeadingGpuModel, follow
-from outrider.worker.gpu.shard import Terms, model_of
+from outrider.worker.gpu.shard import Terms, enough_memory, model_of
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.watchdog import Watchdog
@@ -77,7 +77,8 @@ def follow_on_device(
 
     terms = Terms.decode(group.receive())
     shard = Shard(prepared.config(), group.rank, group.size)
-    share = DeviceShare(model_of(prepared, shard, terms, agreed, devices), devices)
+    with enough_memory(devices.device):
+        share = DeviceShare(model_of(prepared, shard, terms, agreed, devices), devices)
     ready()
     follow(share, group)
 

@@ -4,8 +4,16 @@ Leaves the work to `load_cpu` and `load_gpu`.
 """
 
 import os
+from typing import TYPE_CHECKING
 
-from outrider.contract.settings import MAX_NODE_ROWS, AllReduceKind, Dtype, Role, WorkerSettings
+from outrider.contract.settings import (
+    MAX_NODE_ROWS,
+    AllReduceKind,
+    Dtype,
+    PrefillKind,
+    Role,
+    WorkerSettings,
+)
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.sessions import MAX_NODES
@@ -15,16 +23,25 @@ from outrider.worker.launch.load_cpu import load_on_cpu
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.parallel.placement import RankPlacement
 
+if TYPE_CHECKING:
+    from outrider.worker.gpu.lending import Lending
+
 BEYOND = {Role.TARGET: MAX_NODE_ROWS + 1, Role.DRAFT: MAX_NODES + MAX_WIDTH}
 """Slots of each sequence behind the longest context: rows of a verify pass, a draft's tree."""
 
 
 def load_model(
-    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel, lendable: int = 0
+    settings: WorkerSettings,
+    role: Role,
+    dtype: Dtype,
+    prepared: PreparedModel,
+    lendable: int = 0,
+    lending: "Lending | None" = None,
 ) -> LoadedModel:
     """Load and measure a model for its role, which may be that of a draft inside a target.
 
-    `lendable`: bytes by which its KV may grow later, on a CPU.
+    `lendable`: bytes by which its KV may grow later, on a CPU; `lending`: its part in lending, on a
+    GPU; None: it has none.
     Loads torch for a GPU alone. Raises `ModelError`, and `GroupLost` when a rank is gone before all
     are ready.
     """
@@ -32,10 +49,20 @@ def load_model(
     check_dtype(dtype, gpu=device is not None)
     check_all_reduce(settings.all_reduce, device, RankPlacement.of(os.environ).nodes)
     if device is None:
+        check_prefill(settings.prefill)
         return load_on_cpu(settings, role, dtype, prepared, BEYOND[role], lendable)
     from outrider.worker.launch.load_gpu import load_on_device
 
-    return load_on_device(settings, dtype, prepared, BEYOND[role], device)
+    return load_on_device(settings, dtype, prepared, BEYOND[role], device, lending)
+
+
+def check_prefill(kind: PrefillKind) -> None:
+    """Raise `ModelError` for prompts by the vendor's library where the model runs on the CPU."""
+    if kind is not PrefillKind.EXACT:
+        raise ModelError(
+            f"settings.prefill: {kind} (engine.prefill of a service) is not allowed here, the "
+            f"library is a GPU's, and the model runs on the CPU; allowed: {PrefillKind.EXACT}"
+        )
 
 
 def check_all_reduce(kind: AllReduceKind, device: str | None, nodes: int) -> None:

@@ -6,16 +6,25 @@ Leaves the choice of device to `host.device`, weights to `gpu.shard`, ranks to `
 import logging
 from collections.abc import Callable
 
-from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.contract.settings import MIN_CONTEXT, Dtype, WorkerSettings
 from outrider.kernels.gpu.attention_inputs import LINES
 from outrider.worker.checkpoints.prepared import PreparedModel
 from outrider.worker.costs.step_costs import StepCosts
 from outrider.worker.costs.step_timing import measured_costs
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
+from outrider.worker.gpu.lending import Lending
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
-from outrider.worker.gpu.shard import INTERPRETER, Terms, block_bytes, model_of, precision_of
+from outrider.worker.gpu.shard import (
+    INTERPRETER,
+    SMALLER,
+    Terms,
+    block_bytes,
+    enough_memory,
+    model_of,
+    precision_of,
+)
 from outrider.worker.gpu.timing import INTERPRETED, GreedyPasses, machine
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.launch.gpu_rank_group import LeadingRanks, lead_on_device
@@ -42,29 +51,38 @@ the rest is for the buffers of passes, for graphs, and for a colocated draft."""
 
 
 def load_on_device(
-    settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int, device: str
+    settings: WorkerSettings,
+    dtype: Dtype,
+    prepared: PreparedModel,
+    beyond: int,
+    device: str,
+    lending: Lending | None = None,
 ) -> LoadedModel:
     """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
-    `device` is the first rank's; with several ranks, starts the others and leads them. Raises
-    `ModelError` for a model or settings that the GPU runner does not hold, and `GroupLost`.
+    `device` is the first rank's; with several ranks, starts the others and leads them. `lending`:
+    None, and of several ranks, its memory is its own. Raises `ModelError` for a model or settings
+    that the GPU runner does not hold, and `GroupLost`.
     """
     shard = Shard(prepared.config(), LEADER, settings.tensor_parallel)
     check(shard.config)
     context = context_of(settings, shard.whole.context)
     terms = Terms(dtype, context + beyond, ROW_CAPACITY, settings.max_running, settings.all_reduce)
     each = block_bytes(shard.config, precision_of(dtype, device, shard).activations)
-    blocks = blocks_of(settings, terms.longest, each, device)
+    blocks = blocks_of(settings, context, beyond, each, device)
     model: GpuModel | LeadingGpuModel
-    if shard.degree > 1:
-        model = lead(settings, prepared, terms, blocks, device)
-    else:
-        model = model_of(
-            prepared, shard, terms, blocks, DeviceGroup(device), prefix_cache=settings.prefix_cache
-        )
+    with enough_memory(device):
+        if shard.degree > 1:
+            model = lead(settings, prepared, terms, blocks, device)
+        else:
+            cached, group = settings.prefix_cache, DeviceGroup(device)
+            model = model_of(
+                prepared, shard, terms, blocks, group, prefix_cache=cached, lending=lending
+            )
+        model.kv_cache.warm_up()
+        interpreted = device == INTERPRETER
+        costs = INTERPRETED if interpreted else costs_of(model, settings, prepared, device)
     kv_cache, kv_bytes = model.kv_cache, model.kv_cache.blocks * each * shard.degree
-    kv_cache.warm_up()
-    costs = INTERPRETED if device == INTERPRETER else costs_of(model, settings, prepared, device)
     logger.info(
         "%s: %s weights on %s, KV of %d tokens in %.1f GB, %.2f ms for one row, %.2f ms for eight",
         *(prepared.name, model.path, device, kv_cache.blocks * BLOCK, kv_bytes / 1e9),
@@ -109,13 +127,14 @@ def check(config: ModelConfig) -> None:
 
 
 def blocks_of(
-    settings: WorkerSettings, longest: int, each: int, device: str
+    settings: WorkerSettings, context: int, beyond: int, each: int, device: str
 ) -> Callable[[int], int]:
     """Return the function from bytes that weights leave free on each device to blocks of KV.
 
     As many as the settings ask for, or as fit; `each` bytes a rank. Both raise `ModelError`.
     """
-    ranks, one = settings.tensor_parallel, blocks_for(longest)
+    ranks, longest = settings.tensor_parallel, context + beyond
+    one = blocks_for(longest)
     if settings.kv_bytes is not None:
         asked = blocks_asked_for(settings.kv_bytes, longest, ranks * each)
         return lambda free: asked
@@ -128,9 +147,12 @@ def blocks_of(
         blocks = int(free * share) // each
         logger.info("%.0f %% of %.1f GB free on a device is for KV", 100 * share, free / 1e9)
         if blocks < one:
+            most = blocks * BLOCK - beyond
+            fits = f"at most {most}" if most >= MIN_CONTEXT else f"none, but {SMALLER}"
             raise ModelError(
-                f"settings.max_context: one sequence of {longest} tokens and nodes needs "
-                f"{one * each} bytes of KV, and {int(free * share)} are free beside the weights"
+                f"settings.max_context: {context} (engine.maxContext of a service) is not allowed "
+                f"here, one sequence needs {one * each} bytes of KV on each device, and beside the "
+                f"weights {int(free * share)} are for it; allowed: {fits}"
             )
         return blocks
 

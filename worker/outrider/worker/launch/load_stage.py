@@ -16,6 +16,7 @@ from outrider.worker.checkpoints.kept_weights import KeptWeights
 from outrider.worker.checkpoints.load import CheckpointTensors
 from outrider.worker.costs.numeric_path import independent_rows
 from outrider.worker.errors import LinkBroken, ModelError
+from outrider.worker.host.device import check_dtype
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.build_target import logits_processors
@@ -176,7 +177,7 @@ def check_ranks(settings: WorkerSettings, placement: RankPlacement) -> None:
     if settings.device is Device.GPU:
         raise SettingsError(
             "settings.device: gpu is not allowed where settings.pipeline.stages is more than 1: "
-            "stages compute on CPUs"
+            f"stages compute on CPUs; allowed: {Device.AUTO}, {Device.CPU}"
         )
     if placement.nodes > 1:
         raise SettingsError(
@@ -191,8 +192,7 @@ def path_of(dtype: Dtype, weights: CheckpointTensors) -> NumericPath:
 
     Raises `ModelError` for a dtype of GPUs.
     """
-    if dtype is Dtype.FP8:
-        raise ModelError(f"settings.model.dtype: {dtype} is not allowed on a CPU")
+    check_dtype(dtype, gpu=False)
     if dtype is Dtype.AUTO:
         return weights.path or NumericPath.FP32
     return NumericPath(dtype)

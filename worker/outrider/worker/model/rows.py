@@ -14,6 +14,9 @@ from outrider.worker.kv.block_pool import BlockTable
 
 Int32 = NDArray[np.int32]
 
+CHUNK = 128
+"""Positions of a pass by the vendor's library, whose first is a multiple of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -31,13 +34,22 @@ class Rows:
     depth: Int32  # [n] ancestors in use
     outputs: Int32  # [m] indices of the rows whose logits are wanted
     tables: Int32  # [sequences, most blocks] block tables: block of 64 slots by offset // 64
+    by_library: bool = False
+    """True for a prompt's rows within one chunk whose linear layers the vendor's library computes,
+    on a GPU: a pass of their own."""
 
     @property
     def count(self) -> int:
         return len(self.tokens)
 
 
-def prompt_rows(tokens: Int32, start: int, block_table: BlockTable, wants_output: bool) -> Rows:
+def prompt_rows(
+    tokens: Int32,
+    start: int,
+    block_table: BlockTable,
+    wants_output: bool,
+    by_library: bool = False,
+) -> Rows:
     """Build prefill rows for positions start, start + 1, …; logits of the last on demand."""
     n = len(tokens)
     positions = np.arange(start, start + n, dtype=np.int32)
@@ -51,6 +63,7 @@ def prompt_rows(tokens: Int32, start: int, block_table: BlockTable, wants_output
         depth=np.zeros(n, np.int32),
         outputs=np.array([n - 1] if wants_output else [], np.int32),
         tables=block_table.table[None],
+        by_library=by_library,
     )
 
 

@@ -6,7 +6,7 @@ only, so that nothing is pickled between two passes. Leaves sending them to `col
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ Move = tuple[Int32, Int32]
 """Slots of the KV cache: sources, destinations."""
 PATHS = tuple(NumericPath)
 
-HEADER = 12
+HEADER = 13
 """Numbers that every step begins with: its length, rows, outputs, ancestors a row, sequences,
-blocks a sequence, moves, numbers of a hidden state, the kind of result (`LOGITS` and on), of which
-vocabulary, and two numbers more of that: children and masks of `CHILDREN`; variant and logits of
-`DEVICE_SAMPLES`."""
+blocks a sequence, moves, numbers of a hidden state, whether they are `by_library`, the kind of
+result (`LOGITS` and on), of which vocabulary, and two numbers more of that: children and masks of
+`CHILDREN`; variant and logits of `DEVICE_SAMPLES`."""
 ROW_FIELDS = ("tokens", "positions", "slots", "sequence", "prefix", "depth")
 """Fields of `Rows` with a number a row."""
 STOP = 0
@@ -82,8 +82,7 @@ class ChildSpec:
     masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be draft tokens
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSampleSpec:
+class DeviceSampleSpec(NamedTuple):
     """Sampling, with filters, that ranks on devices do among themselves."""
 
     vocabulary: int
@@ -122,18 +121,19 @@ def encode(step: StepMessage) -> Int32:
         header[1:6] = rows.count, len(rows.outputs), rows.ancestors.shape[1], *rows.tables.shape
         payload += [getattr(rows, name) for name in ROW_FIELDS]
         payload += [rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)]
+        header[8] = rows.by_library
     if step.hidden is not None:
         header[7] = step.hidden.shape[1]
         payload.append(np.ascontiguousarray(step.hidden).reshape(-1).view(np.int32))
     match step.wanted:
         case SampleSpec(vocabulary, each):
-            header[8:] = SAMPLES, vocabulary, 0, 0
+            header[9:] = SAMPLES, vocabulary, 0, 0
             payload.append(each.view(np.int32))
         case ChildSpec(vocabulary, children, each, masks):
-            header[8:] = CHILDREN, vocabulary, children, len(masks)
+            header[9:] = CHILDREN, vocabulary, children, len(masks)
             payload += [each.view(np.int32), _packed(masks)]
         case DeviceSampleSpec(vocabulary, variant, logits, each):
-            header[8:] = DEVICE_SAMPLES, vocabulary, variant, logits
+            header[9:] = DEVICE_SAMPLES, vocabulary, variant, logits
             payload.append(each.view(np.int32))
     header[6] = len(step.moves)
     header[0] = HEADER + sum(map(len, payload))
@@ -142,7 +142,9 @@ def encode(step: StepMessage) -> Int32:
 
 def decode(numbers: Int32) -> StepMessage:
     """Decode what `encode` encoded; arrays are views of `numbers`."""
-    count, outputs, deepest, sequences, blocks, moved, width, *wanted = map(int, numbers[1:HEADER])
+    count, outputs, deepest, sequences, blocks, moved, width, by_library, *wanted = map(
+        int, numbers[1:HEADER]
+    )
     at = HEADER
 
     def take(size: int) -> Int32:
@@ -159,6 +161,7 @@ def decode(numbers: Int32) -> StepMessage:
         outputs=take(outputs),
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
+        by_library=bool(by_library),
     )
     hidden = take(count * width).view(np.float32).reshape(count, width) if width else None
     return StepMessage(moves, rows, _wanted(take, outputs, *wanted), hidden)

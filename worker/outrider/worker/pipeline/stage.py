@@ -188,9 +188,7 @@ class LayerExecutor:
 
     def move(self, sources: Ints, destinations: Ints) -> None:
         """Copy KV between slots over all layers, as if all were read before any is written."""
-        slots = np.array(sources, np.int32), np.array(destinations, np.int32)
-        self.kv_cache.move_slots(*slots)
-        self.kv_cache.moved(*slots)
+        self.kv_cache.move_slots(np.array(sources, np.int32), np.array(destinations, np.int32))
 
     def close(self) -> None:
         """End the threads and processes of the model."""

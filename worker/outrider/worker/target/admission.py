@@ -96,7 +96,7 @@ class Admission:
             self.kv_short = True
             if self.running and not self._fits(sequence, room):
                 return
-            block_table = self.kv_cache.admit(sequence.committed(), room)
+            block_table = self.kv_cache.admit(sequence.committed(), room, sequence.library_tokens)
             if block_table is None:
                 return
             self.kv_short = False
@@ -129,7 +129,7 @@ class Admission:
         spare = self.kv_cache.available - len(self.running)
         if blocks_for(room) <= spare:
             return True  # whatever it may share with others
-        return self.kv_cache.lacking(sequence.committed(), room) <= spare
+        return self.kv_cache.lacking(sequence.committed(), room, sequence.library_tokens) <= spare
 
     def _preempt(self, sequence: Sequence) -> None:
         """Free a request's KV; it is computed again when there is room, to the same text."""

@@ -3,7 +3,7 @@
 Leaves which sequences run to `target/scheduler`, and which nodes to `target/selection`.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, path_tokens
@@ -19,8 +19,7 @@ from outrider.worker.tree.walk import Paths, paths
 NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPart:
+class TargetPart(NamedTuple):
     """One sequence's rows in a batch: its root and nodes, or a prefill chunk."""
 
     sequence: Sequence
@@ -36,11 +35,14 @@ class TargetPart:
 
     @classmethod
     def prefill(cls, sequence: Sequence, limit: int) -> "TargetPart":
-        """Take the next prefill chunk, at most `limit` rows; the last chunk ends with the root."""
-        end = min(sequence.computed + limit, sequence.length)
-        tokens = sequence.tokens[sequence.computed : end]
+        """Take the next prefill chunk, at most `limit` rows; the last chunk ends with the root.
+
+        What the vendor's library computes goes in chunks of its own.
+        """
+        start, chunk = sequence.computed, sequence.chunk
+        end = min(start + min(limit, chunk or limit), sequence.length)
         last = end == sequence.length
-        rows = prompt_rows(tokens, sequence.computed, sequence.kv, wants_output=last)
+        rows = prompt_rows(sequence.tokens[start:end], start, sequence.kv, last, chunk > 0)
         return cls(sequence, rows, NO_NODES)
 
     @classmethod
@@ -101,9 +103,8 @@ def paths_of(sequence: Sequence, nodes: Ints) -> Paths:
     return paths(sequence.mirror.parent, sequence.mirror.depth, nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetBatch:
-    """Rows of one pass."""
+class TargetBatch(NamedTuple):
+    """Rows of one pass, or of one beside chunks by the vendor's library."""
 
     parts: tuple[TargetPart, ...]
     """Parts that decode, then those that prefill."""
@@ -135,10 +136,17 @@ class TargetBatch:
     def record(self) -> StepRecord:
         """What it runs."""
         decoding, rows = self.parts[: self.decoding_count], self.rows.count
-        expected = self.expected_seconds
-        return StepRecord(decoding, rows, self.prefill_rows, expected, self.plain, self.started)
+        expected, prefill_rows = self.expected_seconds, self.prefill_rows
+        return StepRecord(
+            decoding, rows, prefill_rows, expected, self.plain, self.started, self.by_library
+        )
 
     @property
     def prefill_rows(self) -> int:
         """Rows of prefill chunks."""
         return sum([part.rows.count for part in self.parts[self.decoding_count :]])
+
+    @property
+    def by_library(self) -> bool:
+        """True if the vendor's library runs a chunk of it."""
+        return any([part.rows.by_library for part in self.parts[self.decoding_count :]])

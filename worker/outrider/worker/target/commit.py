@@ -109,7 +109,7 @@ class Committer(RequestCommitter[RowSelector]):
             if (most := sequence.submit.logprobs) is not None:
                 sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
             if accepted_count:
-                self._move_accepted(sequence, accepted)
+                self._move_accepted(part.rows.slots[1:], accepted)
             self.show_tree(sequence, nodes, accepted_count)
         return PassRecord(
             sequence,
@@ -170,14 +170,14 @@ class Committer(RequestCommitter[RowSelector]):
         """If an answer's tokens are due, send them, and those along that soon will be."""
         stream(self.running, self.outbox, now)
 
-    def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
-        """Move the KV of accepted rows behind the root's, all layers in one operation."""
-        first, count = sequence.length, len(accepted)  # `first`: the offset of node row 0
+    def _move_accepted(self, slots: Ints, accepted: Ints) -> None:
+        """Move the KV of accepted rows behind the root's, all layers in one operation.
+
+        slots: int32[node rows] of the node rows' KV, right behind the root's.
+        """
+        count = len(accepted)
         if accepted.item(-1) != count - 1:
-            sources = accepted + np.int32(first)
-            self.kv_cache.move(
-                sequence.kv, sources, np.arange(first, first + count, dtype=np.int32)
-            )
+            self.kv_cache.move_slots(slots[accepted], slots[:count].copy())
 
     def _publish(self, sequence: Sequence) -> None:
         """Let later requests find the KV of full blocks."""

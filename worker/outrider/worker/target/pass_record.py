@@ -3,8 +3,7 @@
 In a pipelined target it is that of the results that moved the sequence's root.
 """
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from outrider.worker.messages import Finish
 from outrider.worker.speculation.local_sources import SourceRows
@@ -14,8 +13,7 @@ from outrider.worker.tree.growth import Ints
 R = TypeVar("R", bound=Request)
 
 
-@dataclass(frozen=True, slots=True)
-class PassRecord(Generic[R]):
+class PassRecord(NamedTuple, Generic[R]):
     """What one verify pass did to one sequence."""
 
     sequence: R

@@ -37,6 +37,8 @@ class Prompt(NamedTuple):
     """Tokens with KV."""
     priority: int = 0
     """Higher ones go first."""
+    chunk: int = 0
+    """Rows of its next chunk by the vendor's library; 0: the kernels compute what is left."""
 
 
 class Streams(NamedTuple):
@@ -71,6 +73,31 @@ class FairPrefill:
             without = self._costs.seconds(streams.sequences, streams.context, streams.sequences)
             return fair_shares(prompts, without + (seconds - seconds[0]), beside=True)
         return fair_shares(prompts, self._costs.prefill_curve(most - 1, context, 1), beside=False)
+
+
+class ChunkPrefill:
+    """One chunk of one prompt a pass, for prompts that the vendor's library computes.
+
+    The shortest rest goes first, by priority, and each `OLDEST_SHARE`-th chunk is of the first
+    prompt in line. Step costs know nothing of such chunks: reading all weights is most of one's
+    time, however many rows it has. What the kernels compute again of a preempted answer is one
+    chunk, as far as the pass holds it.
+    """
+
+    def __init__(self) -> None:
+        self._chunks = 0
+        """Chunks so far."""
+
+    def plan(self, prompts: Sequence[Prompt], streams: Streams, most: int) -> list[int]:
+        """Return the rows of each prompt; `most` of those that the kernels compute."""
+        counts = [0] * len(prompts)
+        if not prompts:
+            return counts
+        self._chunks += 1
+        by_rest = sorted(range(len(prompts)), key=lambda n: (-prompts[n].priority, prompts[n].rest))
+        at = 0 if self._chunks % OLDEST_SHARE == 0 else by_rest[0]
+        counts[at] = prompts[at].chunk or min(prompts[at].rest, max(most, 0))
+        return counts
 
 
 def fair_shares(prompts: Sequence[Prompt], seconds: Seconds, beside: bool) -> list[int]:

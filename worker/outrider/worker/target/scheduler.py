@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from outrider.contract.settings import PrefillKind
 from outrider.worker.errors import PlanFailed
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import EngineReport, Finish, FromPeer, Submit
@@ -23,7 +24,13 @@ from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.finished_answers import FinishedAnswers
 from outrider.worker.target.pass_record import PassRecord
-from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
+from outrider.worker.target.prefill import (
+    ChunkPrefill,
+    FairPrefill,
+    PrefillPlanner,
+    Prompt,
+    Streams,
+)
 from outrider.worker.target.request_scheduler import RequestScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
@@ -69,6 +76,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
         sessions: TargetSessions[RowSelector],
         outbox: list[Any],
         logits_processors: LogitsProcessors,
+        prefill: PrefillKind = PrefillKind.EXACT,
     ) -> None:
         self.kv_cache = kv_cache
         self.context = context
@@ -82,6 +90,9 @@ class TargetScheduler(RequestScheduler[Sequence]):
         self.committer: Committer = Committer(sessions, self.stats, outbox, kv_cache, self.running)
         self.answers = FinishedAnswers()
         self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
+        self._by_library = prefill is PrefillKind.LIBRARY
+        if self._by_library:
+            self.prefill_planner = ChunkPrefill()
         self.runs: Runs | None = None
         """Steps of several passes of one sequence; None: every pass is a step."""
         self.host_seconds = 0.0
@@ -140,8 +151,8 @@ class TargetScheduler(RequestScheduler[Sequence]):
         for sequence in decoding:
             if sequence.needs_search:
                 self.or_end(sequence, now, self.row_selector.search, sequence)
-        prefill_rows = sum([part.rows.count for part in prefill])
-        selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
+        rows = sum([part.rows.count for part in prefill if not part.rows.by_library])
+        selection = self.row_selector.select(decoding, rows, now, may_wait, bool(prefill))
         if selection is None:
             return None
         verify = [
@@ -213,6 +224,7 @@ class TargetScheduler(RequestScheduler[Sequence]):
             ends=np.array(submit.end_ids, np.int32),
             sources=wanted if submit.speculate else 0,
             answers=self._answers(submit, wanted),
+            library_tokens=len(submit.prompt) if self._by_library else 0,
         )
 
     def _answers(self, submit: Submit, wanted: int) -> AnswerIndex:
@@ -260,7 +272,10 @@ class TargetScheduler(RequestScheduler[Sequence]):
         """Return the prefill chunks of `sequences` that go along with those that decode."""
         count = len(decoding)
         rows = self.prefill_planner.plan(
-            [Prompt(s.length - s.computed, s.computed, s.submit.priority) for s in sequences],
+            [
+                Prompt(s.length - s.computed, s.computed, s.submit.priority, s.chunk)
+                for s in sequences
+            ],
             Streams(count, sum(s.length for s in decoding) // max(1, count)),
             self.row_selector.pass_costs.row_capacity - count,
         )

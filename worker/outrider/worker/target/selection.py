@@ -263,10 +263,11 @@ class RowSelector(DraftSwitch):
         prefill_rows: int,
         now: float,
         may_wait: bool,
+        delays_prompts: bool,
     ) -> Selection | None:
         """Select the node rows of the next pass, which decodes `sequences` and runs `prefill_rows`.
 
-        None if growth may be waited for and is worth it.
+        None if growth may be waited for and is worth it. `delays_prompts`: prompts wait, too.
         """
         if not sequences:
             self.end_wait(now)
@@ -282,7 +283,7 @@ class RowSelector(DraftSwitch):
             may_wait = False
         drafted = [s for s, best in zip(sequences, trees, strict=True) if best is not None]
         growing = self._growing(drafted)
-        if may_wait and growing and self._waits(growing, plan, costs, prefill_rows > 0, now):
+        if may_wait and growing and self._waits(growing, plan, costs, delays_prompts, now):
             return None
         nodes = [
             best.nodes[:k].copy() if k and best else NO_NODES  # the array is written again
@@ -406,8 +407,10 @@ class RowSelector(DraftSwitch):
         """Return the seconds for which growth of some trees is waited for from now on, by
         `wait.patience`; pay for first growth that is tried although it should lose time."""
         texts = self.text_seconds(growing)
-        more = np.stack([sequence.views.next_reaches for sequence in growing], axis=1)
-        more = more[:1] if texts else more  # a text pays by what growth brings each time
+        count = 1 if texts else MOST_GROWTHS  # a text pays by what growth brings each time
+        more = np.empty((count, len(growing)), np.float32)
+        for at, sequence in enumerate(growing):
+            more[:, at] = sequence.views.next_reaches[:count]
         price = self.rate * self.account.growth_seconds(first=False)
         worth = worth_of_growth(plan.reach, more, costs.scaled, self.rate, price)
         first = min([sequence.growths for sequence in growing]) == 0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.jit.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
+from outrider.worker.model.rows import CHUNK
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.answer_index import NO_ANSWERS, AnswerIndex
 from outrider.worker.speculation.prediction_source import Prediction
@@ -37,6 +38,8 @@ class Sequence(Request):
     """Its KV; None while it waits."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` after prefill."""
+    library_tokens: int = 0
+    """Tokens that the vendor's library computes, and no verify pass: the prompt's, or none."""
     suffix: SuffixTables = field(init=False)
     """Suffix tables of the request's text."""
     tree: TreeHandle = field(init=False)
@@ -75,8 +78,15 @@ class Sequence(Request):
 
     @property
     def needs_prefill(self) -> bool:
-        """True if tokens before the root lack KV; the root itself gets its own in a verify pass."""
-        return self.computed < self.length - 1
+        """True if tokens before the root lack KV; the root itself gets its own in a verify pass,
+        unless it is the library's."""
+        return self.computed < max(self.length - 1, self.library_tokens)
+
+    @property
+    def chunk(self) -> int:
+        """Rows of the library's next chunk, up to a multiple of `CHUNK` or the last of its tokens;
+        0: it has computed them all."""
+        return min(CHUNK - self.computed % CHUNK, max(self.library_tokens - self.computed, 0))
 
     @property
     def needs_search(self) -> bool:

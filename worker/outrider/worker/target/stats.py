@@ -93,6 +93,8 @@ class StepRecord(NamedTuple):
     plain: PlainCost
     """Cost of the step without nodes."""
     started: float
+    by_library: bool = False
+    """True if the vendor's library ran a chunk, whose seconds step costs do not know."""
 
 
 class StepTimes(NamedTuple):
@@ -266,6 +268,8 @@ class Stats(RequestStats[RowSelector]):
             return
         selector, spent = self.control, now - began
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
+        if step.by_library:
+            return
         each = step.plain.step / decoding
         plain = tokens * each + step.plain.prefill
         selector.observe_sources(sources, each, spent)
