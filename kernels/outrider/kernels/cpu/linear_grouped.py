@@ -17,7 +17,7 @@ from outrider.kernels.cpu.packing import BLOCK
 from outrider.kernels.jit import isa
 from outrider.kernels.jit.amx import INPUTS, LINE, release_registers, take_registers
 from outrider.kernels.jit.amx_grouped import SPAN_INPUTS, BlockAt, TiledRows, grouped_block
-from outrider.kernels.jit.grouped_tiles import GroupedTile, grouped_tile, layout_of
+from outrider.kernels.jit.grouped_tiles import GroupedTile, grouped_tile, layout_of, streams_of
 from outrider.kernels.jit.isa import Isa
 from outrider.kernels.jit.simd import address
 from outrider.kernels.jit.tiles import TILE_ROWS
@@ -82,15 +82,17 @@ def _multiply_by_first(x, count, w, marks, segment, out, first, last):  # type: 
     return multiply_many
 
 
-def _group_and_zero(mark: Any) -> tuple[int, int]:
-    """Return the inputs of a group, and the zero of quants; compiled code only."""
+def _numbers(mark: Any) -> tuple[int, int, int]:
+    """Return the inputs of a group, the zero of quants, and the blocks that one row reads in turns;
+    compiled code only."""
     raise NotImplementedError("runs inside compiled kernels")
 
 
-@overload(_group_and_zero)
-def _group_and_zero_of_type(mark):  # type: ignore[no-untyped-def]
-    both = layout_of(mark).group, layout_of(mark).zero
-    return lambda mark: both
+@overload(_numbers)
+def _numbers_of_type(mark):  # type: ignore[no-untyped-def]
+    layout = layout_of(mark)
+    found = layout.group, layout.zero, streams_of(1, layout)
+    return lambda mark: found
 
 
 def _total(values: Any) -> Any:
@@ -156,7 +158,7 @@ def _aligned(size):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _multiply_by_registers(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
     """Compute blocks `first` to `last` of a segment by AMX."""
-    group, _ = _group_and_zero(mark)
+    group, _, _ = _numbers(mark)
     tiles, rows = tiling(count)
     tiled = _tiled(x, count, tiles, rows, group)
     spans = len(tiled.lines)
@@ -172,17 +174,18 @@ def _multiply_by_registers(x, count, w, mark, segment, out, first, last):  # typ
 def _multiply(x, count, w, mark, segment, out, first, last):  # type: ignore[no-untyped-def]
     """Compute blocks `first` to `last` of a segment."""
     values = x.values
-    group, zero = _group_and_zero(mark)
+    group, zero, streams = _numbers(mark)
     sums = _group_sums(values, count, group)
     starts = (sums * np.float32(-zero)).astype(np.int32)
     grouped = GroupedActivations(values, x.scales, sums, starts)
     cuts = (count + TILE_ROWS - 1) // TILE_ROWS
-    for block in range(first, last):
+    begin, offset, span = segment[FIRST], segment[OFFSET], segment[SPAN]
+    each = (last - first + streams - 1) // streams if count == 1 else last - first
+    for block in range(first, first + each):
         row = 0
         for cut in range(cuts):
             here = (count - row) // (cuts - cut)
-            own = block - segment[FIRST]
-            at = GroupedTile(row, block, cut, cuts, segment[OFFSET], own, segment[SPAN])
+            at = GroupedTile(row, block, cut, cuts, offset, begin, span, each, last - 1)
             if here == 1:
                 _T1(grouped, w, mark, out, at)
             elif here == 2:

@@ -27,7 +27,7 @@ from outrider.kernels.jit.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.jit.tiles import finish, order, prefetch
+from outrider.kernels.jit.tiles import finish, order, prefetch, stream_blocks
 
 BYTES = 32
 """Bytes of a register: eight outputs, a group of inputs each."""
@@ -73,7 +73,8 @@ def avx2_tile(rows: int, streams: int = 1) -> Any:
             row, span, block, each, last, cut, cuts = integers(context, builder, sig.args[4], a[4])
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(values, [builder.mul(n, stride)]) for n in numbers]
-            columns = _columns(builder, block, (each, last), streams)
+            blocks = stream_blocks(builder, block, (each, last), streams)
+            columns = [builder.mul(one, LONG(BLOCK)) for one in blocks]
             begins = [builder.gep(ws, [builder.mul(column, stride)]) for column in columns]
             steps = builder.udiv(stride, LONG(STEP))
             places = [builder.mul(builder.add(span, n), out_stride) for n in numbers]
@@ -106,17 +107,6 @@ def avx2_tile(rows: int, streams: int = 1) -> Any:
         return types.void(x, scales, w, out, at), lower
 
     return tile
-
-
-def _columns(builder: Any, block: Any, at: tuple[Any, Any], streams: int) -> list[Any]:
-    """Return the first output of each stream's block; at: `each` and `last` of `StreamTile`."""
-    each, last = at
-    columns = []
-    for stream in range(streams):
-        own = builder.add(block, builder.mul(each, LONG(stream)))
-        own = builder.select(builder.icmp_signed("<", own, last), own, last)
-        columns.append(builder.mul(own, LONG(BLOCK)))
-    return columns
 
 
 def _prefetch_next(builder: Any, ws: Any, at: tuple[Any, int, Any, Any], step: Any) -> None:

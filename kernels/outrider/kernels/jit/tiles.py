@@ -144,6 +144,20 @@ def dot(builder: Any, kind: NumericKind, total: Any, unsigned: Any, signed: Any)
     return invoke(builder, DOTS[kind], total.type, total, unsigned, signed)
 
 
+def stream_blocks(builder: Any, block: Any, at: tuple[Any, Any], streams: int) -> list[Any]:
+    """Return the block of each stream that a tile reads in turns.
+
+    block: the first stream's; at: blocks from one stream to the next, and the one that no stream
+    goes beyond: a stream that is through repeats it.
+    """
+    each, last = at
+    found = []
+    for stream in range(streams):
+        own = builder.add(block, builder.mul(each, LONG(stream)))
+        found.append(builder.select(builder.icmp_signed("<", own, last), own, last))
+    return found
+
+
 def finish(builder: Any, sums: list[Any], scale: Any, of_output: Any, out: Any) -> None:
     """Write sums * scale of the output * scale of the row; pointers are to the first of each."""
     for j, value in enumerate(sums):
