@@ -139,26 +139,21 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             return least(lambda: list(pool.map(work, team)), options.rounds)
 
         plain = np.ones((4, GIBIBYTE // 32 + APART), np.int64)
-        rate = plain.nbytes / together(partial(total, plain))
-        del plain
-
-        def part(seconds: float, read: float) -> Part:
-            return Part(1e3 * seconds, read / 1e6, read / rate / seconds)
-
+        summed = together(partial(total, plain))
         longest = max(options.contexts) + 64
         prepared = prepare(ModelSettings(uri=f"file://{file}"), user_cache(), ignore_progress)
         config, weights = load(prepared)
         kv_cache = HostKVCache(config.kv_shape, blocks_for(longest), longest, prefix_cache=False)
         model = Llama(config, weights, NumericPath.INT4, kv_cache, ROWS, PassOptions(threads))
         held, buffers = vars(model)["_weights"], vars(model)["_buffers"]
-        parts, of_layers = {}, 0
+        parts, of_layers = dict[str, tuple[float, float]](), 0
         for kind, source in LAYERS.items():
             stack = getattr(held, kind)
             x = Activations(getattr(buffers, source), buffers.scales)
             outputs = np.empty((1, stack.scales.shape[1]), np.float32)
             seconds = together(partial(all_layers, x, stack, outputs))
             of_layers += stack.weights.nbytes
-            parts[kind] = part(seconds, stack.weights.nbytes)
+            parts[kind] = seconds, stack.weights.nbytes
         of_slot = kv_cache.k_t.nbytes // kv_cache.k_t.shape[2] // 64 * 2
         kv_cache.k_t[:], kv_cache.v[:] = 0.01, 0.01
         with borrowed(kv_cache) as block_table:
@@ -166,14 +161,20 @@ def profile(file: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             for context in contexts:
                 rows = chain_rows(1, context, block_table, config.vocab)
                 seconds = least(partial(model.forward, rows), options.rounds)
-                parts[f"pass at {context}"] = part(seconds, of_layers + of_slot * context)
+                parts[f"pass at {context}"] = seconds, of_layers + of_slot * context
         model.close()
+        summed = min(summed, together(partial(total, plain)))  # minutes differ
+        rate = plain.nbytes / summed
+        del plain
         if not options.no_peer:
             theirs = asyncio.run(peer_seconds(file, threads, contexts))
             for context, seconds in zip(contexts, theirs, strict=True):
                 read = of_layers + of_slot // 2 * context  # its KV has 16 bits
-                parts[f"llama.cpp at {context}"] = part(seconds, read)
-    return parts
+                parts[f"llama.cpp at {context}"] = seconds, read
+    return {
+        name: Part(1e3 * seconds, read / 1e6, read / rate / seconds)
+        for name, (seconds, read) in parts.items()
+    }
 
 
 async def peer_seconds(file: Path, threads: int, contexts: Sequence[int]) -> list[float]:
