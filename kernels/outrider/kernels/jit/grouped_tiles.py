@@ -128,8 +128,8 @@ def grouped_tile(rows: int) -> Any:
             header, span_size = _span_sizes(builder, layout, span)
             size = builder.mul(spans, span_size)
             blocks = stream_blocks(builder, block, (each, last), streams)
-            before = [builder.mul(builder.sub(one, first), size) for one in blocks]
-            ws = [builder.gep(ws, [builder.add(offset, own)]) for own in before]
+            offsets = [builder.mul(builder.sub(one, first), size) for one in blocks]
+            ws = [builder.gep(ws, [builder.add(offset, own)]) for own in offsets]
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             before_row = [builder.mul(n, groups) for n in numbers]
