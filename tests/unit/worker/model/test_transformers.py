@@ -186,6 +186,10 @@ GEMMA3 = {
 LINEAR = {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0}}
 
 
+def power_rounded_once(exponents: torch.Tensor, base: float) -> torch.Tensor:
+    return torch.pow(base, exponents.double()).to(exponents.dtype)
+
+
 @pytest.mark.parametrize(
     ("kind", "embedding", "fields", "layers"),
     [
@@ -209,7 +213,10 @@ def test_rotary_tables_are_those_of_transformers_far_from_the_start_too(
     layers: list[str | None],
     served: int,
     positions: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # torch rounds few powers otherwise than once, and other ones on other processors
+    monkeypatch.setattr(torch.Tensor, "__rpow__", power_rounded_once)
     sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2}
     ends = {"vocab_size": 9, "eos_token_id": None, "pad_token_id": None, "bos_token_id": None}
     theirs = kind(**sizes, **ends, max_position_embeddings=131_072, **fields)
@@ -221,10 +228,7 @@ def test_rotary_tables_are_those_of_transformers_far_from_the_start_too(
         of_layer = () if layer is None else (layer,)
         found = turn(torch.zeros(1), torch.arange(positions)[None], *of_layer)
         for ours, one in zip(table.swapaxes(0, 1), found, strict=True):
-            off = np.abs(ours[:, :turning] - one[0, :, :turning].numpy()).max(axis=0)
-            # torch rounds few powers otherwise than once, and other ones on other processors
-            assert np.count_nonzero(off >= 2e-7) <= 2
-            assert off.max() < 2e-5
+            assert np.abs(ours[:, :turning] - one[0, :, :turning].numpy()).max() < 2e-7
 
 
 @pytest.fixture(scope="module")
