@@ -38,8 +38,7 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import ErrorScale
-from outrider.worker.speculation.gain import GainAccount, Load
-from outrider.worker.speculation.local_sources import LocalSources
+from outrider.worker.speculation.gain import GainAccount
 from outrider.worker.target import sessions
 from outrider.worker.target.pass_costs import PassCostTable
 from outrider.worker.target.scheduler import TargetScheduler
@@ -76,18 +75,7 @@ early."""
 
 
 def any_time_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nothing that is sent, and no node that runs, depend on how long the last pass took."""
-    observe, add = LocalSources.observe, Load.add
-
-    def observe_a_token(self: LocalSources, *step: Any) -> None:
-        *_, each, scale, _ = step
-        observe(self, *step[:-1], spent=scale * each)
-
-    def add_as_expected(self: Load, drafted: bool, plain: float, _: float, now: float) -> None:
-        add(self, drafted, plain, plain, now)
-
-    monkeypatch.setattr(LocalSources, "observe", observe_a_token)
-    monkeypatch.setattr(Load, "add", add_as_expected)
+    """Have nothing that is sent depend on how long the last pass took."""
     monkeypatch.setattr(DraftSession, "has_long_link", False)
     monkeypatch.setattr(sessions, "TOGETHER_SECONDS", 0.0)
 
@@ -105,9 +93,6 @@ class TimelessAccount(GainAccount):
     def enter(self, sequences: int) -> bool:
         self.sequences, self.present.tried_at = sequences, math.inf  # none is tried
         return False
-
-    def learn(self, plain: float, spent: float) -> None:
-        GainAccount.learn(self, plain, plain)
 
     def learn_pass(self, expected: float, seconds: float) -> None:
         pass
